@@ -18,10 +18,10 @@ pub mod control {
 
 pub mod engine {
     pub use crate::engine::{
-        AskerId, AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine,
-        EngineSettings, Exit, GivenAnswer, Input, LedgerEntry, MARKER_END, MARKER_START, Masker, Now, OwnLine,
-        PROJECTION_START, Preview, Provenance, PushedCommand, Question, RequestSettings, RequestSource, RequestStatus,
-        SideReply, Token, WaitingCommand, decisions, one_line, redacted, valid,
+        ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Effect,
+        Engine, EngineSettings, Exit, GivenAnswer, Input, LedgerEntry, MARKER_END, MARKER_START, Masker, Now, OwnLine,
+        PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings, RequestSource, RequestStatus,
+        ServerOwner, Token, WaitingCommand, decisions, one_line, redacted, valid,
     };
 }
 

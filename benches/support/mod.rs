@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
+    AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings, ServerOwner,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
 
@@ -283,7 +283,7 @@ pub fn engine() -> Engine {
         exit_grace,
         context,
         requests,
-        attendance: Attendance::Client,
+        server_owner: ServerOwner::Client,
         own_ids: "codex-shim:0:".to_owned(),
         tokens_before: 0,
     })

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, Attendance, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
+    AssemblySettings, ServerOwner, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),
         requests: RequestSettings::default(),
-        attendance: Attendance::Client,
+        server_owner: ServerOwner::Client,
         own_ids: "codex-shim:0:".to_owned(),
         tokens_before: 0,
     });

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input,
+    AssemblySettings, ServerOwner, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input,
     MARKER_END, MARKER_START, Now, PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings,
     WaitingCommand,
 };
@@ -26,7 +26,7 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),
         requests: RequestSettings::default(),
-        attendance: Attendance::Client,
+        server_owner: ServerOwner::Client,
         own_ids: "codex-shim:0:".to_owned(),
         tokens_before: 0,
     });

@@ -4,20 +4,20 @@ use std::os::unix::net::UnixStream;
 
 use tokio::sync::oneshot;
 
-use crate::engine::{AskerId, Question, SideReply};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest};
 
 /// Where a reply goes.
-pub(crate) type Reply = oneshot::Sender<SideReply>;
+pub(crate) type Reply = oneshot::Sender<ApiReply>;
 
 /// What a route has for the relay.
 #[derive(Debug)]
 pub(crate) enum Errand {
     /// Somebody wants something. Where the relay does not take any more, the reply is dropped.
-    Asked(Question, Reply),
+    Asked(ApiRequest, Reply),
     /// A client that was let in.
     Client {
         /// By which admission.
-        admission: AskerId,
+        admission: ApiCallId,
         /// Its socket, or nothing where it is gone before it came.
         client: Option<UnixStream>,
     },

@@ -21,7 +21,7 @@ use super::calls::refused;
 use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use super::stall::Unstalled;
-use crate::engine::{Question, SideReply};
+use crate::engine::{ApiReply, ApiRequest};
 
 /// How long the relay may take to let a client in.
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) async fn attach(
     // By itself, since this route ends with its connection: whoever was let in is handed over, or given up, whatever happens.
     tokio::spawn(admit(known, upgrade, reply));
     match replied.await.ok().flatten() {
-        Some(SideReply::Admitted { .. }) => {
+        Some(ApiReply::Admitted { .. }) => {
             let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, PROTOCOL)];
             Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
         }
@@ -58,10 +58,10 @@ fn names(headers: &HeaderMap, header: HeaderName, wanted: &str) -> bool {
     lists.flat_map(|list| list.split(',')).any(|named| named.trim().eq_ignore_ascii_case(wanted))
 }
 
-async fn admit(known: Arc<Known>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<SideReply>>) {
-    let reply = known.ask(Question::Attach, ADMISSION_WAIT_MAX).await;
+async fn admit(known: Arc<Known>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<ApiReply>>) {
+    let reply = known.ask(ApiRequest::Attach, ADMISSION_WAIT_MAX).await;
     // One that replies to nobody has let nobody in.
-    let admission = if let Some(SideReply::Admitted { admission }) = &reply { Some(*admission) } else { None };
+    let admission = if let Some(ApiReply::Admitted { admission }) = &reply { Some(*admission) } else { None };
     // The connection may be gone; the upgrade then fails.
     let _ = answer.send(reply);
     if let Some(admission) = admission {

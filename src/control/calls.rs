@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
-use crate::engine::{Question, SideReply};
+use crate::engine::{ApiReply, ApiRequest};
 use crate::protocol::Method;
 
 /// How long the server may take to start or to interrupt a turn.
@@ -61,8 +61,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 
 pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let InputBody { text, thread_id } = read(&body)?;
-    match known.call(Question::Input { text, thread_id }, TURN_WAIT_MAX).await {
-        Some(SideReply::Turn { thread_id, turn_id, steered }) => {
+    match known.call(ApiRequest::Input { text, thread_id }, TURN_WAIT_MAX).await {
+        Some(ApiReply::Turn { thread_id, turn_id, steered }) => {
             Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
         }
         reply => Err(refused(reply)),
@@ -75,8 +75,8 @@ pub(super) async fn interrupt(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
-    match known.call(Question::Interrupt { thread_id }, TURN_WAIT_MAX).await {
-        Some(SideReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
+    match known.call(ApiRequest::Interrupt { thread_id }, TURN_WAIT_MAX).await {
+        Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
             Ok(json(StatusCode::OK, &json!({ "ok": true })))
         }
         reply => Err(refused(reply)),
@@ -91,8 +91,8 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
     let params = params.map(|params| one_line(params.get()));
-    match known.call(Question::Rpc { method, params }, wait_max).await {
-        Some(SideReply::Answered(answer)) => {
+    match known.call(ApiRequest::Rpc { method, params }, wait_max).await {
+        Some(ApiReply::Answered(answer)) => {
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
             Ok(json(StatusCode::OK, &answer))
         }
@@ -101,16 +101,16 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
 }
 
 pub(super) async fn stop(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    done(&known, Question::Stop).await
+    done(&known, ApiRequest::Stop).await
 }
 
 pub(super) async fn start(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    done(&known, Question::Start).await
+    done(&known, ApiRequest::Start).await
 }
 
-async fn done(known: &Known, question: Question) -> Result<Response, Refusal> {
+async fn done(known: &Known, question: ApiRequest) -> Result<Response, Refusal> {
     match known.ask(question, TURN_WAIT_MAX).await {
-        Some(SideReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
+        Some(ApiReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
         reply => Err(refused(reply)),
     }
 }
@@ -121,7 +121,7 @@ fn one_line(json: &str) -> String {
 }
 
 /// What a reply says that is not what was asked for.
-pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
+pub(super) fn refused(reply: Option<ApiReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {
         None => plain(
@@ -129,23 +129,23 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             "timeout",
             "the server did not answer in time; its answer may still come",
         ),
-        Some(SideReply::ThreadNotFound) => {
+        Some(ApiReply::ThreadNotFound) => {
             let message = "unknown thread; without `thread_id` it is the thread of the last turn, if there was one";
             plain(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
-        Some(SideReply::NotServed) => {
+        Some(ApiReply::NotServed) => {
             let message = "this server belongs to its client; only a server of `codex-shim serve` can be stopped, started and attached to";
             plain(StatusCode::CONFLICT, "not_served", message)
         }
-        Some(SideReply::ClientAttached { name }) => {
+        Some(ApiReply::ClientAttached { name }) => {
             let who = name.map_or_else(|| "a client".to_owned(), |name| format!("the client `{name}`"));
             let message = format!("{who} is attached already, and only one can be at a time");
             plain(StatusCode::CONFLICT, "client_attached", &message)
         }
-        Some(SideReply::NoActiveTurn) => {
+        Some(ApiReply::NoActiveTurn) => {
             plain(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread")
         }
-        Some(SideReply::Gated { request_id, request_type, requested_at_us }) => {
+        Some(ApiReply::Gated { request_id, request_type, requested_at_us }) => {
             let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(requested_at_us);
             let pending = json!({
                 "request_id": request_id,
@@ -159,7 +159,7 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
                 more: Map::from_iter([("pending_request".to_owned(), pending)]),
             }
         }
-        Some(SideReply::Answered(answer)) => {
+        Some(ApiReply::Answered(answer)) => {
             let error: Value = serde_json::from_str(&answer).unwrap_or_default();
             Refusal::Other {
                 status: StatusCode::BAD_GATEWAY,
@@ -169,14 +169,14 @@ pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
             }
         }
         Some(
-            SideReply::NotReady
-            | SideReply::Done
-            | SideReply::Admitted { .. }
-            | SideReply::Kept
-            | SideReply::NotKept
-            | SideReply::NotOpen
-            | SideReply::Invalid(_)
-            | SideReply::Turn { .. },
+            ApiReply::NotReady
+            | ApiReply::Done
+            | ApiReply::Admitted { .. }
+            | ApiReply::Kept
+            | ApiReply::NotKept
+            | ApiReply::NotOpen
+            | ApiReply::Invalid(_)
+            | ApiReply::Turn { .. },
         ) => {
             let message =
                 "the server is not initialized yet, has exited, is not reading, or too many calls wait for it";

@@ -17,7 +17,7 @@ use super::places::Places;
 use super::published::Published;
 use super::refusal::Refusal;
 use super::subject::Subject;
-use crate::engine::{ContextBounds, Question, SideReply};
+use crate::engine::{ApiReply, ApiRequest, ContextBounds};
 use crate::history::{Activity, rfc3339_millis};
 use crate::store::Ledger;
 
@@ -69,19 +69,19 @@ impl Known {
     }
 
     /// Has the relay call the server. Beyond the bound of calls it is not even asked.
-    pub(super) async fn call(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
-        let Ok(_one) = self.calls.try_acquire() else { return Some(SideReply::NotReady) };
+    pub(super) async fn call(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
+        let Ok(_one) = self.calls.try_acquire() else { return Some(ApiReply::NotReady) };
         self.ask(question, wait_max).await
     }
 
     /// Asks the relay; `None` where it does not reply in time, or ends before. One that does not even take the question is not ready
     /// for it.
-    pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
+    pub(super) async fn ask(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
         let (reply, mut replied) = oneshot::channel();
         self.run(Errand::Asked(question, reply));
         match replied.try_recv() {
             Ok(reply) => Some(reply),
-            Err(oneshot::error::TryRecvError::Closed) => Some(SideReply::NotReady),
+            Err(oneshot::error::TryRecvError::Closed) => Some(ApiReply::NotReady),
             Err(oneshot::error::TryRecvError::Empty) => timeout(wait_max, replied).await.ok()?.ok(),
         }
     }
@@ -169,13 +169,13 @@ mod tests {
         let kept = std::sync::Mutex::new(Vec::new());
         let known = Arc::new(known(move |errand| kept.lock().expect("BUG: nobody panics").push(errand)));
         runtime.block_on(async {
-            let call = |known: Arc<Known>| async move { known.call(Question::Stop, Duration::from_secs(600)).await };
+            let call = |known: Arc<Known>| async move { known.call(ApiRequest::Stop, Duration::from_secs(600)).await };
             let waiting: Vec<_> = (0..CALLS_MAX).map(|_| tokio::spawn(call(Arc::clone(&known)))).collect();
             while known.calls.available_permits() > 0 {
                 tokio::task::yield_now().await;
             }
             let refused = call(Arc::clone(&known)).await;
-            assert!(matches!(refused, Some(SideReply::NotReady)), "{refused:?}");
+            assert!(matches!(refused, Some(ApiReply::NotReady)), "{refused:?}");
             waiting.iter().for_each(tokio::task::JoinHandle::abort);
         });
     }
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn a_question_that_was_not_taken_is_not_one_that_may_yet_be_answered() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
-        let replied = runtime.block_on(known(drop).ask(Question::Start, Duration::from_secs(600)));
-        assert!(matches!(replied, Some(SideReply::NotReady)), "{replied:?}");
+        let replied = runtime.block_on(known(drop).ask(ApiRequest::Start, Duration::from_secs(600)));
+        assert!(matches!(replied, Some(ApiReply::NotReady)), "{replied:?}");
         let kept = std::sync::Mutex::new(Vec::new());
         let keeps = known(move |errand| kept.lock().expect("BUG: nobody panics").push(errand));
-        let replied = runtime.block_on(keeps.ask(Question::Start, Duration::ZERO));
+        let replied = runtime.block_on(keeps.ask(ApiRequest::Start, Duration::ZERO));
         assert!(replied.is_none(), "{replied:?}");
     }
 }

@@ -92,11 +92,14 @@ mod tests {
     use std::fs;
     use std::sync::mpsc::sync_channel;
 
-
     const SEGMENT: &str = "000000050009-001.jsonl";
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().expect("BUG: a runtime")
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()
+            .expect("BUG: a runtime")
     }
 
     fn journal(records: usize) -> tempfile::TempDir {

@@ -140,7 +140,7 @@ impl Published {
                 self.rare().codex_version = Some(version.clone());
             }
             Note::ContextProjected { .. } => self.turns_projected.add(1),
-            Note::FragmentsTold { fragments, outcome: "delivered", .. } => {
+            Note::FragmentsSent { fragments, outcome: "delivered", .. } => {
                 self.fragments_told.add(fragments.len() as u64);
             }
             Note::FragmentFailed { .. } => self.fragments_failed.add(1),
@@ -169,7 +169,7 @@ impl Published {
             | Note::ContextDelivered { .. }
             | Note::ContextEngineCompacted { .. }
             | Note::NativeCompaction { .. }
-            | Note::FragmentsTold { .. }
+            | Note::FragmentsSent { .. }
             | Note::ClientAttached { .. }
             | Note::ClientLeft { .. }
             | Note::RequestOpened { .. }

@@ -15,7 +15,7 @@ use super::form;
 use super::known::{Known, ThisSession};
 use super::peer::Peer;
 use super::refusal::{Refusal, json};
-use crate::engine::{GivenAnswer, GivenRow, Question, RequestSource, SideReply, decisions, valid};
+use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestSource, decisions, valid};
 use crate::protocol::RequestKind;
 use crate::store::{LedgerError, WhichRequests};
 
@@ -110,20 +110,21 @@ pub(super) async fn respond(
     if let Some(content) = given.accepted_content() {
         check_form(&known, request_id.clone(), &content).await?;
     }
-    let question = Question::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
+    let question =
+        ApiRequest::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
     match known.ask(question, DECISION_WAIT_MAX).await {
-        Some(SideReply::Kept) => {
+        Some(ApiReply::Kept) => {
             let kept = ledger(&known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
             Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": false, "request": kept.row })))
         }
-        Some(SideReply::NotOpen) => answered_before(&known, request_id, value, source, by).await,
-        Some(SideReply::Invalid(invalid)) => Err(Refusal::Other {
+        Some(ApiReply::NotOpen) => answered_before(&known, request_id, value, source, by).await,
+        Some(ApiReply::Invalid(invalid)) => Err(Refusal::Other {
             status: StatusCode::UNPROCESSABLE_ENTITY,
             error_code: "invalid_response",
             message: invalid.message,
             more: Map::from_iter([("valid".to_owned(), invalid.valid)]),
         }),
-        Some(SideReply::NotReady) => {
+        Some(ApiReply::NotReady) => {
             let message = "the server has exited or is not reading, so no answer can reach it";
             Err(Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
         }

@@ -1,6 +1,6 @@
-//! The ids in a line that is not a plain message: a batch, a label in front of a message, a message with a repeated member.
+//! The ids in a line that is not a plain message: a batch, text before a message, or a message with a repeated member.
 //!
-//! Codex skips such a line. Another server may act on it, and its answer bears one of the ids that stand in the line.
+//! Codex skips such a line. Another server may process it and answer with any of the ids in it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,30 +10,28 @@ use serde_json::value::RawValue;
 
 use crate::wire::{Members, RpcId, elements};
 
-/// Ids of one line that are remembered.
+/// Ids remembered per line.
 const IDS_MAX: usize = 256;
 
-/// Elements of batches that are looked at.
+/// Elements of a batch that are inspected.
 const ELEMENTS_MAX: usize = 10_000;
 
-/// Longest id that is remembered, in bytes.
+/// Longest remembered id, in bytes.
 const ID_BYTES_MAX: usize = 1_024;
 
-/// The ids that an answer to a line may bear.
+/// The ids that a response to a line may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ids {
-    /// One of these.
     These(Vec<RpcId>),
-    /// Any id.
     Unknown,
 }
 
-/// A member called `id`, up to its value, in whatever notation; escapes in the name count.
+/// Matches an `id` member up to its value, in any notation, including escapes in the name.
 static ID_MEMBER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)(?:^|\W)(?:i|\\u0*69)(?:d|\\u0*64)["']?\s*[:=]\s*"#).expect("BUG: it is a regular expression")
 });
 
-/// The ids that stand in a line.
+/// Finds all ids in a line.
 pub(super) fn ids_in(line: &[u8]) -> Ids {
     let text = String::from_utf8_lossy(line);
     let ids = match serde_json::from_str::<&RawValue>(&text) {
@@ -46,7 +44,7 @@ pub(super) fn ids_in(line: &[u8]) -> Ids {
     }
 }
 
-/// Whether an id is short enough, and every character of it could be read.
+/// Whether an id is short enough and fully readable.
 fn is_whole(id: &RpcId) -> bool {
     match id {
         RpcId::Integer(_) => true,
@@ -56,7 +54,7 @@ fn is_whole(id: &RpcId) -> bool {
     }
 }
 
-/// The ids of a message, or of those in a batch; of a member that is repeated, every one.
+/// The ids of a message or a batch, including all values of a repeated member.
 fn of_messages(value: &RawValue) -> Option<Vec<RpcId>> {
     let (mut ids, mut open, mut seen) = (Vec::new(), vec![value], 0);
     while let Some(value) = open.pop() {
@@ -76,14 +74,14 @@ fn of_messages(value: &RawValue) -> Option<Vec<RpcId>> {
     Some(ids)
 }
 
-/// Possible ids in a text that is not JSON as a whole.
+/// Possible ids in text that is not valid JSON.
 fn of_text(text: &str) -> Option<Vec<RpcId>> {
     let mut ids = Vec::new();
     for found in ID_MEMBER.find_iter(text).take(IDS_MAX + 1) {
         let mut values = serde_json::Deserializer::from_str(&text[found.end()..]).into_iter::<&RawValue>();
         match values.next() {
             Some(Ok(id)) => add(&mut ids, id),
-            // Such as one in single quotation marks, or one that was cut off.
+            // For example a string in single quotation marks, or one that is cut off.
             Some(Err(_)) | None => return None,
         }
     }
@@ -103,7 +101,7 @@ fn add(ids: &mut Vec<RpcId>, raw: &RawValue) {
     ids.push(id);
 }
 
-/// A text with its escapes read as JSON reads them, wherever they stand.
+/// Decodes JSON escapes anywhere in a text.
 pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
     let Some(first) = text.find('\\') else { return Cow::Borrowed(text) };
     let mut plain = String::with_capacity(text.len());
@@ -112,7 +110,7 @@ pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
     while let Some(escaped) = rest.strip_prefix('\\') {
         let code = escaped.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex.get(..4)?, 16).ok());
         let (char, length) = match (code, escaped.chars().next()) {
-            // Half of a character counts as one that cannot be read.
+            // An unpaired surrogate counts as unreadable.
             (Some(code), _) => (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 5),
             (None, Some('n' | 'r' | 't' | 'b' | 'f')) => (' ', 1),
             (None, Some(char)) => (char, char.len_utf8()),
@@ -131,7 +129,7 @@ pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Compares the printed ids; `?` stands for any.
+    /// Compares the printed ids; `?` stands for any id.
     fn check(line: &str, expect: &[&str]) {
         let shown: Vec<String> = match ids_in(line.as_bytes()) {
             Ids::These(ids) => ids.iter().map(ToString::to_string).collect(),
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn text_names_whatever_may_be_an_id() {
+    fn any_possible_id_in_text_is_found() {
         check(r#"label {"id":13,"method":"x"}"#, &["13"]);
         check(r#"it's {"i\u0064" : "a\"b"} {"ID":2} tail"#, &[r#""a\"b""#, "2"]);
         check(r#"{"id":1,"method":"x""#, &["1"]);

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::ambiguous::unescaped;
 use super::form_fields::{SecretFields, is_secret_name};
+use super::json_string::{JsonString, MaskSigns};
 use super::redaction::{given_in_lists, secret_spans};
-use super::written::{MaskSigns, Written};
 use crate::protocol::{Method, answers_with_credentials};
 use crate::wire::{Members, TokenKind, tokens};
 
@@ -98,7 +98,7 @@ impl Carrier {
         }
         let mut values: Vec<String> = Vec::new();
         for found in found {
-            let value = String::from_utf8_lossy(&Written::of_inner(&line[found.range()]).text()).into_owned();
+            let value = String::from_utf8_lossy(&JsonString::of_inner(&line[found.range()]).text()).into_owned();
             // As a program prints it that quotes what it does not like.
             let quoted = format!("{value:?}");
             values.push(quoted.trim_matches('"').to_owned());
@@ -140,7 +140,7 @@ impl Values {
             Values::These(values) if written.len() <= TEXT_BYTES_MAX => values,
             Values::These(_) | Values::Any => return std::iter::once(0..written.len()).collect(),
         };
-        let parsed = Written::of_inner(written);
+        let parsed = JsonString::of_inner(written);
         let said = parsed.text();
         let mut spans: Vec<Range<usize>> =
             values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
@@ -317,7 +317,7 @@ impl Walk<'_> {
 
     /// Adds what looks like a secret within a string.
     fn within(&mut self, inner: Range<usize>) {
-        let parsed = Written::of_inner(&self.json[inner.clone()]);
+        let parsed = JsonString::of_inner(&self.json[inner.clone()]);
         let spans = secret_spans(&parsed.text());
         let found = parsed.written_spans(&spans).into_iter();
         self.found.extend(found.map(|span| Found::Text(inner.start + span.start..inner.start + span.end)));

@@ -1,4 +1,4 @@
-//! What a relay can be told to do.
+//! Effects: commands from the engine to the relay.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,185 +6,172 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::assembly::consultation::Consultation;
-use super::ending::{Exit, Signal};
 use super::ledger::LedgerEntry;
 use super::requests::answer::InvalidAnswer;
-use super::token::{AskerId, Token};
+use super::shutdown::{Exit, Signal};
+use super::token::{ApiCallId, Token};
 use super::version::ClientName;
 use crate::protocol::RequestType;
 use crate::wire::{LineEnd, Side};
 
-/// Everything that a relay can be told to do.
+/// Everything that the engine can tell the relay to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Put the line at hand on record.
+    /// Record the current line.
     Record(Form),
-    /// Pass the line at hand, or the piece of one, on as it was read. A line that is to be withheld has no such effect.
+    /// Forward the current line, or piece of one, unchanged. A withheld line has no such effect.
     Forward,
-    /// Pass this on in the place of the line at hand, and put it on record behind that.
+    /// Forward this instead of the current line, and record it after that line.
     Replace(OwnLine),
-    /// Send a line of ours, ahead of the line at hand, and put it on record.
+    /// Send and record a line of ours ahead of the current line.
     Send(OwnLine),
-    /// Put on record something that we did or learned ourselves.
+    /// Record an event of our own.
     Note(Note),
-    /// Have this kept in the ledger. The relay does not wait for it.
+    /// Store an entry in the ledger, without waiting.
     Keep(LedgerEntry),
-    /// Have this kept in the ledger, and tell whether it is; where it is not, it is tried again, ahead of all that comes
-    /// later, and not told of again.
+    /// Store an entry in the ledger and report the result once; on failure, retry before any later entry.
     KeepFirst(Token, LedgerEntry),
-    /// Have this kept in the ledger or not at all, and tell which.
+    /// Store an entry in the ledger or drop it, and report the result.
     Commit(Token, LedgerEntry),
-    /// Let nothing more go on in the direction of the line at hand until this is released.
+    /// Hold the current line's direction until the token is released.
     Hold(Token),
-    /// Let go on what was held.
+    /// Release a held direction.
     Release(Token),
-    /// Tell when all that was let go on so far in the direction of the line at hand has been written.
+    /// Report `token` once everything queued before it in the current line's direction is written.
     Mark(Token),
-    /// Ask the context engine, or tell it.
+    /// Call or notify the context engine.
     Consult(Box<Consultation>),
-    /// Find out what fragments say now in this folder, else in the relay's own.
+    /// Read the fragments in this folder, or else in the relay's own.
     RunFragments(Token, Option<String>),
-    /// Say so at once, before anything else is read, so that lines that have waited go on.
-    LetGo(Token),
-    /// Pass lines of the client's on that have waited, each as if it had been read now.
+    /// Feed this back as [`super::Input::ReleaseHeld`] at once, before reading anything else.
+    ReleaseHeld(Token),
+    /// Process held client lines as if they had been read now.
     PassHeld(Vec<LateLine>),
-    /// Send the server a line of ours between two lines, and put it on record.
+    /// Send and record lines to the server between two other lines.
     Inject(Injection),
-    /// Send the client a line of ours between two lines, and put it on record.
+    /// Send and record a line to the client between two other lines.
     Answer(OwnLine),
-    /// Pass a line of the server's on that was withheld, as it was written; it is on record already.
+    /// Forward a withheld server line as it was written; it is already on record.
     PassLate(Vec<u8>),
-    /// Tell somebody at the side.
-    Reply(AskerId, SideReply),
-    /// Run what the user has set for a request that waits.
+    /// Reply to an API caller.
+    Reply(ApiCallId, ApiReply),
+    /// Run the user's hook for a pending request.
     NotifyPending(String),
-    /// Run what the user has set for when no turn runs any more, with the outcome of the last one, as JSON.
+    /// Run the user's hook for an idle session, with the outcome of the last turn as JSON.
     NotifyIdle(String),
-    /// Tell the user something.
+    /// Warn the user.
     Warn(Warning),
-    /// Tell whoever asks who the client is. The record has its `initialize` anyway.
+    /// Publish the name of the client. The record already has its `initialize`.
     Introduce(Box<ClientName>),
-    /// Close the child's stdin.
     CloseServerInput,
-    /// Close our stdout.
     CloseClientOutput,
-    /// Send the child a signal.
     SignalServer(Signal),
-    /// Kill the child.
     KillServer,
-    /// Take the server's side as closed once it has been silent for `quiet_max`, or once the client has taken nothing
-    /// for `stall_max` of what waits for it.
+    /// Treat the server's output as closed once it is silent for `quiet_max`, or once the client reads nothing for
+    /// `stall_max` while output is buffered.
     DrainServer {
-        /// How long a silence counts as the end.
+        /// Silence that counts as the end.
         quiet_max: Duration,
-        /// How long the client may take nothing; `None` is as long as it likes.
+        /// `None` is no limit.
         stall_max: Option<Duration>,
     },
-    /// End as the child did.
+    /// Exit with the status of the child.
     Finish(Exit),
 }
 
-/// A line that we made.
+/// A line that we wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnLine {
-    /// Who it is for.
     pub to: Side,
-    /// How it is put on record.
+    /// How to record the line.
     pub form: Form,
-    /// Its bytes, without a `\n`.
+    /// Without the `\n`.
     pub bytes: Vec<u8>,
 }
 
-/// A line of the client's that has waited, and what is done with it.
+/// A client line that was held, with its effects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LateLine {
-    /// Its bytes, without a `\n`.
+    /// Without the `\n`.
     pub bytes: Vec<u8>,
-    /// How it ended.
     pub end: LineEnd,
-    /// What is done, with it as the line at hand.
+    /// The effects of processing it as the current line.
     pub effects: Vec<Effect>,
 }
 
-/// Lines of ours to the server that stand by themselves, and go out in one write.
+/// Lines to the server that go out in one write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
-    /// The lines.
     pub lines: Vec<OwnLine>,
-    /// What is told once they have been written.
+    /// Report this token once the lines are written.
     pub mark: Option<Token>,
 }
 
-/// What somebody at the side is told.
+/// Reply to an API caller.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SideReply {
-    /// The answer is kept, and on its way.
+pub enum ApiReply {
+    /// The answer is stored and will be sent.
     Kept,
-    /// The answer could not be kept, so it was not sent.
+    /// The answer could not be stored, so it was not sent.
     NotKept,
-    /// It is done.
     Done,
-    /// The server is the client's to start and to end.
+    /// The client owns the server, so only the client can start or stop it.
     NotServed,
-    /// The request is not open, or was answered by somebody else a moment ago.
+    /// The request is not open, or somebody else has just answered it.
     NotOpen,
-    /// The answer is none.
+    /// The body is not a valid answer.
     Invalid(InvalidAnswer),
-    /// The server has not been initialized, or has ended.
+    /// The server is not initialized, or has ended.
     NotReady,
-    /// There is no such thread, or no thread at all.
+    /// The thread is unknown, or there is no thread yet.
     ThreadNotFound,
-    /// No turn runs in the thread.
+    /// No turn is in progress in the thread.
     NoActiveTurn,
-    /// A request waits in the thread.
+    /// A pending request blocks the thread.
     Gated {
-        /// Which.
         request_id: String,
-        /// What it asks for.
         request_type: RequestType,
         /// Microseconds since the Unix epoch.
         requested_at_us: u64,
     },
-    /// A turn was started, or goes on with what was said.
+    /// A turn started, or a running turn took the input.
     Turn {
-        /// The thread.
         thread_id: String,
-        /// The turn.
         turn_id: String,
-        /// It ran already.
+        /// The turn was already running.
         steered: bool,
     },
-    /// A client may attach itself: its socket is waited for.
+    /// A client may attach; its socket comes next.
     Admitted {
-        /// By which name its socket is known when it comes: that of who asked.
-        admission: AskerId,
+        /// The API call that identifies its socket.
+        admission: ApiCallId,
     },
-    /// A client is there already.
+    /// Another client is attached.
     ClientAttached {
-        /// What it calls itself, where it has said so.
+        /// The client's name for itself, if known.
         name: Option<String>,
     },
-    /// The server's answer, as JSON: `{"result":…}` or `{"error":…}`.
+    /// The server's response, as JSON: `{"result":…}` or `{"error":…}`.
     Answered(String),
 }
 
-/// What the user is told, once a run.
+/// A warning for the user, shown once a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warning {
-    /// The server does not take context by a call of our own; another way is taken.
+    /// The server rejects injected context; the relay uses another carrier.
     InjectRefusedFallsBack,
-    /// The server does not take context by a call of our own, and no other way is allowed.
+    /// The server rejects injected context, and the settings allow no other carrier.
     InjectRefusedWaits,
-    /// The settings leave no room for any context.
+    /// The settings leave no room for context.
     ContextDoesNotFit,
-    /// The server takes no fragments by a call of our own.
+    /// The server rejects injected fragments.
     FragmentsRefused,
-    /// The server takes no reason of a decline, neither in its turn nor ahead of the next.
-    ReasonNotTold,
-    /// A line of this side names a method that carries credentials and can be read in more than one way: it is not recorded,
-    /// and neither are the answers to its ids.
+    /// The server rejects decline reasons, both during the turn and before the next.
+    ReasonNotSent,
+    /// A line of this side names a method with credentials and can be parsed in more than one way, so neither it nor
+    /// the responses to its ids are recorded.
     AmbiguousSecret(Side),
-    /// Any answer to this side may carry credentials: the relay stops recording answers to it.
+    /// Any response to this side may carry credentials, so the relay stops recording responses to it.
     AnswersNotRecorded(Side),
 }
 
@@ -195,257 +182,225 @@ impl fmt::Display for Warning {
         };
         f.write_str(match self {
             Warning::AmbiguousSecret(side) => {
-                let after = "names a method that carries credentials, but is a batch, has a label or repeats a member: that \
-                             line is not recorded, and neither are answers to the ids in it";
+                let after = "names a method that carries credentials, but is a batch, has text before it or repeats a member: \
+                             neither the line nor responses to its ids are recorded";
                 return write_about(f, *side, "a line from", after);
             }
             Warning::AnswersNotRecorded(side) => {
-                let after = "is recorded any more in this run: a line that names a method that carries credentials has ids \
-                             that cannot be read, or too many requests of that kind are open";
-                return write_about(f, *side, "no answer to", after);
+                let after = "are not recorded for the rest of this run: a line that names a method with credentials has \
+                             unreadable ids, or too many such requests are open";
+                return write_about(f, *side, "responses to", after);
             }
             Warning::InjectRefusedFallsBack => {
-                "this codex does not take `thread/inject_items`: context goes in front of the user's words from now on"
+                "this codex does not support `thread/inject_items`: context now goes in front of the user's words"
             }
             Warning::ContextDoesNotFit => {
-                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: context waits"
+                "`context_bytes_max` or `context_commands_max` leaves no room for a single command: raise it to send context"
             }
             Warning::FragmentsRefused => {
-                "this codex does not take `thread/inject_items`: fragments of the developer go with the next thread that is \
-                 started or resumed, others not at all"
+                "this codex does not support `thread/inject_items`: developer fragments are sent only when a thread starts \
+                 or resumes, others not at all"
             }
-            Warning::ReasonNotTold => {
-                "this codex does not take `thread/inject_items`: the model was not told why something was declined"
+            Warning::ReasonNotSent => {
+                "this codex does not support `thread/inject_items`: the reason of a decline did not reach the model"
             }
             Warning::InjectRefusedWaits => {
-                "this codex does not take `thread/inject_items`: context waits; `carrier = \"auto\"` would put it in front \
-                 of the user's words"
+                "this codex does not support `thread/inject_items`: context stays queued; set `carrier = \"auto\"` to put it \
+                 in front of the user's words"
             }
         })
     }
 }
 
-/// How a line is put on record.
+/// How a line is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// As it was written: the line is one JSON value.
+    /// As written: the line is one JSON value.
     Verbatim,
     /// As a JSON string: the line is UTF-8.
     Text,
     /// As base64: the line is not UTF-8.
     Base64,
-    /// As it was written or as a JSON string, with the values overwritten that are credentials.
+    /// As written or as a JSON string, with credentials masked.
     Masked(Box<MaskedLine>),
-    /// Not at all, only that it was there.
+    /// Omitted; only its presence is recorded.
     Omitted(Box<Omitted>),
 }
 
-/// A line with its credentials overwritten; it is as long as the line.
+/// A line with masked credentials; the length is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaskedLine {
-    /// Its text.
     pub text: String,
-    /// It can stand in the record as it is.
+    /// The text can be recorded as written.
     pub is_verbatim: bool,
 }
 
-/// What is on record of a line that is not.
+/// The recorded facts of an omitted line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Omitted {
-    /// Why.
     pub reason: OmittedReason,
-    /// Its length in bytes, without the `\n`.
+    /// Length in bytes, without the `\n`.
     pub line_bytes: u64,
-    /// The method it named, where one could be read.
+    /// The method, if readable.
     pub method: Option<String>,
-    /// Its id as raw JSON, where one could be read.
+    /// The id as raw JSON, if readable.
     pub id: Option<String>,
 }
 
-/// Why a line is left out of the record.
+/// Why a line is omitted from the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OmittedReason {
     /// It carries a credential.
     Secret,
-    /// It is over [`crate::wire::LINE_BYTES_MAX`].
+    /// The line exceeds [`crate::wire::LINE_BYTES_MAX`].
     Size,
 }
 
-/// What we did or learned ourselves, as it goes on record: `event` is the name, `data` the rest.
+/// A recorded event of our own: `event` is the name, `data` the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
 pub enum Note {
-    /// A child was started.
     GenerationStarted {
-        /// Its process id.
         pid: u32,
     },
-    /// The child has ended.
     GenerationEnded {
-        /// Its exit status, unless a signal ended it.
+        /// `None` if a signal ended the child.
         exit_code: Option<i32>,
-        /// The signal that ended it.
         signal: Option<i32>,
     },
-    /// The server named its version when it answered `initialize`.
+    /// The server named its version in its response to `initialize`.
     CodexVersion {
-        /// The version, such as `0.169.0`, where one could be read.
+        /// The version, such as `0.169.0`, if readable.
         version: Option<String>,
-        /// The text that it stood in.
+        /// The full user agent.
         user_agent: String,
     },
-    /// A client that has attached itself is the client from here on; it was answered, and has named itself.
+    /// A client attached and completed `initialize`.
     ClientAttached {
-        /// What it calls itself.
         name: Option<String>,
     },
-    /// It has left.
+    /// The attached client disconnected.
     ClientLeft {
-        /// What it called itself.
         name: Option<String>,
     },
-    /// A human is asked, by the line of the server's that is on record behind this.
+    /// The server asked for a decision. The request line follows in the record.
     RequestOpened {
-        /// What the request is called.
         request_id: String,
-        /// What it asks for.
         request_type: &'static str,
         /// The client is not asked: `hold`.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         held: bool,
     },
-    /// A request is kept in the ledger.
+    /// The ledger has stored a request.
     RequestCommitted {
-        /// Which.
         request_id: String,
     },
-    /// A request has come to an end.
+    /// A request ended.
     RequestResolved {
-        /// Which.
         request_id: String,
-        /// What it is now.
         status: &'static str,
-        /// Where its end came from.
         source: &'static str,
-        /// What was decided, in a word, where that can be said.
+        /// The decision as one word, if it can be expressed as one.
         decision: Option<String>,
         /// Why there was no answer.
         error_code: Option<&'static str>,
     },
-    /// What is recorded is all indexed again, after a time in which it could not be.
+    /// The index caught up with the journal after an outage.
     EventPersistRecovered {
         /// Always `persistence_recovered`.
         reason: &'static str,
     },
-    /// The server has taken what the user did in a terminal.
+    /// The server accepted the user's terminal commands.
     ContextDelivered {
-        /// The thread.
         thread_id: String,
-        /// Its turn, where that is known by then.
+        /// The turn, if known by then.
         turn_id: Option<String>,
-        /// How it was sent.
         carrier: &'static str,
-        /// How many commands it told of, those that were left out for want of room included.
+        /// Number of commands, including those omitted for lack of room.
         commands: u64,
-        /// How long it was, as the model saw it.
+        /// Length of the text that the model saw.
         bytes: u64,
     },
-    /// The server has taken a turn with what a context engine has assembled in front of it.
+    /// The server accepted a turn with a projection of the context engine.
     ContextProjected {
-        /// The thread.
         thread_id: String,
-        /// Its turn, where that was named.
+        /// The turn, if the server named it.
         turn_id: Option<String>,
-        /// How long it was, from marker to marker.
+        /// Length from marker to marker.
         bytes: u64,
-        /// The epoch that it is of, where it is shown once.
+        /// The epoch of a projection that is shown only once.
         epoch: Option<String>,
     },
-    /// A thread was told fragments, or was not.
-    FragmentsTold {
-        /// The thread.
+    /// The server accepted or rejected fragments.
+    FragmentsSent {
         thread_id: String,
-        /// Which, by name.
+        /// Names of the fragments.
         fragments: Vec<String>,
-        /// How long they were together.
+        /// Total length of the fragments.
         bytes: u64,
-        /// How they were sent.
         carrier: &'static str,
         /// `delivered` or `refused`.
         outcome: &'static str,
     },
-    /// What a fragment says now could not be found out; it says what it said last.
+    /// A fragment could not be read; its last state stays in use.
     FragmentFailed {
-        /// Its name.
         name: String,
-        /// Why.
         reason: String,
     },
-    /// A context engine was started, and has said who it is.
+    /// A context engine started and identified itself.
     ContextEngineStarted {
-        /// Its process id.
         pid: u32,
-        /// What it calls itself.
         id: String,
-        /// The same for people.
+        /// The display name.
         name: String,
-        /// Its version.
         version: Option<String>,
-        /// What it can be asked.
+        /// The methods it supports.
         methods: Vec<String>,
-        /// Compaction is its affair.
         #[serde(rename = "ownsCompaction")]
         owns_compaction: bool,
     },
-    /// A context engine has ended, or could not be started.
+    /// A context engine ended or failed to start.
     ContextEngineEnded {
-        /// Why.
         reason: String,
-        /// When it is started again, in milliseconds.
+        /// Milliseconds until the next start.
         restart_in_ms: u64,
     },
-    /// A context engine was asked or told something, or was to be.
+    /// A call to the context engine, made or skipped.
     ContextEngineCall {
-        /// What.
         method: &'static str,
-        /// About which thread.
         thread_id: Option<String>,
-        /// How long that took, in milliseconds.
+        /// Duration in milliseconds.
         ms: u64,
-        /// How much it was told.
         request_bytes: u64,
-        /// How much it has answered.
         response_bytes: u64,
         /// `ok`, `error`, `timeout`, `invalid`, `not_running`, `not_reading`, `ended`, `no_history` or `line_too_long`.
         outcome: &'static str,
     },
-    /// A context engine has compacted a thread, or has tried.
+    /// A context engine compacted a thread, or failed to.
     ContextEngineCompacted {
-        /// The thread.
         thread_id: String,
-        /// It could.
+        /// The call succeeded.
         ok: bool,
-        /// It did.
+        /// The engine compacted the thread.
         compacted: bool,
-        /// Why not.
+        /// Why it did not.
         reason: Option<String>,
-        /// Always, where it was asked.
+        /// Always true when the engine was called.
         #[serde(rename = "ownsCompaction")]
         owns_compaction: bool,
     },
-    /// Codex has compacted a thread, or has tried.
+    /// Codex compacted a thread, or failed to.
     NativeCompaction {
-        /// The thread.
         thread_id: String,
-        /// The turn in which it did.
+        /// The turn of the compaction.
         turn_id: Option<String>,
         /// Always `codex-app-server`.
         backend: &'static str,
         /// Whether a context engine owns compaction.
         #[serde(rename = "ownsCompaction")]
         owns_compaction: bool,
-        /// `client` where the client has asked for it, `codex` where codex began it.
+        /// `client` if the client requested it, `codex` if codex started it.
         trigger: &'static str,
         /// `completed` or `failed`.
         outcome: &'static str,

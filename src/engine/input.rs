@@ -1,160 +1,137 @@
-//! What can happen to a relay.
+//! Inputs of the engine.
 
 use std::time::Duration;
 
 use super::LiveSettings;
 use super::assembly::consultation::{Assembled, Remembered};
 use super::effect::Note;
-use super::ending::{Exit, Signal};
 use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
-use super::token::{AskerId, Token};
+use super::shutdown::{Exit, Signal};
+use super::token::{ApiCallId, Token};
 use crate::wire::{Line, Side};
 
-/// When something happened.
+/// The time of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Microseconds since the Unix epoch, for the record; the wall clock may jump.
     pub unix_us: u64,
-    /// Time since the relay began, for deadlines; never goes back.
+    /// Monotonic time since the relay started, for deadlines.
     pub elapsed: Duration,
 }
 
 /// Everything that can happen to a relay.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// The child runs.
+    /// The child is running.
     ServerStarted {
-        /// Its process id.
         pid: u32,
     },
-    /// A side wrote a line.
     Line {
-        /// Who wrote it.
         from: Side,
-        /// The line.
         line: Line<'a>,
     },
-    /// A side wrote a piece of a line that is over [`crate::wire::LINE_BYTES_MAX`], and not the last one.
+    /// A side wrote a piece (not the last) of a line over [`crate::wire::LINE_BYTES_MAX`].
     Piece {
-        /// Who wrote it.
         from: Side,
     },
     /// A side wrote the last piece of such a line.
     LongLine {
-        /// Who wrote it.
         from: Side,
-        /// The length of the whole line in bytes, without the `\n`.
+        /// Length of the whole line in bytes, without the `\n`.
         line_bytes: u64,
     },
-    /// A side has closed its stream, and all that it wrote has been handed on or can no longer be.
+    /// A side closed its stream, and its output has been forwarded or is lost.
     Closed {
-        /// Who closed it.
         from: Side,
     },
-    /// The client is gone, though not all that it wrote has been handed on.
-    ClientLeft,
-    /// Whether the server's output waits for the client to take some, and nothing more is read from the server meanwhile. Told when
-    /// it changes.
+    /// The client disconnected while some of its output was still queued.
+    ClientDisconnected,
+    /// Server output became blocked on the client (reading from the server stops), or unblocked.
     OutputWaits(bool),
-    /// The client that had attached itself is gone, or it never came.
+    /// The attached client disconnected, or an admitted client never connected.
     Detached,
-    /// The child was reaped.
     ServerExited(Exit),
-    /// We were sent a signal.
+    /// We received a signal.
     Signalled(Signal),
-    /// There is a session, and this is its run of the child.
+    /// The session directory is open for this run of the child.
     SessionOpened {
         /// 12 hex digits.
         generation: String,
     },
-    /// The buffer of what the user did in a terminal has changed.
+    /// The buffer of the user's terminal commands changed.
     Context(ContextChange),
-    /// Settings have changed.
     Configured(Box<LiveSettings>),
-    /// What earlier runs have told threads.
+    /// Context that earlier runs sent to threads.
     Remembered(Box<Remembered>),
-    /// Whether the context engine owns compaction.
     OwnsCompaction(bool),
-    /// The context engine has answered, or will not: lines wait for that.
+    /// The context engine answered, or will not answer, for a hold.
     Consulted {
-        /// Which.
         token: Token,
-        /// What it has assembled, where it has.
         assembled: Option<Box<Assembled>>,
     },
-    /// What fragments say now, in the order of the settings; `None` for one that could not be had.
+    /// Current fragment states, in the order of the settings; an entry is `None` if it could not be read.
     FragmentsRead {
-        /// Which lines wait for it.
         token: Token,
-        /// What they say.
         states: Vec<Option<String>>,
     },
-    /// Lines that have waited go on now, and nothing was read since that was said.
-    LetGo(Token),
-    /// Nothing is to wait any longer: whoever wrote it has ended.
-    LetAllGo,
-    /// Something has happened beside the relay that goes on record.
+    /// Release a hold; no line was read since [`super::Effect::ReleaseHeld`].
+    ReleaseHeld(Token),
+    /// Release all holds: their writer is gone.
+    ReleaseAllHeld,
+    /// An event outside the engine that goes on record.
     Noted(Box<Note>),
-    /// What was to be committed is, or could not be.
+    /// A commit succeeded or failed.
     Committed {
-        /// Which.
         token: Token,
-        /// It is.
+        /// Whether it succeeded.
         done: bool,
     },
-    /// All up to a mark has been written.
+    /// Everything up to a mark has been written.
     Written(Token),
-    /// Somebody at the side wants something.
-    Asked {
-        /// Who.
-        asker: AskerId,
-        /// What.
-        question: Question,
-        /// Lines of ours can reach the server.
+    /// An API call arrived.
+    ApiRequest {
+        api_call: ApiCallId,
+        request: ApiRequest,
+        /// Our lines can reach the server.
         server_listens: bool,
     },
-    /// What is recorded is all indexed again.
+    /// The index caught up with the journal again.
     IndexRecovered,
-    /// Time has passed.
+    /// A deadline passed.
     Tick,
 }
 
-/// What somebody at the side wants.
+/// The request of an API caller.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Question {
-    /// To answer a request.
+pub enum ApiRequest {
+    /// Answer a request of the server.
     Respond {
-        /// Which.
         request_id: String,
-        /// How.
         given: Box<GivenAnswer>,
-        /// Through what.
         source: RequestSource,
-        /// Who it is.
+        /// The name of the person or tool that answers.
         by: String,
     },
-    /// To say something to the model.
+    /// Send input to the model.
     Input {
-        /// What.
         text: String,
-        /// In which thread; `None` is that of the last turn.
+        /// `None` is the thread of the last turn.
         thread_id: Option<String>,
     },
-    /// To interrupt a turn.
+    /// Interrupt a turn.
     Interrupt {
-        /// In which thread, likewise.
+        /// `None` is the thread of the last turn.
         thread_id: Option<String>,
     },
-    /// To be the client of a server that is ours.
+    /// Attach as the client of a server that the relay owns.
     Attach,
-    /// To have the server end, and not be started again.
+    /// Stop the server and keep it stopped.
     Stop,
-    /// To have the server started.
+    /// Start the server.
     Start,
-    /// To call the server.
+    /// Call a method of the server.
     Rpc {
-        /// The method.
         method: String,
         /// The parameters, as JSON.
         params: Option<String>,

@@ -1,219 +1,189 @@
-//! What goes to the ledger and what comes from it, as the engine sees it.
+//! Ledger entries and rows, as the engine sees them.
 
 use serde::Serialize;
 
-use super::assembly::consultation::ToldFragment;
+use super::assembly::consultation::SentFragment;
 use super::context::carrier::Carrier;
 use super::context::command::Command;
 use crate::protocol::{RequestKind, RequestPlace};
 
-/// The row of a command in the ledger; rows grow by age.
+/// The ledger row of a command; ids grow with age.
 pub(crate) type RowId = i64;
 
-/// A command that waits.
+/// A command that the model has not seen yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingCommand {
-    /// Its row.
     pub row: RowId,
-    /// The thread that it is for; `None` for whichever has the next turn.
+    /// The target thread; `None` for whichever thread has the next turn.
     pub thread_id: Option<String>,
-    /// Older commands that were forgotten for want of room, and are still counted.
+    /// Number of older commands that were evicted and are still counted.
     pub forgotten_before: u64,
-    /// The command.
     pub command: Command,
 }
 
-/// What has become of the buffer in the ledger.
+/// A change of the command buffer in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextChange {
-    /// These came behind what was there.
+    /// These were appended.
     Added(Vec<WaitingCommand>),
-    /// These are gone.
+    /// These were removed.
     Cleared(Vec<RowId>),
-    /// This one is gone for want of room; the next one that waits for the same thread counts it.
-    Forgotten {
-        /// The one that is gone.
-        row: RowId,
-        /// The one that counts it.
-        counted_by: RowId,
-    },
-    /// How threads began, as far as earlier runs have kept it: id and words.
+    /// This one was evicted; the next one for the same thread counts it.
+    Forgotten { row: RowId, counted_by: RowId },
+    /// How threads began, as stored by earlier runs: thread id and first words.
     Beginnings(Vec<(String, String)>),
 }
 
-/// What is to be kept in the ledger.
+/// An entry to store in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerEntry {
-    /// Context was sent.
     Sent(Box<Delivery>),
-    /// What was sent has come to an end.
+    /// A delivery ended.
     Settled {
-        /// Which delivery of this run.
+        /// The number of the delivery in this run.
         delivery: u64,
-        /// How it ended.
         outcome: Outcome,
-        /// The commands that are done with.
+        /// Rows of commands to delete.
         delete: Vec<RowId>,
     },
-    /// The turn that a delivery belongs to is known.
+    /// The turn of a delivery became known.
     TurnNamed {
-        /// Which delivery of this run.
+        /// The number of the delivery in this run.
         delivery: u64,
-        /// Its turn.
         turn_id: String,
     },
-    /// There is a thread.
+    /// A thread exists.
     ThreadSeen {
-        /// Its id.
         thread_id: String,
     },
-    /// A thread whose first message may be one that carried context.
+    /// A thread whose first message may have carried context.
     ThreadBegan {
-        /// Its id.
         thread_id: String,
-        /// What the user wrote, or the start of it.
+        /// The start of the user's words.
         words: String,
     },
-    /// A thread was told fragments.
-    FragmentsTold {
-        /// Its id.
+    /// Fragments were sent to a thread.
+    FragmentsSent {
         thread_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
-        /// Which.
-        told: Vec<ToldFragment>,
+        sent: Vec<SentFragment>,
     },
-    /// A thread was shown what a context engine shows once an epoch.
+    /// A thread saw the projection of an epoch.
     EpochShown {
-        /// Its id.
         thread_id: String,
-        /// The epoch.
         epoch: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
-    /// A thread's history was made shorter: it is to be told and shown all of that anew.
+    /// A thread's history was compacted, so fragments and projections are due again.
     ThreadCompacted {
-        /// Its id.
         thread_id: String,
     },
-    /// The server asks something.
+    /// The server opened a request.
     RequestOpened(Box<RequestRow>),
-    /// A request has come to its end.
+    /// A request ended.
     RequestEnded(Box<RequestEnd>),
-    /// Nobody has answered in time.
+    /// A request timed out.
     RequestExpired {
-        /// Which.
         request_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
     /// An answer that was not the first.
     AnswerLost(Box<GivenRow>),
-    /// The answer has been written.
+    /// An answer was written to the server.
     RequestDispatched {
-        /// Which.
         request_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
-    /// The server has confirmed the end.
+    /// The server confirmed the end of a request.
     RequestConfirmed {
-        /// Which.
         request_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
-    /// The turn ended before the server had confirmed the answer.
+    /// The turn ended before the server confirmed the answer.
     RequestUncertain {
-        /// Which.
         request_id: String,
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
-    /// It went on before it was kept.
+    /// A request was forwarded before it was stored.
     RequestLate {
-        /// Which.
         request_id: String,
     },
-    /// What a request is about became known after it.
+    /// The subject of a request became known later.
     RequestShown {
-        /// Which.
         request_id: String,
         /// The changes, as JSON.
         changes: String,
-        /// The line for it.
+        /// The new one-line summary.
         summary: String,
     },
 }
 
-/// A request as it is kept at first.
+/// A new request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRow {
-    /// Its name in the ledger.
+    /// The request's name in the ledger.
     pub request_id: String,
-    /// Its id in the protocol, as it was written.
+    /// The JSON-RPC id, as written.
     pub rpc_request_id: String,
-    /// Where it stands.
+    /// Its thread, turn and item.
     pub place: RequestPlace,
-    /// What its answer looks like.
+    /// Determines the shape of the answer.
     pub kind: RequestKind,
-    /// Its method.
     pub method: String,
     /// Microseconds since the Unix epoch.
     pub requested_at_us: u64,
-    /// When policy answers it, likewise.
+    /// When policy answers it, in the same unit.
     pub expires_at_us: Option<u64>,
-    /// Its parameters, as they were written.
+    /// The parameters, as written.
     pub payload: Option<String>,
-    /// The changes that it is about, as JSON.
+    /// The changes to approve, as JSON.
     pub changes: Option<String>,
-    /// The command that it is about, as its item has it, as JSON.
+    /// The item of the command to approve, as JSON.
     pub item: Option<String>,
-    /// One line that says what it wants.
+    /// One-line summary.
     pub summary: String,
-    /// It went on before it was kept.
+    /// The request was forwarded before it was stored.
     pub late: bool,
 }
 
-/// What somebody has answered.
+/// An answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenRow {
-    /// To which request.
     pub request_id: String,
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Where.
     pub source: RequestSource,
-    /// Who.
     pub by: String,
-    /// What, as JSON.
+    /// The answer, as JSON.
     pub payload: String,
 }
 
 /// The end of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestEnd {
-    /// Which.
     pub request_id: String,
-    /// What it is now.
     pub status: RequestStatus,
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Where it came from.
     pub source: RequestSource,
-    /// Whom it came from.
+    /// The name of the person or tool, if known.
     pub by: Option<String>,
-    /// The answer, as JSON, where there was one.
+    /// The answer, as JSON, if there was one.
     pub payload: Option<String>,
-    /// A code for what went wrong, and what that means.
+    /// An error code and its explanation.
     pub error: Option<(&'static str, &'static str)>,
-    /// The answer went on before it was kept.
+    /// The answer was forwarded before it was stored.
     pub late: bool,
 }
 
 impl RequestEnd {
-    /// By somebody's answer.
+    /// The end of an answered request.
     #[must_use]
     pub fn answered(given: GivenRow, status: RequestStatus) -> RequestEnd {
         let GivenRow { request_id, at_us, source, by, payload } = given;
@@ -221,7 +191,7 @@ impl RequestEnd {
         RequestEnd { request_id, status, at_us, source, by, payload, error: None, late: false }
     }
 
-    /// Without an answer.
+    /// The end of an unanswered request.
     #[must_use]
     pub fn unanswered(
         request_id: String,
@@ -234,21 +204,19 @@ impl RequestEnd {
     }
 }
 
-/// What has become of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestStatus {
-    /// It waits.
+    /// Waiting for an answer.
     Pending,
-    /// It was answered, or is not to be any more.
+    /// Answered, or no longer needed.
     Resolved,
-    /// Nobody has answered in time, and policy has not yet.
+    /// Timed out, and policy has not answered yet.
     Expired,
-    /// Who asked is gone.
+    /// The server that asked is gone.
     Orphaned,
 }
 
 impl RequestStatus {
-    /// Its name in the ledger.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -260,12 +228,11 @@ impl RequestStatus {
     }
 }
 
-/// Where an end came from.
+/// The source of an answer or an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestSource {
-    /// The client.
     Client,
-    /// A caller of the control socket that does not say what it is.
+    /// A caller of the control socket that does not identify itself.
     Api,
     /// The command line: `codex-shim respond`.
     Cli,
@@ -273,12 +240,10 @@ pub enum RequestSource {
     Tui,
     /// A rule of ours.
     Policy,
-    /// The server itself.
     Server,
 }
 
 impl RequestSource {
-    /// Its name in the ledger.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -295,15 +260,14 @@ impl RequestSource {
 /// Context that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its number in this run, from 1.
+    /// Number in this run, from 1.
     pub number: u64,
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// The thread.
     pub thread_id: String,
-    /// How it was sent, never `auto` or `off`.
+    /// The carrier, never `auto` or `off`.
     pub carrier: Carrier,
-    /// What the model was shown.
+    /// The text that the model saw.
     pub text: String,
 }
 
@@ -311,18 +275,18 @@ pub struct Delivery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The server has taken it.
+    /// The server accepted it.
     Delivered,
-    /// The server has refused it; it waits again.
+    /// The server rejected it; the commands wait again.
     Refused,
-    /// The server ended before it had answered; it waits again.
+    /// The server ended before its response; the commands wait again.
     ServerExited,
-    /// Its answer can no longer be told from another one; it waits again.
+    /// Its response became ambiguous; the commands wait again.
     Unknown,
 }
 
 impl Outcome {
-    /// The name that it has in the ledger.
+    /// The name in the ledger.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -16,8 +16,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
+use super::json_string::{JsonString, MaskSigns, is_masked, stays};
 use super::redaction::{Members, merged, secret_spans};
-use super::written::{MaskSigns, Written, is_masked, stays};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Members whose values say what something is, or which one: two that differ have to differ afterwards.
@@ -143,7 +143,7 @@ impl PieceAt {
             }
         }
         let string = cut.filter(|_| json.starts_with("{\"truncated\":true,"))?;
-        let said = Written::of(&json[string.clone()]).text();
+        let said = JsonString::of(&json[string.clone()]).text();
         let behind = |name: &[u8]| Some(memchr::memmem::find(&said, name)? + name.len());
         let (within_from, is_base64) = match said.first() {
             Some(b'{') => match behind(CUT_DELTA) {
@@ -156,13 +156,13 @@ impl PieceAt {
     }
 
     fn text<'a>(&self, json: &'a str) -> Cow<'a, [u8]> {
-        let said = Written::of(&json[self.string.clone()]).text();
+        let said = JsonString::of(&json[self.string.clone()]).text();
         if self.is_base64 {
             return Cow::Owned(self.decoded(&said).map_or(Vec::new(), |(_, bytes)| bytes));
         }
         match self.within_from {
             None => said,
-            Some(from) => Cow::Owned(Written::of_inner(&String::from_utf8_lossy(&said[from..])).text().into_owned()),
+            Some(from) => Cow::Owned(JsonString::of_inner(&String::from_utf8_lossy(&said[from..])).text().into_owned()),
         }
     }
 
@@ -178,7 +178,7 @@ impl PieceAt {
 
     /// The string with what `masker` finds in its Base64 masked, and `in_delta` of it.
     fn masked_base64(&self, masker: &Masker, written: &str, in_delta: &[Range<usize>]) -> Option<String> {
-        let string = Written::of(written);
+        let string = JsonString::of(written);
         let (range, mut bytes) = self.decoded(&string.text())?;
         let spans = merged(masker.spans(&bytes).into_iter().chain(in_delta.iter().cloned()).collect());
         if spans.is_empty() {
@@ -196,7 +196,7 @@ impl PieceAt {
     fn spans_in(&self, said: &[u8], spans: &[Range<usize>]) -> Vec<Range<usize>> {
         let Some(from) = self.within_from else { return spans.to_vec() };
         let within = String::from_utf8_lossy(&said[from..]);
-        let spans = Written::of_inner(&within).written_spans(spans);
+        let spans = JsonString::of_inner(&within).written_spans(spans);
         spans.into_iter().map(|span| from + span.start..from + span.end).collect()
     }
 }
@@ -300,7 +300,7 @@ impl Masker {
             && memchr::memchr(b'\\', text).is_some()
             && let Ok(escaped) = std::str::from_utf8(text)
         {
-            let inner = Written::of_inner(escaped);
+            let inner = JsonString::of_inner(escaped);
             let found = self.spans_within(&inner.text(), nested_max - 1);
             spans.extend(inner.written_spans(&found));
         }
@@ -333,7 +333,7 @@ impl Masker {
                 Role::Base64 => self.base64(written),
                 Role::Number => Some(number(written)),
                 Role::Name | Role::Text | Role::Secret => {
-                    let parsed = Written::of(written);
+                    let parsed = JsonString::of(written);
                     let text = parsed.text();
                     let spans = match role {
                         Role::Secret if !text.is_empty() && !is_masked(&text) => {
@@ -373,7 +373,7 @@ impl Masker {
                 break;
             }
             lines.push((list_at + token.range.start, whole.len()));
-            whole.extend_from_slice(&Written::of(&list[token.range.clone()]).text());
+            whole.extend_from_slice(&JsonString::of(&list[token.range.clone()]).text());
             whole.push(b'\n');
             seen_to = token.range.end;
         }
@@ -389,7 +389,7 @@ impl Masker {
 
     /// A string with what has the shape of a key in it masked.
     fn key_in(written: &str) -> Option<String> {
-        let parsed = Written::of(written);
+        let parsed = JsonString::of(written);
         let text = parsed.text();
         parsed.masked(&text, &secret_spans(&text))
     }
@@ -488,7 +488,7 @@ impl<'a> Place<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::written::MASK;
+    use super::super::json_string::MASK;
     use super::*;
     use proptest::prelude::*;
 

@@ -1,59 +1,58 @@
-//! The engine: what happened goes in, what is to be done comes out.
+//! The engine: inputs (what happened) go in, effects (what to do) come out.
 //!
-//! [`Engine::handle`] is the only place where a line, a signal or an end is decided on. It is total and never waits.
+//! [`Engine::handle`] is the only place that decides on a line, a signal or an end of stream. It is total and never
+//! blocks.
 //!
-//! The effects of the lines that one read brought are carried out together: all of `Record` and `Note` in their order,
-//! with one append to the journal, and then all of `Forward`, with one write. So nothing reaches a side that is not on
-//! record. Every other effect is carried out after them, in its order.
+//! The relay carries out the effects of one read together: first every `Record` and `Note`, in order, with one append
+//! to the journal, then every `Forward`, with one write. So no line reaches a side before it is on record. All other
+//! effects follow, in order.
 //!
-//! It knows no clock, file, pipe, process or thread: the time is an argument, and effects are only named here.
+//! Pure: the engine knows no clock, file, pipe, process or thread. Time is an argument, and effects are only described
+//! here.
 
 mod ambiguous;
-mod assembling;
+mod api_calls;
 mod assembly;
-mod attaching;
-mod attendance;
-mod beside;
+mod attached_client;
 mod context;
 mod credentials;
-mod echoes;
 mod effect;
-mod ending;
 mod form_fields;
 mod input;
+mod json_string;
 mod ledger;
+mod lines;
 mod masking;
 mod open_calls;
+mod own_items;
 mod recording;
 mod redaction;
 mod requests;
 mod secrets;
+mod shutdown;
 mod token;
+mod turn_context;
+mod turn_gate;
 mod turns;
 mod version;
 mod visible;
-mod waiting;
-mod written;
 
 use std::time::Duration;
 
-use crate::protocol::{Event, Method, RequestKind, RequestPlace};
-use crate::wire::{Body, Line, RpcId, Side};
+use crate::wire::Side;
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
-    FragmentThreads, QuotedMessage, Remembered, ToldFragment, project,
+    FragmentThreads, QuotedMessage, Remembered, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START};
-pub use attendance::Attendance;
+pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use effect::{Effect, OwnLine, SideReply};
+pub use effect::{ApiReply, Effect, OwnLine};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
-pub use ending::Exit;
-pub(crate) use ending::Signal;
 pub(crate) use form_fields::holds_secret;
-pub use input::{Input, Now, Question};
+pub use input::{ApiRequest, Input, Now};
 pub use ledger::{ContextChange, LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub use masking::Masker;
@@ -63,76 +62,74 @@ pub(crate) use redaction::{names_secret, redacted_json};
 pub(crate) use requests::{FIELD_ORDER, command_line, field_order, kept_result, permissions_in_words, without_shell};
 pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
 pub(crate) use secrets::masked_args;
-pub use token::{AskerId, Token};
+pub use shutdown::Exit;
+pub(crate) use shutdown::Signal;
+pub use token::{ApiCallId, Token};
 pub(crate) use version::ClientName;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
 
-use assembly::{Assembly, thread_of};
-use attaching::answer_for_nobody;
-use attendance::{Attendant, OnCall, Passing};
-use context::{Context, OnTurn};
-use echoes::Echoes;
-use ending::Ending;
-use open_calls::{CallKey, Calls, OpenCall};
-use recording::{form, free_line, kept_answer, own_free_line, own_line};
-use requests::{Items, OnRequest, Pass, Requests};
-use secrets::{Judged, Secrets, Verdict};
+use assembly::Assembly;
+use attached_client::{CurrentClient, answer_without_client};
+use context::Context;
+use lines::{Seen, event_in, forward_if_passing};
+use open_calls::Calls;
+use own_items::OwnItems;
+use recording::{free_line, own_free_line, own_line};
+use requests::{Items, Requests};
+use secrets::Secrets;
+use shutdown::Shutdown;
 use turns::Turns;
 use version::VersionWatch;
 
-/// What an engine is told at its beginning.
+/// Settings of a new engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// How long the child may take to end after the client has closed our stdin.
+    /// Grace period for the child after the client closes our stdin.
     pub exit_grace: Duration,
-    /// How context is carried.
     pub context: ContextSettings,
-    /// How requests are treated.
     pub requests: RequestSettings,
-    /// What the model is shown besides.
+    /// Context engine and fragments.
     pub assembly: AssemblySettings,
-    /// Who speaks to the server.
-    pub attendance: Attendance,
-    /// What the ids of our own calls begin with: `codex-shim:`, and something that no other shim has, since one may
-    /// stand behind another.
+    pub server_owner: ServerOwner,
+    /// Prefix of the ids of our own calls: `codex-shim:` plus a part unique to this shim, because one shim may run
+    /// behind another.
     pub own_ids: String,
-    /// The last token of the engine before, where there was one: what comes late for that one is not for this one.
+    /// The last token of the previous engine, if any. Late events for that engine must not match tokens of this one.
     pub tokens_before: Token,
 }
 
-/// The settings that an engine can take over while it runs.
+/// The settings that can change while an engine runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveSettings {
-    /// Carrier and bounds of context.
     pub context: ContextSettings,
-    /// Settings of later requests.
+    /// Applies to later requests only.
     pub requests: RequestSettings,
-    /// Fragments, in the order of the file.
+    /// In the order of the settings file.
     pub fragments: Vec<Fragment>,
 }
 
-/// The decisions of one relay, over one run of the child.
+/// The decisions of one relay during one run of the child.
 #[derive(Debug)]
 pub struct Engine {
     secrets: Secrets,
     version: VersionWatch,
     context: Context,
-    echoes: Echoes,
+    own_items: OwnItems,
     assembly: Assembly,
     requests: Requests,
     items: Items,
     calls: Calls,
     turns: Turns,
-    ending: Ending,
-    attendant: Attendant,
+    shutdown: Shutdown,
+    current_client: CurrentClient,
     exit_grace: Duration,
-    /// What the client calls itself.
+    /// The client's name for itself.
     client: Option<String>,
 }
 
 impl Engine {
-    /// An engine for a child that has not been started yet.
+    /// An engine for a child that has not started yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Engine {
         let mut context = Context::new(settings.context);
@@ -141,156 +138,158 @@ impl Engine {
             secrets: Secrets::default(),
             version: VersionWatch::default(),
             context,
-            echoes: Echoes::default(),
+            own_items: OwnItems::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
             turns: Turns::default(),
-            ending: Ending::new(settings.exit_grace, settings.attendance),
-            attendant: Attendant::new(settings.attendance),
+            shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
+            current_client: CurrentClient::new(settings.server_owner),
             exit_grace: settings.exit_grace,
             client: None,
         }
     }
 
-    /// Decides what `input` leads to, and appends it to `effects`.
+    /// Decides how to react to `input` and appends the effects.
     pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid }));
-                if self.attendant.is_served() {
+                if self.current_client.is_served() {
                     self.initialize(effects);
                 }
             }
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Line { from, line } => self.line(now, from, line, effects),
             Input::Piece { from: Side::Client } => effects.push(Effect::Forward),
-            Input::Piece { from: Side::Server } => pass(self.attendant.server_says_piece(), effects),
+            Input::Piece { from: Side::Server } => forward_if_passing(self.current_client.passing_of_piece(), effects),
             Input::LongLine { from, line_bytes } => {
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
                 effects.push(Effect::Record(Form::Omitted(Box::new(omitted))));
                 match from {
                     Side::Client => effects.push(Effect::Forward),
-                    Side::Server => pass(self.attendant.server_says_last_piece(), effects),
+                    Side::Server => forward_if_passing(self.current_client.passing_of_last_piece(), effects),
                 }
             }
-            Input::Closed { from: Side::Client } => self.ending.client_closed(now.elapsed, effects),
-            Input::Closed { from: Side::Server } => {
-                let calls = self.calls.to_server.take_all();
-                for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
-                    self.context.server_ended(lease, effects);
-                }
-                self.assembly_ended(effects);
-                self.requests.server_ended(now, effects);
-                self.turns.server_ended(effects);
-                for purpose in calls.into_iter().filter_map(|call| call.purpose) {
-                    purpose.server_ended(effects);
-                }
-                // Nobody waits any more for what it was asked.
-                drop(self.detach(now, effects));
-                self.ending.server_closed(effects);
-            }
+            Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
+            Input::Closed { from: Side::Server } => self.server_closed(now, effects),
             Input::Detached => {
-                // What it wrote is looked at while it still is the client.
-                self.decide_on_all(now, effects);
+                // Process the client's held lines while it still counts as attached.
+                self.process_all_held(now, effects);
                 let asked = self.detach(now, effects);
-                effects.extend(asked.iter().map(|id| answer_for_nobody(id)));
+                effects.extend(asked.iter().map(|id| answer_without_client(id)));
             }
-            Input::ClientLeft => {
-                self.let_all_go(now, effects);
-                self.ending.client_left(now.elapsed);
+            Input::ClientDisconnected => {
+                self.release_all_held(now, effects);
+                self.shutdown.client_disconnected(now.elapsed);
             }
-            Input::OutputWaits(waits) => self.ending.output_waits(now.elapsed, waits),
-            Input::ServerExited(exit) => self.ending.server_exited(exit, effects),
-            Input::Signalled(signal) => self.ending.signalled(now.elapsed, signal, effects),
+            Input::OutputWaits(waits) => self.shutdown.output_waits(now.elapsed, waits),
+            Input::ServerExited(exit) => self.shutdown.server_exited(exit, effects),
+            Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change),
             Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
                 self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
-                self.let_ready_go(now, effects);
+                self.release_ready(now, effects);
             }
             Input::Configured(settings) => {
                 self.configure(*settings);
-                self.let_ready_go(now, effects);
+                self.release_ready(now, effects);
             }
             Input::FragmentsRead { token, states } => {
                 self.assembly.holds.fragments_read(token, states);
-                self.let_ready_go(now, effects);
+                self.release_ready(now, effects);
             }
-            Input::LetGo(token) => self.let_go(now, token, effects),
-            Input::LetAllGo => self.let_all_go(now, effects),
+            Input::ReleaseHeld(token) => self.release_held(now, token, effects),
+            Input::ReleaseAllHeld => self.release_all_held(now, effects),
             Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
-                self.requests.committed(now, token, done, self.attendant.audience(), effects);
+                self.requests.committed(now, token, done, self.current_client.audience(), effects);
                 self.explain(effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
-            Input::Asked { asker, question, server_listens } => {
-                self.asked(now, asker, question, server_listens, effects);
+            Input::ApiRequest { api_call, request, server_listens } => {
+                self.api_request(now, api_call, request, server_listens, effects);
             }
             Input::IndexRecovered => {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
             }
             Input::Tick => {
-                self.ending.tick(now.elapsed, effects);
-                self.let_ready_go(now, effects);
+                self.shutdown.tick(now.elapsed, effects);
+                self.release_ready(now, effects);
                 self.turns.tick(now.elapsed, effects);
-                self.requests.tick(now, self.attendant.audience(), effects);
+                self.requests.tick(now, self.current_client.audience(), effects);
             }
         }
     }
 
-    /// When [`Input::Tick`] is due, as [`Now::elapsed`].
+    fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let calls = self.calls.to_server.take_all();
+        for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
+            self.context.server_ended(lease, effects);
+        }
+        self.assembly_ended(effects);
+        self.requests.server_ended(now, effects);
+        self.turns.server_ended(effects);
+        for purpose in calls.into_iter().filter_map(|call| call.purpose) {
+            purpose.server_ended(effects);
+        }
+        // Pending requests need no answer: the server is gone.
+        drop(self.detach(now, effects));
+        self.shutdown.server_closed(effects);
+    }
+
+    /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
-    pub fn tick_due(&self) -> Option<Duration> {
-        [self.ending.tick_due(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Commands of the user that wait to be shown to the model.
+    /// Number of the user's commands that the model has not seen yet.
     #[must_use]
     pub fn context_waiting(&self) -> usize {
         self.context.waiting()
     }
 
-    /// Lines of the client wait here, and are on no record yet.
+    /// Whether client lines are held here. Held lines are not on record yet.
     #[must_use]
     pub fn holds_lines(&self) -> bool {
         !self.assembly.holds.is_empty()
     }
 
-    /// Whether the context engine owns compaction, as far as it has said so.
+    /// Whether the context engine has said that it owns compaction.
     #[must_use]
     pub fn owns_compaction(&self) -> bool {
         self.assembly.owns_compaction
     }
 
-    /// Requests that nobody has answered yet.
+    /// Number of unanswered requests.
     #[must_use]
     pub fn requests_pending(&self) -> usize {
         self.requests.pending()
     }
 
-    /// The admission by which a client has attached itself, or is about to.
+    /// The API call that admitted the attached (or expected) client.
     #[must_use]
-    pub fn admitted(&self) -> Option<AskerId> {
-        self.attendant.admitted()
+    pub fn admitted(&self) -> Option<ApiCallId> {
+        self.current_client.admitted()
     }
 
-    /// How long a client that has attached itself may take nothing of what waits for it.
+    /// How long an attached client may leave buffered output unread.
     #[must_use]
     pub fn client_stall_max(&self) -> Option<Duration> {
-        self.attendant.admitted().map(|_| self.exit_grace)
+        self.current_client.admitted().map(|_| self.exit_grace)
     }
 
-    /// Whether a signal to us has come, which limits how long the client may take nothing of the last output.
+    /// Whether we received a signal. After a signal, the client has limited time to read the rest of the output.
     #[must_use]
     pub fn was_signalled(&self) -> bool {
-        self.ending.was_signalled()
+        self.shutdown.was_signalled()
     }
 
     fn configure(&mut self, LiveSettings { context, requests, fragments }: LiveSettings) {
@@ -300,249 +299,14 @@ impl Engine {
         self.assembly.configure(fragments);
     }
 
-    /// The last token that was given, for [`EngineSettings::tokens_before`].
+    /// The last token issued, for [`EngineSettings::tokens_before`].
     #[must_use]
     pub fn last_token(&self) -> Token {
         self.requests.last_token().max(self.assembly.holds.last_token())
     }
-
-    fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
-        let body = Body::parse(line.bytes);
-        if from == Side::Client && self.waits(now, line, &body, effects) {
-            return;
-        }
-        self.line_at_hand(now, from, line.bytes, &body, effects);
-    }
-
-    /// A line goes on, or is kept from it, now.
-    fn line_at_hand(&mut self, now: Now, from: Side, line: &[u8], body: &Body<'_>, effects: &mut Vec<Effect>) {
-        let event = event_in(body);
-        let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
-        let answers = completed.as_ref().and_then(|call| call.method);
-        let seen = Seen { now, line, verdict, body, opened };
-        match (&event, from) {
-            (Some(event), Side::Client) => self.client_line(&seen, event, effects),
-            (Some(event), Side::Server) => self.server_line(&seen, event, completed, effects),
-            (None, Side::Client) => {
-                effects.extend([seen.record(), Effect::Forward]);
-            }
-            (None, Side::Server) => {
-                effects.push(seen.record());
-                pass(self.attendant.server_says_other(), effects);
-            }
-        }
-        effects.extend(self.secrets.take_warning().map(Effect::Warn));
-        if let Some(event) = &event
-            && let Some(learned) = self.version.learn(from, event, answers)
-        {
-            if let Effect::Introduce(client) = &learned {
-                self.client.clone_from(&client.name);
-            }
-            if let Effect::Note(Note::CodexVersion { version: Some(version), .. }) = &learned {
-                self.context.server_is(version);
-            }
-            effects.push(learned);
-        }
-    }
-
-    fn client_line(&mut self, seen: &Seen<'_>, message: &Event<'_>, effects: &mut Vec<Effect>) {
-        if message.name().is_none() {
-            let client = self.client.as_deref().unwrap_or("client").to_owned();
-            let kept = || kept_answer(&seen.verdict, seen.line, message);
-            let on_request = self.requests.client_answers(seen.now, seen.line, message, kept, client, effects);
-            go_on(seen, Effect::Forward, on_request, effects);
-            return;
-        }
-        match self.attendant.client_calls(seen.now.elapsed, message, seen.opened, &mut self.calls.to_server) {
-            OnCall::PassOn => {}
-            OnCall::PassAmbiguous => {
-                if let Some(call) = seen.opened {
-                    for other in self.calls.to_server.same_id(call) {
-                        self.context.is_ambiguous(other, effects);
-                    }
-                }
-                effects.extend([seen.record(), Effect::Forward]);
-                return;
-            }
-            OnCall::Greet => {
-                effects.push(seen.record());
-                self.greet(message, effects);
-                return;
-            }
-            OnCall::Withhold => {
-                effects.push(seen.record());
-                return;
-            }
-        }
-        let mut projection = None;
-        if message.method == Some(Method::TurnStart) {
-            if self.turns.has_reasons()
-                && let Some(bytes) = thread_of(message).and_then(|thread_id| self.reasons_ahead(&thread_id))
-            {
-                effects.push(Engine::ahead(seen, bytes));
-            }
-            let prepared = self.assembly.at_hand.take();
-            if self.assembly.is_set() {
-                let (call, shown) = self.before_turn(message, seen.opened, prepared);
-                effects.extend(call.map(|call| Engine::ahead(seen, call)));
-                projection = shown;
-            }
-        }
-        let instructed = self.asks_for_thread(seen.line, message, seen.opened);
-        let (ahead, instead) = match seen.opened {
-            Some(call) => {
-                let on_turn = self.context.client_says(seen.now, seen.line, message, projection.as_deref(), effects);
-                self.carry(call, on_turn)
-            }
-            None => (None, None),
-        };
-        effects.extend(ahead.map(|call| Engine::ahead(seen, call)));
-        effects.push(seen.record());
-        effects.push(match instead.or(instructed) {
-            Some(bytes) => Effect::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes)),
-            None => Effect::Forward,
-        });
-    }
-
-    /// Has a turn carry its context: returns the call that goes ahead of it, and the line in its place.
-    fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-        let (ahead, instead) = self.calls.carry(turn, on_turn);
-        ahead.iter().for_each(|call| self.echoes.expect(call));
-        (ahead, instead)
-    }
-
-    fn server_line(
-        &mut self,
-        seen: &Seen<'_>,
-        message: &Event<'_>,
-        mut completed: Option<Box<OpenCall>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.context.server_says(message, completed.as_deref_mut(), effects);
-        self.learns_of_threads(seen.now, message, completed.as_deref_mut(), effects);
-        let stripped = self.context.stripped(seen.line, message);
-        // Also a response that completes nothing any more: no line to the client is ours.
-        if message.is_response() && message.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
-            effects.push(seen.record());
-            let Some(purpose) = completed.and_then(|call| call.purpose) else { return };
-            match stripped.as_deref().map(Body::parse) {
-                Some(Body::Message(message)) => self.turns.completed(purpose, &message, effects),
-                Some(Body::OtherJson | Body::Text | Body::Bytes) | None => {
-                    self.turns.completed(purpose, message, effects);
-                }
-            }
-            return;
-        }
-        let passing = self.attendant.server_says(message, completed.as_deref());
-        if let (Some(id), Some(method)) = (message.id, message.name()) {
-            if passing == Passing::Withheld && RequestKind::of(method).is_none() {
-                effects.push(answer_for_nobody(id));
-            }
-            if self.attendant.answers_alone(method)
-                && let Some(call) = seen.opened.and_then(|call| self.calls.to_client.get_mut(call))
-            {
-                call.for_client_alone = Some(id.to_owned());
-            }
-        }
-        // What was put into the history by us is on record, and not for the client.
-        let passing = if self.echoes.is_echo(message) { Passing::Withheld } else { passing };
-        let on_request = match (self.server_tells(seen.now, seen.line, message, effects), passing) {
-            (on_request, Passing::Passes) => on_request,
-            (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
-        };
-        match stripped {
-            Some(bytes) => {
-                let replace = Effect::Replace(own_line(Side::Client, &seen.verdict, seen.body, bytes));
-                go_on(seen, replace, on_request, effects);
-            }
-            None => go_on(seen, Effect::Forward, on_request, effects),
-        }
-    }
-
-    /// Follows what the server tells of threads, turns and items, and what it asks.
-    fn server_tells(&mut self, now: Now, line: &[u8], message: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
-        if message.name().is_none() {
-            return OnRequest::AT_ONCE;
-        }
-        if message.id.is_some() {
-            let place = RequestPlace::of(message.params);
-            let (about, audience) = (self.items.of(&place), self.attendant.audience());
-            return self.requests.asked(now, line, message, about, audience, effects);
-        }
-        match (message.method, message.params) {
-            (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, message, effects),
-            (Some(Method::TurnCompleted), _) => {
-                if let Some((thread_id, turn_id)) = self.turns.turn_completed(message) {
-                    self.echoes.turn_is_over(&thread_id);
-                    let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
-                    self.requests.turn_completed(now, &place, effects);
-                    if self.turns.is_idle() {
-                        effects.extend(turns::outcome(message).map(Effect::NotifyIdle));
-                    }
-                }
-            }
-            (Some(Method::ItemStarted), Some(params)) => {
-                if let Some((place, changes)) = self.items.started(params) {
-                    self.requests.shown(&place, changes, effects);
-                }
-            }
-            (Some(Method::ItemCompleted), Some(params)) => {
-                if !(self.requests.is_empty() && self.items.is_empty())
-                    && let Some(place) = self.items.completed(params)
-                {
-                    self.requests.item_completed(now, &place, effects);
-                }
-            }
-            (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
-            _ => {}
-        }
-        OnRequest::AT_ONCE
-    }
 }
 
-/// The message that a line holds.
-fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
-    match body {
-        Body::Message(message) => Some(Event::of(message)),
-        Body::OtherJson | Body::Text | Body::Bytes => None,
-    }
-}
-
-/// A line that is decided on.
-struct Seen<'a> {
-    now: Now,
-    line: &'a [u8],
-    verdict: Verdict,
-    body: &'a Body<'a>,
-    /// The call that it opens.
-    opened: Option<CallKey>,
-}
-
-impl Seen<'_> {
-    fn record(&self) -> Effect {
-        Effect::Record(form(&self.verdict, self.body, self.line))
-    }
-}
-
-/// Puts a line on record, and lets it, or what replaces it, go on as it may.
-fn go_on(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut Vec<Effect>) {
-    effects.push(seen.record());
-    if let OnRequest::Forward(Pass { hold, mark }) = on_request {
-        effects.extend(hold.map(Effect::Hold));
-        effects.push(forward);
-        effects.extend(mark.map(Effect::Mark));
-    }
-}
-
-/// Lets a line, or a piece of one, go on where it may.
-fn pass(passing: Passing, effects: &mut Vec<Effect>) {
-    match passing {
-        Passing::Passes => effects.push(Effect::Forward),
-        Passing::Withheld => {}
-    }
-}
-
-/// Opening markers of the fragments with the user's role.
+/// Opening markers of the fragments with the user role.
 fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
     let of_users = fragments.iter().filter(|fragment| fragment.role == FragmentRole::ContextualUser);
     of_users.map(Fragment::opening).collect()
@@ -551,7 +315,7 @@ fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::LineEnd;
+    use crate::wire::{Line, LineEnd};
 
     fn settings() -> EngineSettings {
         let exit_grace = Duration::from_secs(10);
@@ -560,13 +324,13 @@ mod tests {
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
             requests: RequestSettings::default(),
-            attendance: Attendance::Client,
+            server_owner: ServerOwner::Client,
             own_ids: "codex-shim:".to_owned(),
             tokens_before: 0,
         }
     }
 
-    /// A playbook: `>` client line, `<` server line; returns the effects of each as one text a line.
+    /// A playbook: `>` is a client line, `<` a server line. Returns the effects of each step as one text per line.
     fn play(script: &[&str]) -> Vec<String> {
         let mut engine = Engine::new(settings());
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
@@ -578,13 +342,13 @@ mod tests {
                 let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
                 let mut effects = Vec::new();
                 engine.handle(now, Input::Line { from, line }, &mut effects);
-                effects.iter().map(told).collect::<Vec<_>>().join(" ")
+                effects.iter().map(in_words).collect::<Vec<_>>().join(" ")
             })
             .collect()
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is told as it stands")]
-    fn told(effect: &Effect) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "new effects are shown in debug form")]
+    fn in_words(effect: &Effect) -> String {
         match effect {
             Effect::Record(Form::Omitted(omitted)) => format!("omit({:?})", omitted.reason),
             Effect::Record(form) => format!("{form:?}"),
@@ -618,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_request_takes_its_answer_with_it() {
+    fn secret_request_hides_its_answer() {
         assert_eq!(
             play(&[
                 r#">{"id":7,"method":"account/login/start","params":{"apiKey":"sk-1"}}"#,
@@ -638,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_learned_from_the_answer_to_initialize() {
+    fn version_comes_from_initialize_response() {
         assert_eq!(
             play(&[
                 r#">{"id":0,"method":"initialize","params":{"clientInfo":{"name":"x"}}}"#,
@@ -656,7 +420,7 @@ mod tests {
         );
     }
 
-    /// A relay with a session, and what it was told so far: what is done comes out as words.
+    /// An engine with an open session; returns effects as words.
     struct Play(Engine);
 
     impl Play {
@@ -680,13 +444,13 @@ mod tests {
         }
 
         fn respond(&mut self, request_id: &str, body: &str) -> String {
-            let question = Question::Respond {
+            let request = ApiRequest::Respond {
                 request_id: request_id.to_owned(),
                 given: serde_json::from_str(body).expect("BUG: a test gives an answer"),
                 source: RequestSource::Api,
                 by: "me".to_owned(),
             };
-            self.at(0, Input::Asked { asker: 9, question, server_listens: true })
+            self.at(0, Input::ApiRequest { api_call: 9, request, server_listens: true })
         }
     }
 
@@ -704,10 +468,10 @@ mod tests {
                     injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect();
                 format!("inject({})", lines.join("+"))
             }
-            Effect::Reply(asker, reply) => {
-                let told = format!("{reply:?}");
-                let name = told.split(['(', ' ']).next().unwrap_or_default();
-                format!("reply{asker}({name})")
+            Effect::Reply(api_call, reply) => {
+                let actual = format!("{reply:?}");
+                let name = actual.split(['(', ' ']).next().unwrap_or_default();
+                format!("reply{api_call}({name})")
             }
             Effect::Note(_) => "note".to_owned(),
             Effect::Send(line) => format!("send({})", String::from_utf8_lossy(&line.bytes)),
@@ -716,7 +480,7 @@ mod tests {
             | Effect::Replace(_)
             | Effect::Consult(_)
             | Effect::RunFragments(..)
-            | Effect::LetGo(_)
+            | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)
             | Effect::Warn(_)
             | Effect::NotifyPending(_)
@@ -742,7 +506,7 @@ mod tests {
             | LedgerEntry::TurnNamed { .. }
             | LedgerEntry::ThreadSeen { .. }
             | LedgerEntry::ThreadBegan { .. }
-            | LedgerEntry::FragmentsTold { .. }
+            | LedgerEntry::FragmentsSent { .. }
             | LedgerEntry::EpochShown { .. }
             | LedgerEntry::ThreadCompacted { .. }
             | LedgerEntry::RequestExpired { .. }
@@ -762,7 +526,7 @@ mod tests {
     const RESOLVED: &str = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#;
 
     #[test]
-    fn a_request_is_kept_before_it_goes_on_and_an_answer_too() {
+    fn requests_and_answers_are_stored_before_forwarding() {
         let mut play = Play::start(RequestSettings::default());
         assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record hold1 forward");
         assert_eq!(play.at(1, Input::Committed { token: 1, done: true }), "release1 note");
@@ -775,23 +539,23 @@ mod tests {
     }
 
     #[test]
-    fn tokens_go_on_where_the_engine_before_has_left_them() {
+    fn tokens_continue_after_previous_engine() {
         let mut first = Play::start(RequestSettings::default());
         first.line(Side::Server, ASK);
         let tokens_before = first.0.last_token();
         let mut second = Play(Engine::new(EngineSettings { tokens_before, ..settings() }));
         second.at(0, Input::SessionOpened { generation: "h".to_owned() });
         assert_eq!(second.line(Side::Server, ASK), "note first2(opened h-0) record hold2 forward");
-        // What is heard late of the first one is about nothing here.
+        // A late event for the first engine matches nothing in the second.
         assert_eq!(second.at(1, Input::Committed { token: 1, done: true }), "");
         assert_eq!(second.at(2, Input::Committed { token: 2, done: true }), "release2 note");
     }
 
     #[test]
-    fn nothing_is_held_for_longer_than_it_may_be_and_then_not_at_all() {
+    fn hold_expires_and_releases_everything() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
-        assert_eq!(play.0.tick_due(), Some(Duration::from_millis(250)));
+        assert_eq!(play.0.next_deadline(), Some(Duration::from_millis(250)));
         assert_eq!(play.at(250, Input::Tick), "release1 keep(requestlate)");
         assert_eq!(play.line(Side::Client, ANSWER), "note first2(resolved client) record forward mark2");
         assert_eq!(play.at(251, Input::Committed { token: 1, done: true }), "note");
@@ -801,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_at_the_side_is_sent_once_it_is_kept() {
+    fn api_answer_is_sent_after_commit() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         assert_eq!(play.respond("g-0", r#"{"decision":"maybe"}"#), "reply9(Invalid)");
@@ -816,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_at_the_side_that_cannot_be_kept_gives_way_to_the_clients() {
+    fn uncommitted_api_answer_yields_to_client() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline"}"#);
@@ -829,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_clients_that_comes_second_is_kept_where_nobody_wants_one_any_more() {
+    fn second_client_answer_is_stored_as_lost() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline"}"#);
@@ -867,26 +631,26 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_goes_with_the_decline_or_ahead_of_the_next_turn() {
+    fn decline_reason_is_sent_now_or_next_turn() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.respond("g-0", r#"{"decision":"decline","reason":"no"}"#);
-        let told = play.at(1, Input::Committed { token: 2, done: true });
-        assert!(told.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:1","method":"turn/steer""#), "{told}");
+        let actual = play.at(1, Input::Committed { token: 2, done: true });
+        assert!(actual.contains(r#"{"decision":"decline"}}+{"id":"codex-shim:1","method":"turn/steer""#), "{actual}");
         assert_eq!(play.line(Side::Server, r#"{"id":"codex-shim:1","error":{"code":-32600}}"#), "record");
         let turn = r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
-        let told = play.line(Side::Client, turn);
-        assert!(told.starts_with("send(") && told.contains("thread/inject_items"), "{told}");
+        let actual = play.line(Side::Client, turn);
+        assert!(actual.starts_with("send(") && actual.contains("thread/inject_items"), "{actual}");
         assert_eq!(play.line(Side::Client, turn), "record forward");
     }
 
     #[test]
-    fn what_waits_when_the_server_ends_is_told() {
+    fn api_callers_learn_of_server_end() {
         let mut play = Play::start(RequestSettings { hold: true, ..RequestSettings::default() });
         assert_eq!(play.line(Side::Server, ASK), "note first1(opened g-0) record");
         assert_eq!(play.0.requests_pending(), 1);
-        let told = play.at(1, Input::Closed { from: Side::Server });
-        assert!(told.starts_with("note keep(orphaned policy)"), "{told}");
+        let actual = play.at(1, Input::Closed { from: Side::Server });
+        assert!(actual.starts_with("note keep(orphaned policy)"), "{actual}");
         assert_eq!(play.0.requests_pending(), 0);
     }
 }

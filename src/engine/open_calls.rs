@@ -1,38 +1,38 @@
-//! Open calls: requests to one side that have no response yet, and what each response is for.
+//! Open calls: requests to one side that have no response yet, and the purpose of each response.
 //!
-//! A response finds its call once: whether it is secret, whose it is, and what it settles are fields of one value.
+//! A response is matched to its call once; the call says whether the response is secret, who receives it, and what it
+//! settles.
 //!
-//! Ids are chosen by the caller, so two open calls may have the same one. A response then completes the oldest call of a
-//! client that is there, and is as secret as any of the calls with that id.
+//! Callers choose ids, so two open calls may share one. A response then completes the oldest call of a connected
+//! client, and is as secret as any of the calls with that id.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::assembly::Asked;
+use super::assembly::ThreadCall;
 use super::context::{Lease, OnTurn, TurnSent};
 use super::secrets::{Awaited, Verdict};
 use super::turns::Purpose;
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, RpcId};
 
-/// Open calls in one direction. If there are more, the oldest one that nothing depends on is forgotten.
+/// Open calls in one direction. If there are more, the oldest one that nothing depends on is evicted.
 pub(super) const CALLS_MAX: usize = 4_096;
 
-/// Secret calls that were completed, and whose ids are remembered until they are used again.
+/// Completed secret calls whose ids are remembered until they are reused.
 const ANSWERED_MAX: usize = 256;
 
-/// Longest id, in bytes of JSON, that is remembered.
+/// Longest remembered id, in bytes of JSON.
 const ID_BYTES_MAX: usize = 1_024;
 
-/// How long a call of a client that has left is told apart: no server takes longer to answer.
+/// How long the calls of a departed client are tracked; no server takes longer to answer.
 const LEFT_MAX: Duration = Duration::from_secs(3_600);
 
-/// The calls in both directions.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// The ids of our own calls begin with this.
+    /// Prefix of the ids of our own calls.
     own_ids: String,
     own_made: u64,
     pub(super) to_server: OpenCalls,
@@ -44,53 +44,50 @@ pub(super) struct Calls {
 pub(super) struct OpenCalls {
     made: u64,
     calls: VecDeque<OpenCall>,
-    /// Ids in lines that cannot be read in one way only: a response to one is secret.
+    /// Ids in ambiguous lines: a response to one is secret.
     suspected: Vec<RpcId>,
     /// Completed secret calls, oldest first: a second response is as secret as the first.
     answered: VecDeque<(RpcId, Awaited)>,
-    /// A secret call could not be remembered: every response is taken as secret.
+    /// A secret call could not be remembered: every response counts as secret.
     overflowed: bool,
 }
 
-/// Names an open call of one direction. A later call has a greater key.
+/// Identifies an open call of one direction. A later call has a greater key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallKey(u64);
 
 /// The side that made a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// The client that is there, or the server.
+    /// The connected client, or the server.
     Peer,
     /// A client that has left, and when.
-    Left(Duration),
+    Departed(Duration),
     /// The relay itself.
     Relay,
 }
 
-/// A request without a response.
 #[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) key: CallKey,
     id: RpcId,
     pub(super) caller: Caller,
     pub(super) method: Option<Method>,
-    /// The thread of a turn that it starts.
+    /// The thread of the turn that it starts.
     pub(super) thread_id: Option<String>,
     /// The secret part of the response.
     pub(super) secret: Option<Awaited>,
-    /// A turn that carries something, or that a delivery belongs to.
+    /// The turn it starts, if that turn carries context or belongs to a delivery.
     pub(super) turn: Option<TurnSent>,
     /// Context that the response settles.
     pub(super) lease: Option<Lease>,
-    /// What else the response tells of its thread.
-    pub(super) asked: Option<Asked>,
-    /// What one of our own calls is for.
+    /// Facts about the thread to read from the response.
+    pub(super) asked: Option<ThreadCall>,
     pub(super) purpose: Option<Purpose>,
-    /// The id as it was written, of a request that only the attached client can answer.
+    /// The raw id of a request that only the attached client can answer.
     pub(super) for_client_alone: Option<Box<RawValue>>,
 }
 
-/// What a response completes.
 #[derive(Debug)]
 pub(super) struct Completed {
     pub(super) call: Option<Box<OpenCall>>,
@@ -102,7 +99,7 @@ impl Calls {
         Calls { own_ids, own_made: 0, to_server: OpenCalls::default(), to_client: OpenCalls::default() }
     }
 
-    /// Makes a call of our own; returns its line. `params` is JSON.
+    /// Opens a call of our own and returns its line. `params` is JSON.
     pub(super) fn call_server(&mut self, method: &str, params: Option<&str>, purpose: Purpose) -> (CallKey, Vec<u8>) {
         self.own_made += 1;
         let id = format!("{}{}", self.own_ids, self.own_made);
@@ -114,7 +111,7 @@ impl Calls {
         (key, line)
     }
 
-    /// Has a turn carry its context: returns the call that goes ahead of it, and the line in its place.
+    /// Adds context to a turn. Returns the call to send ahead of it and the line to send in its place.
     pub(super) fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         let OnTurn { ahead, instead, mut lease, sent } = on_turn;
         let ahead = ahead.map(|params| {
@@ -130,7 +127,6 @@ impl Calls {
         (ahead, instead)
     }
 
-    /// Whether an id is one of our own.
     pub(super) fn is_own(&self, id: &RpcId) -> bool {
         match id {
             RpcId::Text(text) => text.starts_with(&self.own_ids),
@@ -140,7 +136,7 @@ impl Calls {
 }
 
 impl OpenCalls {
-    /// Opens the call of a peer. `None` if it cannot be remembered.
+    /// Opens the call of a peer. Returns `None` if it cannot be remembered.
     pub(super) fn open(&mut self, event: &Event<'_>, secret: Option<Awaited>) -> Option<CallKey> {
         let raw = event.id?;
         if raw.get().len() > ID_BYTES_MAX {
@@ -186,7 +182,7 @@ impl OpenCalls {
         key
     }
 
-    /// Takes a response to this id as secret. Returns `false` if there is no room for that: then every response is.
+    /// Marks responses to this id as secret. Returns `false` if there is no room left; then every response is secret.
     pub(super) fn suspect(&mut self, id: RpcId) -> bool {
         if self.suspected.contains(&id) {
             return true;
@@ -199,7 +195,7 @@ impl OpenCalls {
         true
     }
 
-    /// Takes every response as secret from now on.
+    /// Marks every response as secret from now on.
     pub(super) fn suspect_all(&mut self) {
         self.overflowed = true;
     }
@@ -213,12 +209,12 @@ impl OpenCalls {
         self.calls.iter_mut().rev().find(|call| call.key == key)
     }
 
-    /// The calls that were opened after `key`, oldest first.
+    /// The calls opened after `key`, oldest first.
     pub(super) fn later_than(&mut self, key: CallKey) -> impl Iterator<Item = &mut OpenCall> {
         self.calls.iter_mut().filter(move |call| call.key > key)
     }
 
-    /// Forgets a call that was not forwarded.
+    /// Removes a call that was not forwarded.
     pub(super) fn forget(&mut self, key: CallKey) {
         self.calls.retain(|call| call.key != key);
     }
@@ -229,22 +225,22 @@ impl OpenCalls {
         self.calls.iter_mut().filter(move |call| call.key != key && Some(&call.id) == id.as_ref())
     }
 
-    /// The client has left: marks its calls.
+    /// Marks the calls of a client that has left.
     pub(super) fn caller_left(&mut self, at: Duration) {
         for call in self.calls.iter_mut().filter(|call| call.caller == Caller::Peer) {
-            call.caller = Caller::Left(at);
+            call.caller = Caller::Departed(at);
         }
     }
 
-    /// Whether a client that left within the last hour has an open call with the id of this one.
+    /// Whether a client that left within the last hour has an open call with the same id.
     pub(super) fn is_ambiguous(&mut self, key: CallKey, now: Duration) -> bool {
         for call in &mut self.calls {
-            if matches!(call.caller, Caller::Left(at) if now.saturating_sub(at) >= LEFT_MAX) {
-                // It is told apart no longer.
+            if matches!(call.caller, Caller::Departed(at) if now.saturating_sub(at) >= LEFT_MAX) {
+                // Too old to be tracked as the departed client's.
                 call.caller = Caller::Relay;
             }
         }
-        self.same_id(key).any(|call| matches!(call.caller, Caller::Left(_)))
+        self.same_id(key).any(|call| matches!(call.caller, Caller::Departed(_)))
     }
 
     /// Completes the call that a response is about.
@@ -265,7 +261,7 @@ impl OpenCalls {
         Completed { call, verdict }
     }
 
-    /// The caller withdraws a call. The other side may answer it all the same.
+    /// Removes a call that its caller withdrew. The other side may still answer it.
     pub(super) fn withdraw(&mut self, id: &RpcId) {
         self.settle(id);
     }
@@ -276,7 +272,7 @@ impl OpenCalls {
         let of =
             |is_wanted: fn(Caller) -> bool| self.calls.iter().position(|call| call.id == *id && is_wanted(call.caller));
         let at = of(|caller| caller == Caller::Peer)
-            .or_else(|| of(|caller| matches!(caller, Caller::Left(_))))
+            .or_else(|| of(|caller| matches!(caller, Caller::Departed(_))))
             .or_else(|| of(|_| true));
         let call = at.and_then(|at| self.calls.remove(at)).map(Box::new);
         if let Some(awaited) = awaited.clone().filter(|_| !self.answered.iter().any(|(answered, _)| answered == id)) {
@@ -306,7 +302,7 @@ impl OpenCalls {
         self.answered.iter().map(|(id, _)| id)
     }
 
-    /// The side that was called has ended: no response comes any more.
+    /// Removes all calls: the callee has ended.
     pub(super) fn take_all(&mut self) -> VecDeque<OpenCall> {
         self.suspected.clear();
         std::mem::take(&mut self.calls)
@@ -318,7 +314,7 @@ impl OpenCalls {
 }
 
 impl OpenCall {
-    /// Whether nothing but the response's way back depends on it.
+    /// Whether evicting the call affects nothing but the routing of its response.
     fn can_be_forgotten(&self) -> bool {
         self.secret.is_none() && self.lease.is_none() && self.for_client_alone.is_none()
     }
@@ -342,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn oldest_calls_are_forgotten() {
+    fn oldest_calls_are_evicted() {
         let mut calls = OpenCalls::default();
         (0..=CALLS_MAX).for_each(|id| assert!(open(&mut calls, id).is_some()));
         assert_eq!((complete(&mut calls, 0), complete(&mut calls, 1)), (None, Some(Caller::Peer)));
     }
 
     #[test]
-    fn calls_of_a_client_that_left_are_told_apart_for_an_hour() {
+    fn departed_clients_calls_are_tracked_one_hour() {
         let mut calls = OpenCalls::default();
         open(&mut calls, 5);
         calls.caller_left(Duration::ZERO);
@@ -359,13 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn response_completes_the_call_of_the_client_that_is_there_first() {
+    fn response_completes_connected_clients_call_first() {
         let mut calls = OpenCalls::default();
         open(&mut calls, 5);
         calls.caller_left(Duration::ZERO);
         open(&mut calls, 5);
         assert_eq!(complete(&mut calls, 5), Some(Caller::Peer));
-        assert_eq!(complete(&mut calls, 5), Some(Caller::Left(Duration::ZERO)));
+        assert_eq!(complete(&mut calls, 5), Some(Caller::Departed(Duration::ZERO)));
         assert_eq!(complete(&mut calls, 5), None);
     }
 }

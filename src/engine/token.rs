@@ -1,7 +1,7 @@
-//! Names for what is waited for.
+//! Identifiers of pending work.
 
-/// Names something that is waited for.
+/// Identifies something that the engine waits for.
 pub type Token = u64;
 
-/// Names somebody at the side who waits for a reply.
-pub type AskerId = u64;
+/// Identifies an API call that waits for a reply.
+pub type ApiCallId = u64;

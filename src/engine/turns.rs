@@ -1,4 +1,4 @@
-//! The running turns of each thread, what waits for one, and what our own calls are for.
+//! Running turns by thread, queued reasons and interrupts, and the purposes of our own calls.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -8,68 +8,65 @@ use serde_json::{Value, json};
 
 use super::assembly::Delivered;
 use super::open_calls::Calls;
-use super::{AskerId, ClientName, Effect, Form, Injection, OwnLine, SideReply, Warning, free_line};
+use super::{ApiCallId, ApiReply, ClientName, Effect, Form, Injection, OwnLine, Warning, free_line};
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Members, Message, Side};
 
-/// Threads that are followed.
+/// Tracked threads.
 const THREADS_MAX: usize = 4_096;
 
-/// Reasons that wait for a turn.
+/// Decline reasons waiting for a turn.
 const REASONS_MAX: usize = 64;
 
-/// Interrupts that may wait for a turn to begin.
+/// Interrupts waiting for a turn to begin.
 const INTERRUPTS_MAX: usize = 64;
 
-/// How long an interrupt waits for a turn whose `turn/start` went on right ahead of it.
+/// How long an interrupt waits for the turn of the `turn/start` forwarded just before it.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Running turns, and what waits for one.
+/// Running turns, and queued reasons and interrupts.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Running turns by thread.
     turns: HashMap<String, String>,
     threads: HashSet<String>,
     last_thread: Option<String>,
-    /// Why something was declined, for a thread's next turn.
+    /// Decline reasons for a thread's next turn: thread and reason.
     reasons: VecDeque<(String, String)>,
-    /// Who wants the next turn of a thread interrupted, and until when that is waited for, oldest first.
-    interrupts: VecDeque<(AskerId, String, Duration)>,
-    /// The server's response to our `initialize`.
+    /// Interrupts for a thread's next turn: caller, thread and deadline, oldest first.
+    interrupts: VecDeque<(ApiCallId, String, Duration)>,
     initialized_with: Option<Box<RawValue>>,
 }
 
-/// The purpose of one of our own calls.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// Context goes ahead of a turn.
+    /// Context before a turn.
     Context,
-    /// Fragments go ahead of a turn.
+    /// Fragments before a turn.
     Fragments(Delivered),
-    /// Somebody gets it as it is.
-    Rpc(AskerId),
-    /// Somebody gets the turn that it names.
+    /// An API caller receives the response unchanged.
+    Rpc(ApiCallId),
+    /// An API caller receives the ids of the turn.
     Turn {
-        asker: AskerId,
+        api_call: ApiCallId,
         thread_id: String,
-        /// The turn that ran when it was made.
+        /// The turn that was running at the time of the call.
         running: Option<String>,
     },
-    /// A reason was told to a turn that runs; where that is refused, it is told to the next one.
+    /// A decline reason for a running turn; if rejected, it goes to the next turn.
     Reason { thread_id: String, reason: String },
-    /// A reason was put ahead of a turn; where that is refused too, it is lost.
+    /// A decline reason before a turn; if rejected, it is lost.
     ReasonAhead,
-    /// The server is initialized by us.
+    /// The relay initializes the server.
     Initialize,
 }
 
 impl Turns {
-    /// The parameters of a turn in which a user says `says`.
+    /// Parameters of a turn with user input.
     pub(super) fn turn_params(thread_id: &str, says: &str) -> String {
         json!({ "threadId": thread_id, "input": [{ "type": "text", "text": says }] }).to_string()
     }
 
-    /// A reason for a turn that runs, or for the next one.
+    /// Sends a reason to the running turn, or queues it for the next one.
     pub(super) fn reason_line(
         &mut self,
         calls: &mut Calls,
@@ -93,79 +90,82 @@ impl Turns {
         self.reasons.push_back((thread_id, reason));
     }
 
-    /// What goes ahead of a turn of this thread.
+    /// The call that delivers queued reasons before a turn of this thread.
     pub(super) fn ahead_of_turn(&mut self, calls: &mut Calls, thread_id: &str) -> Option<Vec<u8>> {
-        let (told, kept): (VecDeque<_>, VecDeque<_>) =
+        let (due_now, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.reasons).into_iter().partition(|(of, _)| of == thread_id);
         self.reasons = kept;
-        if told.is_empty() {
+        if due_now.is_empty() {
             return None;
         }
-        let reasons = told.iter().map(|(_, reason)| reason.as_str()).collect();
+        let reasons = due_now.iter().map(|(_, reason)| reason.as_str()).collect();
         let params = inject_items_params(thread_id, &[("user", reasons)]);
         Some(calls.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::ReasonAhead).1)
     }
 
-    /// The call that interrupts a turn.
-    pub(super) fn interrupt_line(calls: &mut Calls, asker: AskerId, thread_id: &str, turn_id: &str) -> Vec<u8> {
+    pub(super) fn interrupt_line(calls: &mut Calls, api_call: ApiCallId, thread_id: &str, turn_id: &str) -> Vec<u8> {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(asker)).1
+        calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(api_call)).1
     }
 
-    /// Has the turn interrupted that begins next in a thread. Gives the asker back for whom too many wait.
-    pub(super) fn interrupt_next(&mut self, elapsed: Duration, asker: AskerId, thread_id: String) -> Option<AskerId> {
+    /// Queues an interrupt for the next turn of a thread. Returns the caller if the queue is full.
+    pub(super) fn interrupt_next(
+        &mut self,
+        elapsed: Duration,
+        api_call: ApiCallId,
+        thread_id: String,
+    ) -> Option<ApiCallId> {
         if self.interrupts.len() >= INTERRUPTS_MAX {
-            return Some(asker);
+            return Some(api_call);
         }
-        self.interrupts.push_back((asker, thread_id, elapsed + INTERRUPT_WAIT_MAX));
+        self.interrupts.push_back((api_call, thread_id, elapsed + INTERRUPT_WAIT_MAX));
         None
     }
 
-    /// When the first interrupt has waited long enough.
+    /// The deadline of the oldest interrupt.
     pub(super) fn due(&self) -> Option<Duration> {
         self.interrupts.front().map(|(.., due)| *due)
     }
 
-    /// No turn has begun that was to be interrupted.
+    /// Rejects interrupts whose turn has not begun in time.
     pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
-        while let Some((asker, ..)) = self.interrupts.pop_front_if(|(.., due)| *due <= elapsed) {
-            effects.push(Effect::Reply(asker, SideReply::NoActiveTurn));
+        while let Some((api_call, ..)) = self.interrupts.pop_front_if(|(.., due)| *due <= elapsed) {
+            effects.push(Effect::Reply(api_call, ApiReply::NoActiveTurn));
         }
     }
 
-    /// Whether reasons wait, so that a client's turn is looked at.
+    /// Whether decline reasons are queued, so client turns must be inspected.
     pub(super) fn has_reasons(&self) -> bool {
         !self.reasons.is_empty()
     }
 
-    /// The thread that is meant: the named one, or that of the last turn.
+    /// The named thread, or else the thread of the last turn.
     pub(super) fn thread(&self, named: Option<String>) -> Option<String> {
         named.or_else(|| self.last_thread.clone())
     }
 
-    /// Whether a thread has been heard of.
+    /// Whether a thread was seen.
     pub(super) fn knows(&self, thread_id: &str) -> bool {
         self.threads.contains(thread_id)
     }
 
-    /// The turn that runs in a thread.
+    /// The running turn of a thread.
     pub(super) fn turn_in(&self, thread_id: &str) -> Option<&str> {
         self.turns.get(thread_id).map(String::as_str)
     }
 
-    /// No turn runs.
+    /// No turn is running.
     pub(super) fn is_idle(&self) -> bool {
         self.turns.is_empty()
     }
 
-    /// There is a thread.
     pub(super) fn thread_seen(&mut self, thread_id: &str) {
         if self.threads.len() < THREADS_MAX {
             self.threads.insert(thread_id.to_owned());
         }
     }
 
-    /// A turn was begun; it is interrupted where somebody has waited for it to do that.
+    /// Tracks a turn that started, and interrupts it if an API caller asked for that.
     pub(super) fn turn_started(&mut self, calls: &mut Calls, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let Some((thread_id, turn_id)) = turn_of(message) else { return };
         self.thread_seen(&thread_id);
@@ -173,8 +173,8 @@ impl Turns {
         let (waited, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.interrupts).into_iter().partition(|(_, of, _)| *of == thread_id);
         self.interrupts = kept;
-        for (asker, ..) in waited {
-            let line = free_line(Turns::interrupt_line(calls, asker, &thread_id, &turn_id));
+        for (api_call, ..) in waited {
+            let line = free_line(Turns::interrupt_line(calls, api_call, &thread_id, &turn_id));
             effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
         }
         if self.turns.len() < THREADS_MAX {
@@ -182,7 +182,7 @@ impl Turns {
         }
     }
 
-    /// A turn is over; gives its thread and its id.
+    /// Tracks the end of a turn; returns its thread and id.
     pub(super) fn turn_completed(&mut self, message: &Message<'_>) -> Option<(String, String)> {
         let (thread_id, turn_id) = turn_of(message)?;
         if self.turns.get(&thread_id) == Some(&turn_id) {
@@ -194,7 +194,7 @@ impl Turns {
     /// The server responds to one of our own calls. `message` is the response as an API caller may see it.
     pub(super) fn completed(&mut self, purpose: Purpose, message: &Message<'_>, effects: &mut Vec<Effect>) {
         let reply = match (purpose, message.refusal(), message.result) {
-            (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotTold)),
+            (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotSent)),
             (Purpose::ReasonAhead, None, _)
             | (Purpose::Initialize, Some(_), _)
             | (Purpose::Context | Purpose::Fragments(_), _, _) => return,
@@ -207,56 +207,56 @@ impl Turns {
             }
             (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.keep_reason(thread_id, reason),
             (Purpose::Reason { .. }, None, _) => return,
-            (Purpose::Rpc(asker), Some(error), _) => {
-                (asker, SideReply::Answered(format!("{{\"error\":{}}}", error.get())))
+            (Purpose::Rpc(api_call), Some(error), _) => {
+                (api_call, ApiReply::Answered(format!("{{\"error\":{}}}", error.get())))
             }
-            (Purpose::Rpc(asker), None, result) => {
+            (Purpose::Rpc(api_call), None, result) => {
                 let result = result.map_or("null", |result| result.get());
-                (asker, SideReply::Answered(format!("{{\"result\":{result}}}")))
+                (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
             }
-            (Purpose::Turn { asker, .. }, Some(error), _) => {
+            (Purpose::Turn { api_call, .. }, Some(error), _) => {
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
-                // The last is how it was said in 2025.
+                // The last wording is that of 2025.
                 let words = ["thread not found", "invalid thread id", "conversation not found"];
                 let not_found = words.iter().any(|words| message.contains(words));
-                let refused = SideReply::Answered(format!("{{\"error\":{}}}", error.get()));
-                (asker, if not_found { SideReply::ThreadNotFound } else { refused })
+                let refused = ApiReply::Answered(format!("{{\"error\":{}}}", error.get()));
+                (api_call, if not_found { ApiReply::ThreadNotFound } else { refused })
             }
-            (Purpose::Turn { asker, thread_id, running }, None, result) => {
+            (Purpose::Turn { api_call, thread_id, running }, None, result) => {
                 let turn = result.and_then(Members::of).and_then(|result| result.get("turn")).and_then(Members::of);
                 let turn_id = turn.and_then(|turn| turn.text("id")).unwrap_or_default();
                 let steered = running.as_ref() == Some(&turn_id);
-                (asker, SideReply::Turn { thread_id, turn_id, steered })
+                (api_call, ApiReply::Turn { thread_id, turn_id, steered })
             }
         };
         effects.push(Effect::Reply(reply.0, reply.1));
     }
 
-    /// What the server answered to our `initialize`, where it runs and has done so.
+    /// The server's response to our `initialize`, if it has arrived.
     pub(super) fn initialized_with(&self) -> Option<&RawValue> {
         self.initialized_with.as_deref()
     }
 
-    /// The server has ended: nobody gets an answer any more.
+    /// Rejects queued interrupts: the server has ended.
     pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
         self.initialized_with = None;
         self.turns.clear();
-        for (asker, ..) in self.interrupts.drain(..) {
-            effects.push(Effect::Reply(asker, SideReply::NotReady));
+        for (api_call, ..) in self.interrupts.drain(..) {
+            effects.push(Effect::Reply(api_call, ApiReply::NotReady));
         }
     }
 }
 
 impl Purpose {
-    pub(super) fn tells_fragments(&self) -> bool {
+    pub(super) fn is_fragments(&self) -> bool {
         matches!(self, Purpose::Fragments(_))
     }
 
-    /// The server has ended: no response comes any more.
+    /// Rejects the API caller, if any: the server has ended.
     pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
         match self {
-            Purpose::Rpc(asker) | Purpose::Turn { asker, .. } => {
-                effects.push(Effect::Reply(asker, SideReply::NotReady));
+            Purpose::Rpc(api_call) | Purpose::Turn { api_call, .. } => {
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
             Purpose::Reason { .. }
             | Purpose::ReasonAhead
@@ -267,19 +267,18 @@ impl Purpose {
     }
 }
 
-/// What we call ourselves where nobody else speaks to the server.
+/// The relay's client name when it initializes the server itself.
 pub(super) fn own_name() -> ClientName {
     ClientName { name: Some("codex-shim".to_owned()), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
 }
 
-/// How we initialize it then.
 pub(super) fn initialize_params() -> String {
     let ClientName { name, version } = own_name();
     let client = json!({ "name": name, "title": null, "version": version });
     json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }).to_string()
 }
 
-/// How the turn ended that a notification is about, as JSON.
+/// The outcome of a completed turn, as JSON.
 pub(super) fn outcome(message: &Message<'_>) -> Option<String> {
     let (thread_id, turn_id) = turn_of(message)?;
     let turn = Members::of(Members::of(message.params?)?.get("turn")?)?;
@@ -288,7 +287,7 @@ pub(super) fn outcome(message: &Message<'_>) -> Option<String> {
     Some(json!({ "thread_id": thread_id, "turn_id": turn_id, "status": status, "error": error }).to_string())
 }
 
-/// The thread and the turn that a notification is about.
+/// The thread and turn of a notification.
 fn turn_of(message: &Message<'_>) -> Option<(String, String)> {
     let params = Members::of(message.params?)?;
     let turn_id = Members::of(params.get("turn")?)?.text("id")?;

@@ -1,4 +1,4 @@
-//! Who speaks: the client by the `clientInfo` of its `initialize`, the server by the version in its answer.
+//! Identifies the peers: the client by `clientInfo` in `initialize`, the server by the version in its response.
 
 use serde::Deserialize;
 
@@ -6,30 +6,30 @@ use super::{Effect, Note};
 use crate::protocol::{Event, Method};
 use crate::wire::{Message, Side};
 
-/// Longest user agent that is put on record, in bytes; what a real server sends has about 100.
+/// Longest recorded user agent, in bytes; a real server sends about 100.
 const USER_AGENT_BYTES_MAX: usize = 1_000;
 
-/// Longest name or version of a client that is kept, in bytes; the rest is cut off.
+/// Longest stored name or version of a client, in bytes; the rest is cut off.
 const CLIENT_NAME_BYTES_MAX: usize = 200;
 
-/// What a client calls itself.
+/// A client's name for itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientName {
-    /// `clientInfo.name`, at most 200 bytes of it.
+    /// `clientInfo.name`, cut off at 200 bytes.
     pub name: Option<String>,
     /// `clientInfo.version`, likewise.
     pub version: Option<String>,
 }
 
-/// Waits for the first `initialize` that is not refused, and for its answer.
+/// Watches for the first accepted `initialize` and its response.
 #[derive(Debug, Default)]
 pub(super) enum VersionWatch {
-    /// No `initialize` was seen yet.
+    /// No `initialize` yet.
     #[default]
     Before,
     /// The request has no response yet.
     Asked,
-    /// The answer was seen.
+    /// The response arrived.
     Done,
 }
 
@@ -57,27 +57,27 @@ impl VersionWatch {
         matches!(self, VersionWatch::Done)
     }
 
-    /// Looks at a message; returns what is to be done for what it tells.
-    pub(super) fn learn(&mut self, from: Side, message: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
+    /// Inspects a message and returns the effect of what it reveals.
+    pub(super) fn learn(&mut self, from: Side, event: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
         match (&*self, from) {
             (VersionWatch::Before, Side::Client) => {
-                if message.method != Some(Method::Initialize) {
+                if event.method != Some(Method::Initialize) {
                     return None;
                 }
-                message.id?;
+                event.id?;
                 *self = VersionWatch::Asked;
-                Some(Effect::Introduce(Box::new(introduced(message)?)))
+                Some(Effect::Introduce(Box::new(introduced(event)?)))
             }
             (VersionWatch::Asked, Side::Server) => {
                 if completed != Some(Method::Initialize) {
                     return None;
                 }
-                if message.error.is_some() {
+                if event.error.is_some() {
                     *self = VersionWatch::Before;
                     return None;
                 }
                 *self = VersionWatch::Done;
-                let Answer { user_agent } = serde_json::from_str(message.result?.get()).ok()?;
+                let Answer { user_agent } = serde_json::from_str(event.result?.get()).ok()?;
                 let version = version_in(&user_agent).map(str::to_owned);
                 let bounded = user_agent.len() <= USER_AGENT_BYTES_MAX;
                 bounded.then_some(Effect::Note(Note::CodexVersion { version, user_agent }))
@@ -89,7 +89,7 @@ impl VersionWatch {
     }
 }
 
-/// What a client calls itself in its `initialize`.
+/// Reads `clientInfo` from `initialize`.
 pub(super) fn introduced(initialize: &Message<'_>) -> Option<ClientName> {
     let Question { client_info } = serde_json::from_str(initialize.params?.get()).ok()?;
     Some(client_info.bounded())
@@ -107,9 +107,9 @@ impl ClientInfo {
     }
 }
 
-/// The version in a text such as `some-client/0.169.0 (Debian 12; x86_64) …`: what stands between a `/` and the first
-/// parenthesis that such a thing stands ahead of. The name ahead of it is the client's own, and may have a version and parentheses,
-/// too. Without any, it is what follows the first `/` that a digit follows, up to white space.
+/// Reads the version from a user agent such as `some-client/0.169.0 (Debian 12; x86_64) …`: the text between a `/` and
+/// the first parenthesis after it. The client's own name comes first and may contain a version and parentheses too.
+/// Without a parenthesis, the version follows the first `/` before a digit and ends at white space.
 fn version_in(user_agent: &str) -> Option<&str> {
     let is_version = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());
     let ahead = user_agent.match_indices(" (").find_map(|(at, _)| {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::wire::Body;
 
-    /// What is learned from lines, `>` from the client and `<` from the server.
+    /// Plays lines, `>` from the client and `<` from the server, and returns the effects.
     fn learned(script: &[&str]) -> Vec<Effect> {
         let (mut watch, mut calls) = (VersionWatch::default(), OpenCalls::default());
         let learn = |step: &&str| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_initialize_is_asked_again() {
+    fn rejected_initialize_is_retried() {
         let asked = r#">{"id":0,"method":"initialize"}"#;
         let refused = r#"<{"id":0,"error":{"code":-1,"message":"no"}}"#;
         let answered = r#"<{"id":0,"result":{"userAgent":"x/1.2.3 y"}}"#;

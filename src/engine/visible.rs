@@ -1,15 +1,16 @@
-//! Text of others as a person can trust it: what stands there is what is seen.
+//! Displays untrusted text so that a reader sees exactly what it contains.
 //!
-//! Pure. This is the one place that says which characters are made visible; whatever shows text of others, in a list, at a question
-//! or on the whole terminal, comes through here. What is forwarded never does.
+//! Pure. This is the only module that decides which characters are made visible; all displayed text from others passes
+//! through here, forwarded text never does.
 
 use std::borrow::Cow;
 
-/// Whether a character is no control character, and yet turns the order of those beside it, breaks their line, or is there and not
-/// seen: with it a command reads otherwise than it runs.
+/// Whether a character that is not a control character can mislead a reader: it reorders its neighbours, breaks their
+/// line, or is invisible, so that a command reads differently from how it runs.
 ///
-/// The marks and embeddings of Unicode's bidirectional algorithm, the separators of lines and paragraphs, letters and patterns that are
-/// blank, what has no width and joins nothing, and tags. Joiners and the first variants stay: letters and emoji are made with them.
+/// These are the marks and embeddings of Unicode's bidirectional algorithm, line and paragraph separators, blank
+/// letters and patterns, zero-width characters that join nothing, and tags. Joiners and the first variation selectors
+/// are allowed, because letters and emoji need them.
 #[must_use]
 pub(crate) fn deceives(char: char) -> bool {
     matches!(
@@ -37,7 +38,7 @@ pub(crate) fn deceives(char: char) -> bool {
     )
 }
 
-/// The text, with each character that deceives as its number: `\u{202e}`.
+/// Replaces each misleading character with its code: `\u{202e}`.
 #[must_use]
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(deceives) {
@@ -53,7 +54,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A text without its ends of lines and other control characters, and with what deceives made visible.
+/// A text as one line: without line ends and control characters, and with misleading characters made visible.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     let parts = text.split(|char: char| char.is_control()).filter(|part| !part.is_empty());
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_deceives_is_seen() {
+    fn misleading_characters_are_made_visible() {
         let check = |text: &str, expect: &str| assert_eq!(one_line(text), expect, "{text:?}");
         check("rm \u{202e}txt.a\u{202c}\u{2066}b\u{2069}", r"rm \u{202e}txt.a\u{202c}\u{2066}b\u{2069}");
         check(
@@ -74,7 +75,7 @@ mod tests {
         );
         check("a\u{2028}b\n\u{1b}[1mc", r"a\u{2028}b [1mc");
         check("שלום, 漢字, e\u{301}, 👩\u{200d}👧, \\u{202e}", "שלום, 漢字, e\u{301}, 👩\u{200d}👧, \\u{202e}");
-        // All that Unicode has to turn the order of letters.
+        // All bidirectional controls of Unicode.
         let turns = ['\u{61c}', '\u{200e}', '\u{200f}'].into_iter().chain('\u{202a}'..='\u{202e}');
         assert!(turns.chain('\u{2066}'..='\u{2069}').all(deceives));
     }

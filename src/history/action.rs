@@ -1,6 +1,6 @@
-//! Actions: what an agent does, one line an item, for tools that show it.
+//! Actions: what an agent does, as one line per item for display.
 //!
-//! They are read from the rows of tools and of nothing else, so that no one has to keep them.
+//! Derived from tool rows alone, so nothing extra is stored.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,29 +12,27 @@ use super::time::rfc3339_millis;
 use super::tool_row::{Phase, ToolEvent};
 use crate::engine::{one_line, without_shell};
 
-/// Longest command, path or name in a summary, in characters. Source: the ancestor's.
+/// Longest command, path or name in a summary, in characters. Source: session-manager.
 const TARGET_CHARS_MAX: usize = 80;
 
-/// Longest error in a summary, in characters. Source: the same.
+/// Longest error in a summary, in characters. Source: session-manager.
 const ERROR_CHARS_MAX: usize = 120;
 
-/// What an action is.
+/// The kind of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionKind {
-    /// A command is run.
     Command,
-    /// Files are changed.
     FileChange,
-    /// Any other tool is called.
+    /// A call of any other tool.
     Tool,
-    /// A human is asked whether something may be done.
+    /// A request for permission.
     Approval,
-    /// A human is asked something.
+    /// A question to the user.
     UserInput,
 }
 
 impl ActionKind {
-    /// The name that it has in a document. Source: the contract.
+    /// The name in a document. Source: the contract.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,29 +45,27 @@ impl ActionKind {
     }
 }
 
-/// How far an action has come.
+/// The progress of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionStatus {
-    /// It is done now.
+    /// In progress.
     Running,
-    /// A human is waited for.
+    /// Waiting for a human.
     Pending,
-    /// It is done; of a request: there was an answer, whichever.
+    /// Completed; for a request: answered, whatever the answer was.
     Completed,
-    /// It has failed.
     Failed,
-    /// It was not allowed.
     Declined,
     /// Its turn was interrupted.
     Interrupted,
-    /// It is not wanted any more.
+    /// No longer needed.
     Cancelled,
-    /// Nobody answered in time.
+    /// Not answered in time.
     Timeout,
 }
 
 impl ActionStatus {
-    /// The name that it has in a document.
+    /// The name in a document.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -99,7 +95,7 @@ impl ActionStatus {
         }
     }
 
-    /// Whether nothing more comes of it.
+    /// Whether the status is final.
     fn is_end(self) -> bool {
         match self {
             ActionStatus::Running | ActionStatus::Pending => false,
@@ -113,31 +109,25 @@ impl ActionStatus {
     }
 }
 
-/// What an agent does or did.
+/// An action of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
-    /// What it is.
     pub action_kind: ActionKind,
-    /// One line for a person.
+    /// One-line summary.
     pub summary_text: String,
-    /// How far it has come.
     pub status: ActionStatus,
     /// Microseconds since the Unix epoch.
     pub started_at_us: u64,
-    /// Where it has ended: microseconds since the Unix epoch.
+    /// Microseconds since the Unix epoch, if ended.
     pub ended_at_us: Option<u64>,
-    /// Its session.
     pub session_id: String,
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// Its turn.
     pub turn_id: Option<String>,
-    /// Its item.
     pub item_id: Option<String>,
 }
 
 impl Action {
-    /// The document that it is to others.
+    /// The JSON document for API callers.
     #[must_use]
     pub fn document(&self) -> Value {
         json!({
@@ -155,8 +145,8 @@ impl Action {
     }
 }
 
-/// An action in the words of a person who watched it: `ran cargo test (exit 1)`, `declined: rm -rf build`. `what` is its
-/// command, its file or the name of its tool, with `(exit N)` behind it if it failed with a status.
+/// Describes an action in the past tense: `ran cargo test (exit 1)`, `declined: rm -rf build`. `what` is its command,
+/// file or tool name, followed by `(exit N)` if it failed with a status.
 #[must_use]
 pub(crate) fn action_in_words(kind: &str, status: &str, what: &str) -> String {
     let (runs, ran, run) = match kind {
@@ -174,49 +164,41 @@ pub(crate) fn action_in_words(kind: &str, status: &str, what: &str) -> String {
     }
 }
 
-/// A row of `codex_tool_events` as it was kept, its texts borrowed or not: whatever of it an action tells.
+/// The stored columns of a `codex_tool_events` row that actions use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeptTool<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Its session.
     pub session_id: Cow<'a, str>,
-    /// Its thread.
     pub thread_id: Option<Cow<'a, str>>,
-    /// Its turn.
     pub turn_id: Option<Cow<'a, str>>,
-    /// Its item.
     pub item_id: Option<Cow<'a, str>>,
-    /// The request, by its name in the ledger.
+    /// The request's name in the ledger.
     pub request_id: Option<Cow<'a, str>>,
     /// The name of a [`ToolEvent`].
     pub event_type: Cow<'a, str>,
-    /// The protocol's name for what the item is.
+    /// The item type of the protocol.
     pub item_type: Option<Cow<'a, str>>,
     /// The name of a [`Phase`].
     pub phase: Option<Cow<'a, str>>,
-    /// The command.
     pub command: Option<Cow<'a, str>>,
-    /// The status that it has ended with.
     pub exit_code: Option<i64>,
-    /// The first file that is changed.
+    /// The first changed file.
     pub file_path: Option<Cow<'a, str>>,
-    /// How much is changed.
+    /// The size of the change.
     pub diff_summary: Option<Cow<'a, str>>,
-    /// What was decided.
+    /// The decision.
     pub approval_decision: Option<Cow<'a, str>>,
-    /// Milliseconds to this from where it began.
+    /// Milliseconds since the start.
     pub latency_ms: Option<u64>,
-    /// Why it has failed, in a word.
     pub error_code: Option<Cow<'a, str>>,
-    /// Why it has failed.
     pub error_message: Option<Cow<'a, str>>,
-    /// What the row was made of.
+    /// An excerpt of the recorded payload.
     pub raw_payload_json: Option<Cow<'a, str>>,
 }
 
-/// The `limit` actions that something happened to last, one an item and one a request; that to which it happened last
-/// comes last. `rows` are given newest first. Rows of an unknown `event_type` are passed over.
+/// The `limit` most recently changed actions, one per item and request, most recent last. `rows` come newest first.
+/// Rows of an unknown `event_type` are skipped.
 pub(crate) fn actions<'a>(rows: impl Iterator<Item = KeptTool<'a>>, limit: usize) -> Vec<Action> {
     let mut known: HashMap<Identity, usize> = HashMap::new();
     let mut drafts: Vec<Draft<'a>> = Vec::new();
@@ -235,11 +217,11 @@ pub(crate) fn actions<'a>(rows: impl Iterator<Item = KeptTool<'a>>, limit: usize
     drafts.into_iter().rev().map(Draft::into_action).collect()
 }
 
-/// What rows of one action have in common.
+/// Identifies the rows of one action.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     Request(String),
-    /// One without a name, or an item; the last tells which.
+    /// An item, or a request without a name; the last member distinguishes them.
     Place(String, Option<String>, Option<String>, Option<String>, bool),
 }
 
@@ -263,12 +245,12 @@ fn is_request(row: &KeptTool<'_>) -> bool {
     row.request_id.is_some() || row.phase.as_deref() == Some(Phase::Pre.name())
 }
 
-/// An action of which not all rows may have been seen.
+/// An action; its older rows may not have been read yet.
 struct Draft<'a> {
     event: ToolEvent,
-    /// The newest row, or the end; what it lacks is of older ones.
+    /// The newest row, or the end; older rows fill in missing columns.
     row: KeptTool<'a>,
-    /// The name of a tool, or a question.
+    /// The name of the tool, or the question.
     name: Option<String>,
     is_input: bool,
     started_us: u64,
@@ -284,7 +266,7 @@ impl<'a> Draft<'a> {
         self.name = self.name.take().or_else(|| name(&older));
         self.is_input |= is_input(event);
         let is_end = |event| ActionStatus::of(event).is_end();
-        // What it has put out may be told of after its end.
+        // Output may arrive after the end.
         let (newest, older) = if is_end(event) && !is_end(self.event) {
             self.event = event;
             (older, std::mem::take(&mut self.row))
@@ -323,7 +305,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Such as `Started: cargo test`, `Failed: cargo test (exit 101)` or `Approval decision: accept: cargo test`.
+    /// For example `Started: cargo test`, `Failed: cargo test (exit 101)` or `Approval decision: accept: cargo test`.
     fn summary(&self, kind: ActionKind) -> String {
         let decision = self.row.approval_decision.as_deref().map(|decision| format!(": {}", one_line(decision)));
         let subject = match kind {
@@ -353,7 +335,7 @@ impl<'a> Draft<'a> {
         [verb, what, exit.unwrap_or_default(), error.unwrap_or_default()].concat()
     }
 
-    /// What it is about.
+    /// The object of the action.
     fn target(&self, kind: ActionKind) -> Option<String> {
         let command = || self.row.command.as_deref().map(|command| short(&without_shell(command), TARGET_CHARS_MAX));
         let file = || {
@@ -381,9 +363,9 @@ fn began_us(row: &KeptTool<'_>) -> u64 {
     row.at_us.saturating_sub(row.latency_ms.unwrap_or_default().saturating_mul(1_000))
 }
 
-/// What a tool is called or what is asked, where the payload is kept whole.
+/// The tool name or question, if the payload is stored whole.
 fn name(row: &KeptTool<'_>) -> Option<String> {
-    // Of these the columns tell.
+    // The columns have these already.
     if !is_request(row) && matches!(row.item_type.as_deref(), Some("commandExecution" | "fileChange")) {
         return None;
     }
@@ -425,8 +407,8 @@ fn capital(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Rows oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`, `~` for none.
-    fn rows(told: &'static str) -> Vec<KeptTool<'static>> {
+    /// Rows, oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`; `~` is a missing value.
+    fn rows(actual: &'static str) -> Vec<KeptTool<'static>> {
         let part = |text: &'static str| (text != "~").then_some(Cow::Borrowed(text));
         let row = |line: &'static str| {
             let mut parts = line.trim().splitn(7, ' ');
@@ -461,11 +443,11 @@ mod tests {
             }
             row
         };
-        told.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
+        actual.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
     }
 
-    fn check_limit(told: &'static str, limit: usize, expect: &[&str]) {
-        let actions = actions(rows(told).into_iter().rev(), limit);
+    fn check_limit(actual: &'static str, limit: usize, expect: &[&str]) {
+        let actions = actions(rows(actual).into_iter().rev(), limit);
         let say = |action: &Action| {
             let ended = action.ended_at_us.map_or("-".to_owned(), |at_us| (at_us / 1_000).to_string());
             let Action { action_kind, summary_text, status, started_at_us, .. } = action;
@@ -474,8 +456,8 @@ mod tests {
         assert_eq!(actions.iter().map(say).collect::<Vec<_>>(), expect);
     }
 
-    fn check(told: &'static str, expect: &str) {
-        check_limit(told, 20, &[expect]);
+    fn check(actual: &'static str, expect: &str) {
+        check_limit(actual, 20, &[expect]);
     }
 
     #[test]
@@ -499,14 +481,14 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_the_end_whatever_is_told_of_after_it() {
+    fn end_stays_final_despite_later_rows() {
         check(
             "5 started running commandExecution i ~ cmd=ls
              9 interrupted post commandExecution i ~ latency=4
              8 output_delta running commandExecution i ~",
             "command interrupted 5..9 Interrupted: ls",
         );
-        // The newest of two ends.
+        // The newer of two ends.
         check(
             "5 failed post x i ~ error=a
              6 completed post x i ~",
@@ -515,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn words_never_say_that_a_declined_action_ran() {
+    fn declined_action_is_never_described_as_run() {
         let check = |kind: &str, status: &str, what: &str, expect: &str| {
             assert_eq!(action_in_words(kind, status, what), expect);
         };
@@ -584,7 +566,7 @@ mod tests {
              7 cancelled pre ~ i g-0 code=withdrawn_by_server",
             "user_input cancelled 6..7 User input cancelled",
         );
-        // Without a name they are told from the item by where they stand.
+        // Without a name, requests are distinguished from the item by their place.
         check_limit(
             "5 started running commandExecution i ~ cmd=ls
              6 request_approval pre commandExecution i ~ cmd=ls
@@ -597,13 +579,13 @@ mod tests {
 
     #[test]
     fn the_last_ones_oldest_first() {
-        let told = "1 started running x a ~
+        let actual = "1 started running x a ~
                     2 started running x b ~
                     3 started running x c ~
                     4 completed post x b ~
                     5 nonsense post x d ~";
-        check_limit(told, 2, &["tool running 3..- Started: x", "tool completed 2..4 Completed: x"]);
-        check_limit(told, 0, &[]);
+        check_limit(actual, 2, &["tool running 3..- Started: x", "tool completed 2..4 Completed: x"]);
+        check_limit(actual, 0, &[]);
     }
 
     #[test]
@@ -616,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_the_names_of_the_contract() {
+    fn document_names_match_the_contract() {
         let actions = actions(rows("5 completed post commandExecution i ~ cmd=ls;latency=2").into_iter(), 1);
         let expect = json!({
             "source_provider": "codex-app", "action_kind": "command", "summary_text": "Completed: ls",

@@ -1,7 +1,7 @@
-//! What a session and its threads do, as one reducer over what is recorded.
+//! The activity of a session and its threads, reduced from the records.
 //!
-//! A state is what was recorded and what time it is, nothing else: [`ActivityFold::threads`] and
-//! [`ActivityFold::session`] take the time as an argument. Waiting for a human never fades with time.
+//! A state depends only on the records and the current time: [`ActivityFold::threads`] and [`ActivityFold::session`]
+//! take the time as an argument. Waiting for a human never times out.
 
 use std::borrow::Cow;
 
@@ -9,36 +9,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
-use super::happening::{Happening, Params, Seen, Told};
+use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
 use crate::protocol::{Method, RequestKind, RequestType};
 use crate::wire::{Members, elements, text};
 
-/// How long a turn may emit nothing until it is said to be thinking, in microseconds. Source: the contract.
+/// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
 
-/// How long a turn may emit nothing until it is said to be stalled, in microseconds. Source: the contract.
+/// Silence after which a turn counts as stalled, in microseconds. Source: the contract.
 const STALLED_US: u64 = 300_000_000;
 
-/// What a session or a thread does.
+/// The activity of a session or a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// A turn runs and nothing is emitted.
+    /// A turn is running but silent.
     Thinking,
-    /// A turn runs.
     Working,
-    /// A request for permission is open.
     WaitingPermission,
-    /// A question to the user is open.
     WaitingInput,
-    /// No turn runs.
     Idle,
-    /// No child runs.
+    /// The child is not running.
     Stopped,
 }
 
 impl Activity {
-    /// The name that it has in a document.
+    /// The name in a document.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,7 +47,7 @@ impl Activity {
         }
     }
 
-    /// The one of two that a person has to know of first.
+    /// The more urgent of two activities for a person.
     fn first(self, other: Activity) -> Activity {
         let rank = |activity: Activity| match activity {
             Activity::WaitingPermission => 5,
@@ -65,35 +61,33 @@ impl Activity {
     }
 }
 
-/// What one thread does.
+/// The activity of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadActivity {
-    /// The thread.
     pub thread_id: String,
-    /// What it does.
     pub activity: Activity,
-    /// Since when, in microseconds since the Unix epoch.
+    /// Start of the activity, in microseconds since the Unix epoch.
     pub since_us: u64,
-    /// The turn that runs, where its id is known.
+    /// The running turn, if its id is known.
     pub turn_id: Option<String>,
-    /// Requests of it that wait for a human.
+    /// Number of its requests waiting for a human.
     pub pending: u64,
-    /// Since when its turn has been silent, where that is too long, in microseconds since the Unix epoch.
+    /// Start of the silence of a stalled turn, in microseconds since the Unix epoch.
     pub stalled_since_us: Option<u64>,
 }
 
-/// What is known of the session and its threads.
+/// State of the session and its threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityFold {
     child_runs: bool,
     /// When the child started or ended.
     child_since_us: u64,
     threads: Bounded<String, Thread>,
-    /// Open requests by the id that the server gave them.
+    /// Open requests by the server's id.
     requests: Bounded<String, Open>,
-    /// What the next request is called.
+    /// The ledger name of the next request.
     next_request: Option<String>,
-    /// The thread of each `turn/start` that has no answer yet, by the id of the call.
+    /// The thread of each unanswered `turn/start`, by call id.
     #[serde(default)]
     turn_calls: Bounded<String, String>,
 }
@@ -101,12 +95,12 @@ pub struct ActivityFold {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Thread {
     turn: Turn,
-    /// The turn that has ended last.
+    /// The last turn that ended.
     ended: Option<String>,
     /// When a turn last began or ended.
     turn_us: u64,
     emitted_us: u64,
-    /// The server says that it waits, and for what.
+    /// The server reports that it waits, and for what.
     waits: Option<Wanted>,
     waits_us: u64,
 }
@@ -115,9 +109,9 @@ struct Thread {
 enum Turn {
     #[default]
     None,
-    /// One whose id is not known.
+    /// A turn with an unknown id.
     Some,
-    /// The server has accepted it, and has not said yet that it runs.
+    /// The server accepted the turn but has not reported its start.
     Accepted(String),
     Named(String),
 }
@@ -138,14 +132,14 @@ struct Open {
     at_us: u64,
 }
 
-/// What the server says a thread does.
+/// A thread status reported by the server.
 pub(super) struct StatusKind {
     pub(super) kind: String,
     waits: Option<Wanted>,
 }
 
 impl StatusKind {
-    /// As `thread/status/changed` says it. Flags that are none say nothing, and take nothing from the rest.
+    /// Parses `thread/status/changed`. Invalid flags are ignored.
     pub(super) fn of(params: Params<'_>) -> Option<StatusKind> {
         let params = Members::of(params.written()?)?;
         let status = Members::of(params.get("status")?)?;
@@ -160,71 +154,72 @@ impl StatusKind {
 }
 
 impl ActivityFold {
-    /// Takes a record.
+    /// Processes a record.
     pub(super) fn take(&mut self, seen: &Seen<'_>) {
-        match &seen.happening {
-            Happening::Told(told) => {
+        match &seen.event {
+            RecordEvent::Notification(message) => {
                 self.runs(seen.at_us);
-                self.told(seen.at_us, told);
+                self.message(seen.at_us, message);
             }
-            Happening::Asked { told, id } => {
+            RecordEvent::ServerRequest { message, id } => {
                 self.runs(seen.at_us);
-                self.asked(seen.at_us, told, id.to_string());
+                self.asked(seen.at_us, message, id.to_string());
             }
-            Happening::Ours { event: "generation_started", .. } => {
+            RecordEvent::ShimEvent { event: "generation_started", .. } => {
                 *self = ActivityFold { child_runs: true, child_since_us: seen.at_us, ..ActivityFold::default() };
             }
-            Happening::Ours { event: "request_opened", data } => {
+            RecordEvent::ShimEvent { event: "request_opened", data } => {
                 self.next_request = data.and_then(|data| named(Params::Written(data)));
             }
-            Happening::Ours { event: "request_resolved", data } => {
+            RecordEvent::ShimEvent { event: "request_resolved", data } => {
                 if let Some(request_id) = data.and_then(|data| named(Params::Written(data))) {
                     self.requests.take_if(|_, open| open.request_id.as_ref() == Some(&request_id));
                 }
             }
-            // The line that the note was of may be lost.
-            Happening::Gap { .. } => self.next_request = None,
-            Happening::Called { told, id } => {
-                if let (Some(Method::TurnStart), Some(thread_id)) = (told.known, told.place.thread_id.as_deref()) {
+            // The request line of the note may be lost.
+            RecordEvent::Gap { .. } => self.next_request = None,
+            RecordEvent::ClientRequest { message, id } => {
+                if let (Some(Method::TurnStart), Some(thread_id)) = (message.known, message.place.thread_id.as_deref())
+                {
                     self.turn_calls.insert(id.to_string(), thread_id.to_owned());
                 }
             }
-            Happening::Answered { id, result, error: _ } => {
+            RecordEvent::Response { id, result, error: _ } => {
                 if let Some(thread_id) = self.turn_calls.remove(&id.to_string())
                     && let Some(turn_id) = result.and_then(accepted_turn)
                 {
                     self.thread_mut(&thread_id, seen.at_us, |thread| thread.accepts(turn_id, seen.at_us));
                 }
             }
-            Happening::Generation(_) | Happening::Ours { .. } | Happening::Other => {}
+            RecordEvent::Generation(_) | RecordEvent::ShimEvent { .. } | RecordEvent::Other => {}
         }
     }
 
-    /// Whatever the server says, it runs: the note of its start may be out of reach.
+    /// Any server message shows that the child is running, even if the note of its start is missing.
     fn runs(&mut self, at_us: u64) {
         if !std::mem::replace(&mut self.child_runs, true) {
             self.child_since_us = at_us;
         }
     }
 
-    /// What one thread does at `now_us`, in microseconds since the Unix epoch.
+    /// The activity of one thread at `now_us`, in microseconds since the Unix epoch.
     pub(super) fn thread_of(&self, thread_id: &str, now_us: u64) -> Option<ThreadActivity> {
         let thread_id = thread_id.to_owned();
         self.threads.get(&thread_id).map(|thread| self.thread(&thread_id, thread, now_us))
     }
 
-    /// The child is gone.
+    /// The child has ended.
     pub(super) fn run_ended(&mut self, at_us: u64) {
         *self = ActivityFold { child_since_us: at_us, ..ActivityFold::default() };
     }
 
-    /// What each thread does at `now_us`, in microseconds since the Unix epoch; that which was first seen first.
+    /// The activity of each thread at `now_us`, in microseconds since the Unix epoch, in order of first appearance.
     #[must_use]
     pub fn threads(&self, now_us: u64) -> Vec<ThreadActivity> {
         self.threads.iter().map(|(thread_id, thread)| self.thread(thread_id, thread, now_us)).collect()
     }
 
-    /// What the session does at `now_us`, and since when, both in microseconds since the Unix epoch.
+    /// The activity of the session at `now_us` and its start, both in microseconds since the Unix epoch.
     #[must_use]
     pub fn session(&self, now_us: u64) -> (Activity, u64) {
         if !self.child_runs {
@@ -234,12 +229,12 @@ impl ActivityFold {
         let nowhere = self.requests.iter().filter(|(_, open)| open.thread_id.is_none());
         let nowhere = nowhere.map(|(_, open)| (open.wanted.activity(), open.at_us));
         let threads = self.threads.iter().map(|(thread_id, thread)| {
-            let told = self.thread(thread_id, thread, now_us);
-            (told.activity, told.since_us)
+            let message = self.thread(thread_id, thread, now_us);
+            (message.activity, message.since_us)
         });
         let idle = (Activity::Idle, self.child_since_us);
         nowhere.chain(threads).fold(idle, |(most, since_us), (activity, at_us)| match most.first(activity) {
-            // Idle since the last of them is; busy since the first.
+            // Idle since the last thread became idle; busy since the first became busy.
             first if first == most && first == activity && first == Activity::Idle => (first, since_us.max(at_us)),
             first if first == most && first == activity => (first, since_us.min(at_us)),
             first if first == most => (first, since_us),
@@ -276,23 +271,23 @@ impl ActivityFold {
         }
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>) {
-        if told.known == Some(Method::RequestResolved) {
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>) {
+        if message.known == Some(Method::RequestResolved) {
             #[derive(Deserialize)]
             #[serde(rename_all = "camelCase")]
             struct Resolved<'a> {
                 #[serde(borrow)]
                 request_id: &'a RawValue,
             }
-            if let Some(resolved) = told.params.read::<Resolved<'_>>() {
+            if let Some(resolved) = message.params.read::<Resolved<'_>>() {
                 self.requests.remove(&crate::wire::RpcId::from_raw(resolved.request_id).to_string());
             }
         }
-        let Some(thread_id) = told.place.thread_id.as_deref() else { return };
-        let turn_id = told.place.turn_id.as_deref();
-        match told.known {
+        let Some(thread_id) = message.place.thread_id.as_deref() else { return };
+        let turn_id = message.place.turn_id.as_deref();
+        match message.known {
             Some(Method::ItemCompleted) => {
-                let item_id = told.place.item_id.as_deref();
+                let item_id = message.place.item_id.as_deref();
                 self.requests.take_if(|_, open| {
                     item_id.is_some()
                         && open.item_id.as_deref() == item_id
@@ -308,28 +303,28 @@ impl ActivityFold {
             }
             _ => {}
         }
-        self.thread_mut(thread_id, at_us, |thread| thread.told(at_us, told));
+        self.thread_mut(thread_id, at_us, |thread| thread.message(at_us, message));
     }
 
-    fn asked(&mut self, at_us: u64, told: &Told<'_>, id: String) {
+    fn asked(&mut self, at_us: u64, message: &MethodMessage<'_>, id: String) {
         let request_id = self.next_request.take();
-        let wanted = match RequestKind::of(&told.method).map(RequestKind::request_type) {
+        let wanted = match RequestKind::of(&message.method).map(RequestKind::request_type) {
             Some(RequestType::Approval | RequestType::Permissions) => Wanted::Permission,
             Some(RequestType::UserInput | RequestType::Elicitation) => Wanted::Input,
             Some(RequestType::Other) | None => return,
         };
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let place = &told.place;
+        let place = &message.place;
         let (thread_id, turn_id, item_id) = (owned(&place.thread_id), owned(&place.turn_id), owned(&place.item_id));
         if let Some(thread_id) = &thread_id {
             self.thread_mut(thread_id, at_us, |thread| thread.emitted_us = at_us);
         }
-        // The same one again is as old as it is.
+        // A repeated request keeps its age.
         let at_us = self.requests.get(&id).filter(|open| open.item_id == item_id).map_or(at_us, |open| open.at_us);
         self.requests.insert(id, Open { request_id, thread_id, turn_id, item_id, wanted, at_us });
     }
 
-    /// Changes what is known of a thread. What has not been heard of for so long that it has to go is known no more.
+    /// Changes the state of a thread. The thread heard from least recently is evicted.
     fn thread_mut(&mut self, thread_id: &str, at_us: u64, change: impl FnOnce(&mut Thread)) {
         let key = thread_id.to_owned();
         if self.threads.get(&key).is_none() {
@@ -340,20 +335,20 @@ impl ActivityFold {
 }
 
 impl Thread {
-    fn told(&mut self, at_us: u64, told: &Told<'_>) {
-        let turn_id = told.place.turn_id.as_deref();
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>) {
+        let turn_id = message.place.turn_id.as_deref();
         self.emitted_us = at_us;
-        match told.known {
+        match message.known {
             Some(Method::TurnStarted) => self.begins(turn_id, at_us),
             Some(Method::TurnCompleted) => self.ends(turn_id, at_us),
             Some(Method::ThreadStatusChanged) => {
-                if let Some(status) = StatusKind::of(told.params) {
-                    self.says(&status, at_us);
+                if let Some(status) = StatusKind::of(message.params) {
+                    self.apply_status(&status, at_us);
                 }
             }
-            // Also one that began before we were told of it. What is completed may come after its turn.
+            // This includes turns that began before the recording. A completion may follow the end of its turn.
             method
-                if (method == Some(Method::ItemStarted) || told.place.delta.is_some())
+                if (method == Some(Method::ItemStarted) || message.place.delta.is_some())
                     && (self.turn == Turn::None && turn_id.is_some() && self.ended.as_deref() != turn_id) =>
             {
                 self.begins(turn_id, at_us);
@@ -369,7 +364,7 @@ impl Thread {
         self.turn = turn_id.map_or(Turn::Some, |turn_id| Turn::Named(turn_id.to_owned()));
     }
 
-    /// The server has accepted a turn: one that it begins, or the running one, which takes the message.
+    /// The server accepted a turn: a new one, or the running one that takes the message.
     fn accepts(&mut self, turn_id: String, at_us: u64) {
         if self.turn == Turn::None && self.ended.as_ref() != Some(&turn_id) {
             (self.turn_us, self.emitted_us) = (at_us, at_us);
@@ -378,7 +373,7 @@ impl Thread {
     }
 
     fn ends(&mut self, turn_id: Option<&str>, at_us: u64) {
-        // The end of one that another has replaced since may be told late.
+        // The end of a replaced turn may arrive late.
         if turn_id.is_some_and(|turn_id| self.turn.id().is_some_and(|runs| runs != turn_id)) {
             return;
         }
@@ -388,7 +383,7 @@ impl Thread {
         self.waits = None;
     }
 
-    fn says(&mut self, status: &StatusKind, at_us: u64) {
+    fn apply_status(&mut self, status: &StatusKind, at_us: u64) {
         if status.kind != "active" {
             // A status from before an accepted turn does not end it.
             if !matches!(self.turn, Turn::None | Turn::Accepted(_)) {
@@ -456,7 +451,7 @@ fn accepted_turn(result: &RawValue) -> Option<String> {
     if is_over { None } else { turn.text("id") }
 }
 
-/// The request that a note of ours is about.
+/// The request that one of our notes names.
 fn named(data: Params<'_>) -> Option<String> {
     #[derive(Deserialize)]
     struct Note {
@@ -473,8 +468,8 @@ mod tests {
     const HOUR_MS: u64 = 3_600_000;
 
     /// The session and its threads at a time, as `ACTIVITY SINCE` and `THREAD ACTIVITY SINCE TURN PENDING`.
-    fn check_child(told: &str, now_ms: u64, expect: &[&str]) {
-        let (fold, _) = play(told);
+    fn check_child(actual: &str, now_ms: u64, expect: &[&str]) {
+        let (fold, _) = play(actual);
         let (activity, since_us) = fold.activity().session(now_ms * 1_000);
         let threads = fold.activity().threads(now_ms * 1_000).into_iter().map(|thread| {
             let turn = thread.turn_id.as_deref().unwrap_or("~");
@@ -484,11 +479,11 @@ mod tests {
             format!("{} {activity} {since_ms} {turn} {}{stalled}", thread.thread_id, thread.pending)
         });
         let session = format!("{} {}", activity.name(), since_us / 1_000);
-        assert_eq!(std::iter::once(session).chain(threads).collect::<Vec<_>>(), expect, "{told} at {now_ms}");
+        assert_eq!(std::iter::once(session).chain(threads).collect::<Vec<_>>(), expect, "{actual} at {now_ms}");
     }
 
-    fn check(told: &str, now_ms: u64, expect: &[&str]) {
-        check_child(&format!("{RUNS}{told}"), now_ms, expect);
+    fn check(actual: &str, now_ms: u64, expect: &[&str]) {
+        check_child(&format!("{RUNS}{actual}"), now_ms, expect);
     }
 
     const STARTED: &str = "5 < turn/started t/u\n";
@@ -524,7 +519,7 @@ mod tests {
         let started = format!("{stale}9 < turn/started t/u\n");
         check(&started, 10, &["working 7", "t working 7 u 0"]);
         check(&format!("{started}20 < turn/completed t/u"), 21, &["idle 20", "t idle 20 ~ 0"]);
-        // The answer may come behind the end of its turn, and may be an error.
+        // The response may follow the end of its turn, and may be an error.
         let late =
             format!("{called}6 < turn/started t/u\n7 < turn/completed t/u\n8 =7 {{\"turn\":{{\"id\":\"u\"}}}}\n");
         check(&late, 9, &["idle 7", "t idle 7 ~ 0"]);
@@ -534,17 +529,17 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_turn_that_was_replaced_ends_no_other() {
+    fn late_end_of_replaced_turn_is_ignored() {
         let replaced = format!("{STARTED}8 < turn/started t/v\n20 < turn/completed t/u\n");
         check(&replaced, 21, &["working 5", "t working 5 v 0"]);
         check(&format!("{replaced}30 < turn/completed t/v"), 31, &["idle 30", "t idle 30 ~ 0"]);
     }
 
     #[test]
-    fn a_turn_that_is_silent_for_long_has_stalled() {
+    fn long_silent_turn_has_stalled() {
         check(STARTED, 300_004, &["thinking 2505", "t thinking 2505 u 0"]);
         check(STARTED, 300_005, &["thinking 2505", "t thinking 2505 u 0 stalled 5"]);
-        // One that waits for a human has not.
+        // A turn that waits for a human has not stalled.
         check(&format!("{STARTED}{ASKED}"), HOUR_MS, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
         check(&format!("{STARTED}6 < turn/completed t/u"), HOUR_MS, &["idle 6", "t idle 6 ~ 0"]);
     }
@@ -559,10 +554,10 @@ mod tests {
         check(&format!("{STARTED}{question}"), HOUR_MS, &["waiting_input 9", "t waiting_input 9 u 1"]);
         let both = format!("{STARTED}{question}12 ?1 item/fileChange/requestApproval t/u/j\n");
         check(&both, HOUR_MS, &["waiting_permission 12", "t waiting_permission 12 u 2"]);
-        // The same again is as old as it is.
+        // A repeated request keeps its age.
         let again = ASKED.replace("9 ?0", "50 ?0");
         check(&format!("{STARTED}{ASKED}{again}"), HOUR_MS, &permission);
-        // What is the client's business is nobody's to wait for.
+        // Requests for the client alone do not count as waiting.
         check(&format!("{STARTED}9 ?0 item/tool/call t/u/i"), 10, &["working 5", "t working 5 u 0"]);
     }
 
@@ -576,8 +571,8 @@ mod tests {
         check("20 < item/completed t/u/i {\"type\":\"commandExecution\"}");
         check("20 ! request_resolved {\"request_id\":\"g-0\"}");
         let stays = |end: &str| {
-            let told = format!("{RUNS}{STARTED}{opened}{ASKED}{end}");
-            check_child(&told, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+            let actual = format!("{RUNS}{STARTED}{opened}{ASKED}{end}");
+            check_child(&actual, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
         };
         stays("20 < serverRequest/resolved t {\"requestId\":\"0\"}");
         stays("20 < item/completed t/u/j {\"type\":\"commandExecution\"}");
@@ -586,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_takes_its_requests_with_it() {
+    fn requests_end_with_their_turn() {
         check(&format!("{STARTED}{ASKED}20 < turn/completed t/u"), 21, &["idle 20", "t idle 20 ~ 0"]);
     }
 
@@ -596,25 +591,25 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_is_retried_ends_nothing() {
+    fn retried_error_ends_nothing() {
         let error = "20 < error t/u {\"error\":{\"message\":\"no\"},\"willRetry\":true}";
         check(&format!("{STARTED}{error}"), 21, &["working 5", "t working 5 u 0"]);
     }
 
     #[test]
-    fn what_comes_late_starts_no_turn() {
+    fn late_items_start_no_turn() {
         let over = format!("{STARTED}20 < turn/completed t/u\n");
         let idle = ["idle 20", "t idle 20 ~ 0"];
         check(&format!("{over}21 < item/completed t/u/i {{\"type\":\"commandExecution\"}}"), 22, &idle);
         check(&format!("{over}21 < item/commandExecution/outputDelta t/u/i {{\"delta\":\"a\"}}"), 22, &idle);
-        // That of a turn which was not seen to start does.
+        // A late item of a turn that was not seen to start does count.
         check("21 < item/started t/u/i {\"type\":\"reasoning\"}", 22, &["working 21", "t working 21 u 0"]);
         check("21 < item/agentMessage/delta t/u/i {\"delta\":\"a\"}", 22, &["working 21", "t working 21 u 0"]);
         check("21 < item/completed t/u/i {\"type\":\"reasoning\"}", 22, &["idle 21", "t idle 21 ~ 0"]);
     }
 
     #[test]
-    fn the_server_says_what_a_thread_does() {
+    fn server_status_sets_thread_activity() {
         let status = |status: &str| format!("20 < thread/status/changed t {{\"status\":{status}}}\n");
         let flags = |flags: &str| status(&format!("{{\"type\":\"active\",\"activeFlags\":[{flags}]}}"));
         check(&flags(""), 21, &["working 20", "t working 20 ~ 0"]);
@@ -625,14 +620,15 @@ mod tests {
         let no_more = format!("{STARTED}{}{}", flags("\"waitingOnApproval\""), flags(""));
         check(&no_more, 21, &["working 5", "t working 5 u 0"]);
         for kind in ["idle", "systemError", "notLoaded"] {
-            let told = format!("{STARTED}{}", status(&format!("{{\"type\":\"{kind}\"}}")));
-            check(&told, 21, &["idle 20", "t idle 20 ~ 0"]);
+            let actual = format!("{STARTED}{}", status(&format!("{{\"type\":\"{kind}\"}}")));
+            check(&actual, 21, &["idle 20", "t idle 20 ~ 0"]);
         }
-        // What is odd beside the type takes nothing from it.
+        // Invalid members beside the type are ignored.
         for odd in ["null", "7", "{}", "[null,7,{}]"] {
-            let told = |kind: &str| status(&format!("{{\"type\":\"{kind}\",\"activeFlags\":{odd},\"x\":null}}"));
-            check(&format!("{STARTED}{}", told("idle")), 21, &["idle 20", "t idle 20 ~ 0"]);
-            check(&told("active"), 21, &["working 20", "t working 20 ~ 0"]);
+            let active_status =
+                |kind: &str| status(&format!("{{\"type\":\"{kind}\",\"activeFlags\":{odd},\"x\":null}}"));
+            check(&format!("{STARTED}{}", active_status("idle")), 21, &["idle 20", "t idle 20 ~ 0"]);
+            check(&active_status("active"), 21, &["working 20", "t working 20 ~ 0"]);
         }
         let mixed = format!("{STARTED}{}", flags("null,\"waitingOnApproval\""));
         check(&mixed, HOUR_MS, &permission);
@@ -641,20 +637,20 @@ mod tests {
 
     #[test]
     fn sub_agents_count() {
-        let told = "5 < turn/started a/u
+        let actual = "5 < turn/started a/u
                     6 < turn/started b/v
                     7 < turn/completed a/u";
-        check(told, 8, &["working 6", "a idle 7 ~ 0", "b working 6 v 0"]);
-        let asked = format!("{told}\n9 ?0 item/tool/requestUserInput b/v/i");
+        check(actual, 8, &["working 6", "a idle 7 ~ 0", "b working 6 v 0"]);
+        let asked = format!("{actual}\n9 ?0 item/tool/requestUserInput b/v/i");
         check(&asked, HOUR_MS, &["waiting_input 9", "a idle 7 ~ 0", "b waiting_input 9 v 1"]);
-        // Idle since the last of them is.
-        check(&format!("{told}\n20 < turn/completed b/v"), 21, &["idle 20", "a idle 7 ~ 0", "b idle 20 ~ 0"]);
+        // Idle since the last thread became idle.
+        check(&format!("{actual}\n20 < turn/completed b/v"), 21, &["idle 20", "a idle 7 ~ 0", "b idle 20 ~ 0"]);
     }
 
     #[test]
-    fn a_note_whose_line_is_lost_is_of_no_other() {
-        let told = format!("{STARTED}8 ! request_opened {{\"request_id\":\"g-0\"}}\n8 # full\n{ASKED}");
-        let told = format!("{told}10 ! request_resolved {{\"request_id\":\"g-0\"}}");
-        check(&told, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+    fn note_without_line_names_no_other_request() {
+        let actual = format!("{STARTED}8 ! request_opened {{\"request_id\":\"g-0\"}}\n8 # full\n{ASKED}");
+        let actual = format!("{actual}10 ! request_resolved {{\"request_id\":\"g-0\"}}");
+        check(&actual, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a human is asked, from the line that asks to the note that it has come to an end.
+//! Requests to a human, from the request line to the note of their end.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
 use super::failure::OUTCOME_UNKNOWN;
-use super::happening::{Place, Told};
 use super::object::Object;
+use super::record_event::{MethodMessage, Place};
 use crate::engine::decisions;
 use crate::protocol::RequestKind;
 use crate::wire::RpcId;
 
-/// Longest words of a request, such as its command, that are kept whole until its end, in bytes.
+/// Longest text of a request, such as its command, that is stored whole until its end, in bytes.
 const WORDS_BYTES_MAX: usize = 64 << 10;
 
-/// Most decisions that the server offers and that are kept, and most bytes of them, as JSON. The words that can be given to
-/// every request of a kind are kept beside them.
+/// Most offered decisions that are stored, and their limit in bytes, as JSON. The words that every request of a kind
+/// accepts are stored in addition.
 const OFFERED_MAX: usize = 64;
 const OFFERED_BYTES_MAX: usize = 64 << 10;
 
@@ -44,7 +44,7 @@ impl Wanted {
         }
     }
 
-    /// Its name in a document.
+    /// The name in a document.
     pub(super) fn name(self) -> &'static str {
         match self {
             Wanted::Command => "command",
@@ -56,28 +56,28 @@ impl Wanted {
     }
 }
 
-/// A request that is open.
+/// An open request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ask {
-    /// What it is called; older journals do not say.
+    /// The ledger name; older journals lack it.
     pub(super) request_id: Option<String>,
     pub(super) wanted: Wanted,
     pub(super) thread_id: Option<String>,
     pub(super) turn_id: Option<String>,
     pub(super) item_id: Option<String>,
-    /// What is asked, in words.
+    /// The question or command as text.
     pub(super) text: Option<String>,
     pub(super) command: Option<String>,
     pub(super) cwd: Option<String>,
     pub(super) reason: Option<String>,
-    /// What can be decided.
+    /// The possible decisions.
     pub(super) decisions: Vec<Value>,
-    /// So many more were offered; older journals do not say.
+    /// Number of offered decisions that were omitted; older journals lack it.
     #[serde(default)]
     pub(super) decisions_left_out: usize,
 }
 
-/// How a request has ended.
+/// How a request ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct End {
     request_id: String,
@@ -87,16 +87,16 @@ pub(super) struct End {
     pub(super) error_code: Option<String>,
 }
 
-/// The requests that are open, by the ids that the server gave them.
+/// Open requests by the server's id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Asked {
-    /// What the next one is called.
+    /// The ledger name of the next request.
     next: Option<String>,
     open: Bounded<String, Ask>,
 }
 
 impl Ask {
-    /// Adds what is asked.
+    /// Adds the request to a document.
     pub(super) fn describe(&self, object: Object) -> Object {
         object
             .with_some("request_id", self.request_id.as_ref())
@@ -116,17 +116,17 @@ impl Weigh for Ask {
 }
 
 impl End {
-    /// That of a request of which only that is known, that it is over.
+    /// An end without details.
     pub(super) fn unknown() -> End {
         End { status: "resolved".to_owned(), ..End::default() }
     }
 
-    /// That of a request that is not followed any more.
+    /// The end of a request that was evicted.
     pub(super) fn not_followed() -> End {
         End { status: "unknown".to_owned(), error_code: Some(OUTCOME_UNKNOWN.to_owned()), ..End::default() }
     }
 
-    /// Adds how it has ended.
+    /// Adds the end to a document.
     pub(super) fn describe(&self, object: Object) -> Object {
         object
             .with("status", &self.status)
@@ -137,14 +137,14 @@ impl End {
 }
 
 impl Asked {
-    /// Takes a note of ours; gives the request that has ended by it.
+    /// Processes one of our notes; returns the request that it ends.
     pub(super) fn noted(&mut self, event: &str, data: Option<&RawValue>) -> Option<(Ask, End)> {
         #[derive(Deserialize)]
         struct Opened {
             request_id: String,
         }
         match event {
-            // The run before this may have ended without a word, and ids begin anew.
+            // The previous run may have ended without a note, and request ids start over.
             "generation_started" => *self = Asked::default(),
             "request_opened" => {
                 self.next = serde_json::from_str::<Opened>(data?.get()).ok().map(|opened| opened.request_id);
@@ -159,22 +159,22 @@ impl Asked {
         None
     }
 
-    /// The server asks; gives the request where it is for a human, and is not open already. To `gone` those are added that
-    /// are not followed any more, since another one has their id, or more are open than are remembered.
-    pub(super) fn asked(&mut self, told: &Told<'_>, id: &RpcId, gone: &mut Vec<Ask>) -> Option<&Ask> {
+    /// Processes a server request; returns it if it is new and for a human. `gone` receives requests that are dropped
+    /// because their id is reused or too many are open.
+    pub(super) fn asked(&mut self, message: &MethodMessage<'_>, id: &RpcId, gone: &mut Vec<Ask>) -> Option<&Ask> {
         let request_id = self.next.take();
-        let wanted = Wanted::of(&told.method)?;
+        let wanted = Wanted::of(&message.method)?;
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let params: Value = told.params.read().unwrap_or_default();
+        let params: Value = message.params.read().unwrap_or_default();
         let text = |name: &str| params[name].as_str().map(bounded_words);
         let (decisions, decisions_left_out) =
-            RequestKind::of(&told.method).map(|kind| bounded_decisions(kind, &params)).unwrap_or_default();
+            RequestKind::of(&message.method).map(|kind| bounded_decisions(kind, &params)).unwrap_or_default();
         let ask = Ask {
             request_id,
             wanted,
-            thread_id: owned(&told.place.thread_id),
-            turn_id: owned(&told.place.turn_id),
-            item_id: owned(&told.place.item_id),
+            thread_id: owned(&message.place.thread_id),
+            turn_id: owned(&message.place.turn_id),
+            item_id: owned(&message.place.item_id),
             text: match wanted {
                 Wanted::Questions => Some(bounded_words(&questions(&params))),
                 Wanted::Elicitation => text("message").or_else(|| text("description")),
@@ -196,7 +196,7 @@ impl Asked {
         self.open.get(&id)
     }
 
-    /// What is asked about an item.
+    /// The open request about an item.
     pub(super) fn about(&self, place: &Place<'_>) -> Option<&Ask> {
         let is_meant = |ask: &&Ask| {
             ask.item_id.as_deref() == place.item_id.as_deref() && ask.thread_id.as_deref() == place.thread_id.as_deref()
@@ -204,15 +204,15 @@ impl Asked {
         self.open.iter().map(|(_, ask)| ask).filter(|_| place.item_id.is_some()).find(is_meant)
     }
 
-    /// The server says that a request is over; gives it where nothing else will.
-    pub(super) fn over(&mut self, told: &Told<'_>) -> Option<Ask> {
+    /// The server reports the end of a request; returns it if no note will follow.
+    pub(super) fn over(&mut self, message: &MethodMessage<'_>) -> Option<Ask> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Resolved<'a> {
             #[serde(borrow)]
             request_id: &'a RawValue,
         }
-        let id = RpcId::from_raw(told.params.read::<Resolved<'_>>()?.request_id).to_string();
+        let id = RpcId::from_raw(message.params.read::<Resolved<'_>>()?.request_id).to_string();
         if self.open.get(&id)?.request_id.is_some() {
             return None;
         }
@@ -220,7 +220,7 @@ impl Asked {
     }
 }
 
-/// Words, kept whole up to a bound; over that their start, and how much is missing.
+/// Keeps text whole up to a limit; beyond it, the start and the omitted length.
 fn bounded_words(words: &str) -> String {
     match words.floor_char_boundary(WORDS_BYTES_MAX) {
         end if end == words.len() => words.to_owned(),
@@ -228,7 +228,7 @@ fn bounded_words(words: &str) -> String {
     }
 }
 
-/// What can be decided, as far as there is room for what is offered, and how much of that is left out.
+/// The possible decisions within the limits, and the number omitted.
 fn bounded_decisions(kind: RequestKind, params: &Value) -> (Vec<Value>, usize) {
     let words = decisions(kind, &Value::Null);
     let (mut kept, mut left_out, mut offered, mut bytes) = (Vec::new(), 0, 0, 0);
@@ -250,7 +250,7 @@ fn bounded_decisions(kind: RequestKind, params: &Value) -> (Vec<Value>, usize) {
     (kept, left_out)
 }
 
-/// A command, which was a list of words until early 2026.
+/// A command; a list of words until early 2026.
 pub(super) fn command(value: &Value) -> Option<String> {
     match value {
         Value::String(command) => Some(command.clone()),

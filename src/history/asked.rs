@@ -1,41 +1,40 @@
-//! What humans are asked, and what comes of it.
+//! Tool rows for requests to a human and their ends.
 //!
-//! How a request has ended is said by our own note of it. A recording without notes, such as one of a server alone, tells
-//! only that it is over, or not even that: then the request goes without a row.
+//! Our own notes say how a request ended. A recording without notes, such as one of a server alone, shows at most that
+//! it is over; such a request gets no row for its end.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
-use super::does::Does;
 use super::event::{EXCERPT_CHARS_MAX, cut, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
-use super::happening::{Params, Place, Told};
+use super::record_event::{MethodMessage, Params, Place};
 use super::time::latency_ms;
+use super::tool_call::ToolCall;
 use super::tool_row::{Phase, ToolEvent, ToolRow};
 use crate::protocol::{RequestKind, RequestType};
 use crate::wire::{Members, RpcId};
 
-/// Requests that are open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Asked {
-    /// By the id that the server gave them.
+    /// By the server's id.
     open: Bounded<String, Request>,
-    /// What the next one is called in the ledger.
+    /// The ledger name of the next request.
     next: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Request {
-    /// Its name in the ledger; without it no note will come.
+    /// The ledger name; without it no note will follow.
     request_id: Option<String>,
     at_us: u64,
     thread_id: Option<String>,
     turn_id: Option<String>,
     item_id: Option<String>,
     wanted: Wanted,
-    does: Does,
-    /// The server is done with it, and all that is missing is the note.
+    does: ToolCall,
+    /// The server is done with it; only the note is missing.
     is_over: bool,
 }
 
@@ -59,35 +58,35 @@ struct Resolved {
 }
 
 impl Asked {
-    /// Our note of the request that comes next.
+    /// Our note about the request that follows.
     pub(super) fn opened(&mut self, data: &RawValue) {
         self.next = Params::Written(data).read::<Opened>().map(|note| note.request_id);
     }
 
-    /// Lines are lost, and what was said of the next one is not of that which comes now.
+    /// Lines were lost, so a pending note does not belong to the next request.
     pub(super) fn gap(&mut self) {
         self.next = None;
     }
 
-    /// The server asks something. `item` is what the item does that it asks about, where that is known.
+    /// Processes a server request. `item` is the tool call it is about, if known.
     pub(super) fn asked(
         &mut self,
         at_us: u64,
-        told: &Told<'_>,
+        message: &MethodMessage<'_>,
         id: String,
-        item: Option<&Does>,
+        item: Option<&ToolCall>,
         rows: &mut Vec<ToolRow>,
     ) {
         let request_id = self.next.take();
-        let Some(kind) = RequestKind::of(&told.method) else { return };
+        let Some(kind) = RequestKind::of(&message.method) else { return };
         let (wanted, event) = match kind.request_type() {
             RequestType::Approval | RequestType::Permissions => (Wanted::Approval, ToolEvent::RequestApproval),
             RequestType::UserInput | RequestType::Elicitation => (Wanted::Input, ToolEvent::RequestUserInput),
             RequestType::Other => return,
         };
         let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let place = &told.place;
-        let does = Does::of_request(kind, told.params);
+        let place = &message.place;
+        let does = ToolCall::of_request(kind, message.params);
         let request = Request {
             request_id,
             at_us,
@@ -102,23 +101,23 @@ impl Asked {
             return;
         }
         let row = request.row(at_us, event);
-        rows.push(ToolRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row });
-        // Its id is that of another one, or more is open than is remembered: what goes for it says so.
+        rows.push(ToolRow { raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)), ..row });
+        // Its id is reused, or too many requests are open: rows record what was evicted.
         let gone = self.open.insert(id, request).into_iter().map(|(_, request)| request);
-        rows.extend(gone.filter(|request| !request.is_over).map(|request| request.untold(at_us, OUTCOME_UNKNOWN)));
+        rows.extend(gone.filter(|request| !request.is_over).map(|request| request.unreported(at_us, OUTCOME_UNKNOWN)));
     }
 
-    /// Our note of an end. `does` gives what an open item does.
+    /// Processes our note of an end. `does` returns the tool call of an open item.
     pub(super) fn resolved(
         &mut self,
         at_us: u64,
         data: &RawValue,
-        does: impl Fn(&Place<'_>) -> Option<Does>,
+        does: impl Fn(&Place<'_>) -> Option<ToolCall>,
     ) -> Option<ToolRow> {
         let note: Resolved = Params::Written(data).read()?;
         let is_meant = |request: &Request| request.request_id.as_ref() == Some(&note.request_id);
         let (_, mut request) = self.open.take_if(|_, request| is_meant(request)).pop()?;
-        // The item may have been begun after the request.
+        // The item may have started after the request.
         if let Some(item) = does(&request.place()) {
             request.does = request.does.or(&item);
         }
@@ -134,7 +133,7 @@ impl Asked {
             approval_decision: note.decision,
             latency_ms: Some(latency_ms(request.at_us, at_us)),
             final_status: Some(final_status(event).to_owned()),
-            // In these tables what a dead child leaves open has one word, whether its end was noted or not.
+            // These tables use one word for everything left open by a dead child, noted or not.
             error_code: note
                 .error_code
                 .map(|code| if code == "server_exited" { STREAM_CLOSED.to_owned() } else { code }),
@@ -143,14 +142,14 @@ impl Asked {
         })
     }
 
-    /// The server says that it is done with a request.
+    /// The server reports that a request is resolved.
     pub(super) fn server_resolved(&mut self, params: Params<'_>) {
         let id = params.written().and_then(Members::of).and_then(|params| params.get("requestId"));
         let Some(id) = id.map(|id| RpcId::from_raw(id).to_string()) else { return };
         self.over(|open_id, _| *open_id == id);
     }
 
-    /// An item is done with, and so is what was asked about it: servers of early 2026 say no more than that.
+    /// An item completed, which ends requests about it; servers of early 2026 report nothing more specific.
     pub(super) fn item_over(&mut self, place: &Place<'_>) {
         let Some(item_id) = place.item_id.as_deref() else { return };
         let thread_id = place.thread_id.as_deref();
@@ -159,7 +158,7 @@ impl Asked {
         });
     }
 
-    /// A turn is over, and so is what was asked in it.
+    /// A turn ended, and its requests with it.
     pub(super) fn turn_over(&mut self, place: &Place<'_>) {
         let (Some(thread_id), turn_id) = (place.thread_id.as_deref(), place.turn_id.as_deref()) else { return };
         self.over(|_, request| {
@@ -168,11 +167,11 @@ impl Asked {
         });
     }
 
-    /// The child is gone.
+    /// The child has ended.
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<ToolRow>) {
         self.next = None;
         let open = self.open.take_all().into_iter().map(|(_, request)| request);
-        rows.extend(open.filter(|request| !request.is_over).map(|request| request.untold(at_us, STREAM_CLOSED)));
+        rows.extend(open.filter(|request| !request.is_over).map(|request| request.unreported(at_us, STREAM_CLOSED)));
     }
 
     fn over(&mut self, is_meant: impl Fn(&String, &Request) -> bool) {
@@ -184,7 +183,7 @@ impl Asked {
     }
 }
 
-/// What has become of a request, in a word.
+/// The final status in one word.
 fn final_status(event: ToolEvent) -> &'static str {
     match event {
         ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted => ToolEvent::Completed.name(),
@@ -210,7 +209,7 @@ impl Weigh for Request {
 }
 
 impl Request {
-    /// Whether this is `open` once more, for a client that has resumed: then it has no note of its own.
+    /// Whether this repeats `open` for a client that resumed; a repetition has no note of its own.
     fn is_again(&self, open: &Request) -> bool {
         self.request_id.is_none()
             && !open.is_over
@@ -229,8 +228,8 @@ impl Request {
         }
     }
 
-    /// Its end, where nobody tells of it.
-    fn untold(&self, at_us: u64, error_code: &str) -> ToolRow {
+    /// The row for an end that was never reported.
+    fn unreported(&self, at_us: u64, error_code: &str) -> ToolRow {
         ToolRow {
             latency_ms: Some(latency_ms(self.at_us, at_us)),
             final_status: Some(ToolEvent::Failed.name().to_owned()),
@@ -255,9 +254,9 @@ mod tests {
     use crate::history::playbook::play;
     use crate::history::tool_row::ToolRow;
 
-    /// Rows of requests as `MS EVENT REQUEST TYPE LATENCY DECISION STATUS`, and what else is there.
-    fn check(told: &str, expect: &[&str]) {
-        let (_, rows) = play(told);
+    /// Rows of requests as `MS EVENT REQUEST TYPE LATENCY DECISION STATUS`, then other columns.
+    fn check(actual: &str, expect: &[&str]) {
+        let (_, rows) = play(actual);
         let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
         let say = |row: &ToolRow| {
             let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
@@ -269,7 +268,7 @@ mod tests {
             said
         };
         let requests = rows.tools.iter().filter(|row| row.phase.name() == "pre");
-        assert_eq!(requests.map(say).collect::<Vec<_>>(), expect, "{told}");
+        assert_eq!(requests.map(say).collect::<Vec<_>>(), expect, "{actual}");
     }
 
     const OPENED: &str = "5 ! request_opened {\"request_id\":\"g-0\"}\n";
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_lacks_is_of_its_item() {
+    fn request_details_come_from_its_item() {
         let change = r#"{"type":"fileChange","changes":[{"path":"/a","kind":{"type":"add"},"diff":"x\n"}]}"#;
         check(
             &format!("5 < item/started t/u/i {change}\n6 ?0 item/fileChange/requestApproval t/u/i"),
@@ -320,7 +319,7 @@ mod tests {
             &format!("5 < item/started x/u/i {command}\n6 ?0 item/commandExecution/requestApproval t/u/i"),
             &["6 request_approval ~ commandExecution ~ ~ ~"],
         );
-        // Servers of early 2026 ask before they tell of the item.
+        // Servers of early 2026 ask before they report the item.
         check(
             &format!(
                 "{OPENED}6 ?0 item/commandExecution/requestApproval t/u/i\n7 < item/started t/u/i {command}\n{}",
@@ -373,19 +372,19 @@ mod tests {
         };
         check("", &answered);
         check("", "9 < serverRequest/resolved t {\"requestId\":0}\n10 ! generation_ended");
-        // The note may stand behind the line that it is about.
+        // The note may follow its line.
         check("8 < serverRequest/resolved t {\"requestId\":0}\n", "10 ! generation_ended");
         check("8 < turn/completed t/u {\"status\":\"interrupted\"}\n", "10 ! generation_ended");
     }
 
     #[test]
-    fn one_whose_note_is_lost_has_not_failed() {
+    fn request_without_note_has_not_failed() {
         let over = "8 < serverRequest/resolved t {\"requestId\":0}\n8 # full\n9 ! generation_ended";
         check(&format!("{OPENED}{COMMAND}{over}"), &[ASKED]);
     }
 
     #[test]
-    fn without_notes_a_request_goes_without_a_row() {
+    fn without_notes_requests_get_no_end_row() {
         let asked = "6 request_approval ~ commandExecution ~ ~ ~ ls /w";
         let check = |over: &str| check(&format!("{COMMAND}{over}\n9 ! generation_ended"), &[asked]);
         check("8 < serverRequest/resolved t {\"requestId\":0}");
@@ -394,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_of_an_id_is_part_of_it() {
+    fn id_type_distinguishes_requests() {
         check(
             &format!("{COMMAND}8 < serverRequest/resolved t {{\"requestId\":\"0\"}}\n9 ! generation_ended"),
             &[
@@ -405,9 +404,9 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_is_the_same() {
+    fn repeated_request_adds_no_row() {
         check(&format!("{OPENED}{COMMAND}{COMMAND}"), &[ASKED]);
-        // One that bears its id for the next question is not, and nothing else will tell how the first one ends.
+        // A different request with the same id replaces it, and its end will never be reported.
         let next = COMMAND.replace("t/u/i", "t/u/j");
         let asked = "6 request_approval ~ commandExecution ~ ~ ~ ls /w";
         let gone = "6 failed ~ commandExecution 0 ~ failed ls /w outcome_unknown";
@@ -415,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_the_line_behind_it() {
+    fn note_belongs_to_the_next_line() {
         check(&format!("{OPENED}5 # full\n{COMMAND}"), &["6 request_approval ~ commandExecution ~ ~ ~ ls /w"]);
         check(
             &format!("{OPENED}5 ?9 new/method t/u/i\n{COMMAND}"),
@@ -424,19 +423,20 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_kept_off_the_record() {
-        let told = format!("{OPENED}{QUESTION}");
-        assert_eq!(play(&told).1.tools.len(), 1);
+    fn omitted_question_still_gets_rows() {
+        let actual = format!("{OPENED}{QUESTION}");
+        assert_eq!(play(&actual).1.tools.len(), 1);
         let line =
             r#"{"at":6000,"from":"server","omitted":"secret","bytes":9,"method":"item/tool/requestUserInput","id":0}"#;
         let record = crate::journal::Record::parse(line.as_bytes()).expect("BUG: a test gives records");
         let mut asked = super::Asked::default();
         asked.opened(serde_json::from_str(r#"{"request_id":"g-0"}"#).expect("BUG: a test gives JSON"));
-        let crate::history::Happening::Asked { told, id } = crate::history::Seen::of(&record, None).happening else {
+        let crate::history::RecordEvent::ServerRequest { message, id } = crate::history::Seen::of(&record, None).event
+        else {
             panic!("BUG: the record is of a request");
         };
         let mut rows = Vec::new();
-        asked.asked(6, &told, id.to_string(), None, &mut rows);
+        asked.asked(6, &message, id.to_string(), None, &mut rows);
         let row = rows.pop().expect("it is for a human");
         assert_eq!((row.request_id.as_deref(), row.thread_id), (Some("g-0"), None));
         assert_eq!(row.raw_payload_json.as_deref(), Some(r#"{"omitted":"secret"}"#));

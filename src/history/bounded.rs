@@ -1,13 +1,13 @@
-//! A map that holds so much and no more, in entries and in bytes.
+//! A map bounded in entries and bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What knows how much of memory it takes.
+/// A value that can estimate its size in memory.
 pub(super) trait Weigh {
-    /// So many bytes, about: what of it can grow with what a peer sends is counted, and the rest as if it were a few.
+    /// Approximate bytes; exact for parts that a peer controls, a small constant for the rest.
     fn weight(&self) -> usize;
 }
 
@@ -17,7 +17,7 @@ impl Weigh for String {
     }
 }
 
-/// What it takes once it is read, which is far more than it takes as text. No value is deeper than what reads it allows.
+/// Parsed JSON takes far more memory than its text. The parser limits its depth.
 impl Weigh for Value {
     fn weight(&self) -> usize {
         let held = match self {
@@ -54,8 +54,8 @@ impl<A: Weigh, B: Weigh> Weigh for (A, B) {
     }
 }
 
-/// A map of at most [`Bounded::MAX`] entries and `BYTES_MAX` bytes; over that the oldest go, and are given to whoever put the
-/// newest in. One that is too heavy by itself is given back at once.
+/// A map of at most [`Bounded::MAX`] entries and `BYTES_MAX` bytes. Beyond that, the oldest entries are evicted and
+/// returned to the caller of `insert`. An entry that is too large by itself is returned at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(K, V)>", into = "Vec<(K, V)>")]
 #[serde(
@@ -87,16 +87,16 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> From<Boun
     }
 }
 
-/// An entry takes its key twice.
+/// Each entry stores its key twice.
 fn weight<K: Weigh, V: Weigh>(key: &K, value: &V) -> usize {
     2 * key.weight() + value.weight()
 }
 
 impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K, V, BYTES_MAX> {
-    /// Entries that it holds.
+    /// Most entries.
     pub(super) const MAX: usize = 4_096;
 
-    /// Puts a value in; gives what had to go for it: the one that had this key, and the oldest.
+    /// Inserts a value; returns the previous value of the key and evicted entries.
     pub(super) fn insert(&mut self, key: K, value: V) -> Vec<(K, V)> {
         let added = weight(&key, &value);
         if added > BYTES_MAX {
@@ -116,7 +116,7 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
         gone
     }
 
-    /// Changes the value of a key, where there is one; gives what that gives, and what had to go for it.
+    /// Changes the value of a key, if present; returns the result and evicted entries.
     pub(super) fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<(R, Vec<(K, V)>)> {
         let value = self.entries.get_mut(key)?;
         let before = value.weight();
@@ -148,7 +148,7 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
         Some(value)
     }
 
-    /// Takes out those that `is_meant`, oldest first.
+    /// Removes matching entries, oldest first.
     pub(super) fn take_if(&mut self, mut is_meant: impl FnMut(&K, &V) -> bool) -> Vec<(K, V)> {
         let meant: Vec<K> = self
             .oldest_first
@@ -159,7 +159,7 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
         meant.into_iter().filter_map(|key| Some((key.clone(), self.remove(&key)?))).collect()
     }
 
-    /// Takes out all, oldest first.
+    /// Removes all entries, oldest first.
     pub(super) fn take_all(&mut self) -> Vec<(K, V)> {
         let Bounded { mut entries, oldest_first, bytes: _ } = std::mem::take(self);
         oldest_first.into_iter().filter_map(|key| entries.remove(&key).map(|value| (key, value))).collect()
@@ -169,7 +169,7 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
         self.entries.is_empty()
     }
 
-    /// All of them, oldest first.
+    /// All entries, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.oldest_first.iter().filter_map(|key| self.entries.get_key_value(key))
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_and_all_can_be_stored() {
+    fn oldest_entry_is_evicted_and_map_is_storable() {
         let mut bounded: Bounded<usize, usize> = Bounded::default();
         (0..Bounded::<usize, usize>::MAX).for_each(|number| assert_eq!(bounded.insert(number, number), []));
         assert_eq!(bounded.insert(7, 70), [(7, 7)]);
@@ -201,21 +201,21 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_for_the_bytes_of_the_newest() {
+    fn oldest_entries_are_evicted_by_bytes() {
         let mut bounded: Bounded<usize, String, 1_000> = Bounded::default();
         let text = |bytes: usize| "x".repeat(bytes);
         let keys = |gone: Vec<(usize, String)>| gone.into_iter().map(|(key, _)| key).collect::<Vec<_>>();
         assert!(keys(bounded.insert(1, text(300))).is_empty());
         assert!(keys(bounded.insert(2, text(300))).is_empty());
         assert!(keys(bounded.insert(3, text(100))).is_empty());
-        // What takes the place of something counts instead of it.
+        // A replaced value no longer counts.
         assert_eq!(bounded.insert(1, text(301)), [(1, text(300))]);
         assert_eq!(keys(bounded.insert(4, text(600))), [1, 2]);
-        // What grows counts for what it has become.
+        // A changed value counts with its new size.
         let (given, gone) = bounded.change(&4, |value| std::mem::replace(value, text(900))).expect("it is there");
         assert_eq!((given, keys(gone)), (text(600), vec![3]));
         assert_eq!(bounded.change(&3, |_| ()), None);
-        // What can never stay has nothing else go.
+        // An oversized value evicts nothing else.
         assert_eq!(keys(bounded.insert(5, text(1_000))), [5]);
         assert_eq!(bounded.insert(4, text(1_000)), [(4, text(900)), (4, text(1_000))]);
         assert_eq!(bounded, Bounded::default());

@@ -1,17 +1,17 @@
-//! Diffs, told apart by what they hold: the server gives the whole diff of a turn each time, and often the same again.
+//! Diffs, identified by content: the server repeats the whole diff of a turn, often unchanged.
 
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
 use super::bounded::{Bounded, Weigh};
 
-/// Hex digits of a digest that stand in the id of a diff. Source: the contract of the history.
+/// Hex digits of a digest in the id of a diff. Source: the contract of the history.
 const DIGITS: usize = 12;
 
-/// Diffs of one turn that are told apart at once; over that the oldest is forgotten.
+/// Diffs remembered per turn; the oldest is evicted first.
 const DIFFS_MAX: usize = 64;
 
-/// The diffs of the latest turn of every thread.
+/// The diffs of the latest turn of each thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diffs {
     threads: Bounded<String, Turn>,
@@ -20,26 +20,25 @@ pub(super) struct Diffs {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Turn {
     turn_id: String,
-    /// Digests; the one that stands now is the last.
+    /// Digests; the last one is current.
     digests: Vec<String>,
 }
 
-/// The diff of a turn, at a moment.
+/// A snapshot of a turn's diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// What it is called.
     pub(super) diff_id: String,
-    /// The one that stood before it.
+    /// The previous diff.
     pub(super) supersedes: Option<String>,
-    /// Whether it stood before already.
+    /// Whether the turn has had this diff before.
     pub(super) came: Came,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Came {
-    /// For the first time in this turn.
+    /// New in this turn.
     First,
-    /// Once more: what was done since was undone.
+    /// Again: later changes were undone.
     Back,
 }
 
@@ -50,7 +49,7 @@ impl Weigh for Turn {
 }
 
 impl Diffs {
-    /// Takes the diff of a turn; `None` where it is the one that stands.
+    /// Processes the diff of a turn; returns `None` if it is unchanged.
     pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
         let key = thread_id.to_owned();
         if self.threads.get(&key).is_none_or(|turn| turn.turn_id != turn_id) {
@@ -65,7 +64,7 @@ impl Turn {
     fn take(&mut self, thread_id: &str, diff: &str) -> Option<Snapshot> {
         let Turn { turn_id, digests } = self;
         let digest = digest(diff);
-        // That nothing was changed is worth a word only where something was.
+        // An empty diff matters only after a non-empty one.
         if digests.last() == Some(&digest) || (digests.is_empty() && diff.trim().is_empty()) {
             return None;
         }
@@ -83,8 +82,8 @@ impl Turn {
     }
 }
 
-/// The name of what a diff holds. Source: the ancestor's `diff signature`: SHA-1 of the lines that name files, those that
-/// begin hunks, and the text without white space around it.
+/// The id of a diff's content. Source: session-manager's `diff signature`, the SHA-1 of the lines that name files, the
+/// hunk headers, and the trimmed text.
 pub(super) fn digest(diff: &str) -> String {
     let text = diff.trim();
     if text.is_empty() {
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_those_of_the_ancestor() {
+    fn digests_match_session_manager() {
         let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
         check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
         check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
@@ -115,14 +114,14 @@ mod tests {
         check(" \n", "empty");
     }
 
-    /// `expect` has a word a snapshot: the name of what stands, of what it supersedes after `<`, `-` where it is dropped.
+    /// `expect` has one word per snapshot: its id, then `<` and the id it supersedes; `-` if it is dropped.
     fn check(diffs: &[(&str, &str)], expect: &str) {
         let mut state = Diffs::default();
         let name = |id: &str| {
             let known = diffs.iter().find(|(turn, diff)| id == format!("t:{turn}:{}", digest(diff)));
             known.map_or(id.to_owned(), |(turn, diff)| format!("{turn}{diff}"))
         };
-        let told: Vec<String> = diffs
+        let actual: Vec<String> = diffs
             .iter()
             .map(|(turn, diff)| match state.take("t", turn, diff) {
                 None => "-".to_owned(),
@@ -133,11 +132,11 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(told.join(" "), expect);
+        assert_eq!(actual.join(" "), expect);
     }
 
     #[test]
-    fn an_identical_one_is_dropped_and_a_later_one_names_what_it_supersedes() {
+    fn identical_diff_is_dropped() {
         check(&[("u", "A"), ("u", "A"), ("u", "B"), ("u", "B")], "uA - uB<uA -");
         check(&[("u", "A"), ("v", "A"), ("v", "B")], "uA vA vB<vA");
         check(&[("u", "A"), ("u", "B"), ("u", "A"), ("u", "C")], "uA uB<uA uA<uB! uC<uA");
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn not_more_is_remembered_than_so_much() {
+    fn remembered_diffs_are_bounded() {
         let mut state = Diffs::default();
         (0..200).for_each(|number| drop(state.take("t", "u", &number.to_string())));
         assert_eq!(state.threads.get(&"t".to_owned()).map(|turn| turn.digests.len()), Some(DIFFS_MAX));

@@ -1,24 +1,24 @@
-//! Events: what a history says happened, one after the other.
+//! Event rows: one per record that belongs in a history.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::happening::{Params, Told};
+use super::record_event::{MethodMessage, Params};
 use crate::engine::{redacted, redacted_json};
 use crate::journal::Position;
 
-/// Longest payload of an event that is kept whole, in characters. Source: the contract of the history.
+/// Longest payload of an event that is stored whole, in characters. Source: the contract of the history.
 pub(super) const PREVIEW_CHARS_MAX: usize = 1_500;
 
-/// Longest excerpt of a payload of a tool or a turn, in characters. Source: the same.
+/// Longest excerpt of the payload of a tool or turn, in characters. Source: the contract of the history.
 pub(super) const EXCERPT_CHARS_MAX: usize = 4_000;
 
-/// What is looked at beyond a cut, in bytes, so that a secret that it would halve is still seen for one.
+/// Bytes inspected beyond a cut, so that a secret across the cut is still recognized.
 pub(super) const BEYOND_CUT_BYTES: usize = 1_000;
 
-/// Where the record of an event stands, or that of the first piece of it. It tells the event apart from all others of its
-/// session, also before it has a number.
+/// The position of an event's record, or of its first piece. It is unique within a session, even before the event has a
+/// number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(pub Position);
 
@@ -29,44 +29,40 @@ impl fmt::Display for Key {
     }
 }
 
-/// An event, but for its number.
+/// An event row without its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRow {
-    /// Where its record stands.
     pub key: Key,
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// The method, or a name of ours.
+    /// The method, or the name of our own event.
     pub event_type: String,
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// Its turn.
     pub turn_id: Option<String>,
-    /// Its item.
     pub item_id: Option<String>,
-    /// What came with it, as JSON: bounded, and without secrets.
+    /// The payload as JSON: bounded and masked.
     pub payload_preview: String,
-    /// Of how many pieces it was joined.
+    /// Number of joined pieces.
     pub delta_count: Option<u64>,
 }
 
 impl EventRow {
-    /// That of a message.
-    pub(super) fn of(key: Key, at_us: u64, told: &Told<'_>) -> EventRow {
+    /// The row of a message.
+    pub(super) fn of(key: Key, at_us: u64, message: &MethodMessage<'_>) -> EventRow {
         let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
         EventRow {
             key,
             at_us,
-            event_type: told.method.clone().into_owned(),
-            thread_id: owned(&told.place.thread_id),
-            turn_id: owned(&told.place.turn_id),
-            item_id: owned(&told.place.item_id),
-            payload_preview: preview(told.params, PREVIEW_CHARS_MAX),
+            event_type: message.method.clone().into_owned(),
+            thread_id: owned(&message.place.thread_id),
+            turn_id: owned(&message.place.turn_id),
+            item_id: owned(&message.place.item_id),
+            payload_preview: preview(message.params, PREVIEW_CHARS_MAX),
             delta_count: None,
         }
     }
 
-    /// One of ours. `payload` is JSON.
+    /// The row of our own event. `payload` is JSON.
     pub(super) fn ours(key: Key, at_us: u64, event_type: &str, payload: &str) -> EventRow {
         EventRow {
             key,
@@ -81,7 +77,7 @@ impl EventRow {
     }
 }
 
-/// Parameters as JSON, bounded and without secrets.
+/// Parameters as JSON, bounded and masked.
 pub(super) fn preview(params: Params<'_>, chars_max: usize) -> String {
     match params {
         Params::Written(raw) => cut(raw.get(), chars_max),
@@ -90,7 +86,7 @@ pub(super) fn preview(params: Params<'_>, chars_max: usize) -> String {
     }
 }
 
-/// JSON, bounded and without secrets; where it is too long, an object that holds the start of it as text.
+/// Bounds and masks JSON; if it is too long, returns an object with its start as text.
 pub(super) fn cut(json: &str, chars_max: usize) -> String {
     if json.len() <= chars_max || (json.len() <= 4 * chars_max && json.chars().count() <= chars_max) {
         let masked = redacted_json(json);
@@ -100,7 +96,7 @@ pub(super) fn cut(json: &str, chars_max: usize) -> String {
             None => json.to_owned(),
         };
     }
-    // A cut on the safe side of every character that counts.
+    // Far enough to keep every character that counts.
     let seen = &json[..json.floor_char_boundary(4 * chars_max + BEYOND_CUT_BYTES)];
     match redacted_json(seen) {
         Some(masked) => cut_text(&masked, chars_max, json),
@@ -114,7 +110,7 @@ fn cut_text(text: &str, chars_max: usize, original: &str) -> String {
     format!("{{\"truncated\":true,\"preview\":{preview},\"original_chars\":{original_chars}}}")
 }
 
-/// A text without secrets as JSON; where it is too long, an object that holds the start of it.
+/// Wraps masked text as JSON; if it is too long, returns an object with its start.
 pub(super) fn cut_plain(text: &str, chars_max: usize) -> String {
     match start_of(text, chars_max).len() == text.len() {
         true => Value::from(text).to_string(),
@@ -122,7 +118,7 @@ pub(super) fn cut_plain(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// The start of a text of somebody's, without secrets.
+/// The start of untrusted text, masked.
 pub(super) fn masked_start(text: &str, chars_max: usize) -> String {
     let seen = &text[..text.floor_char_boundary(4 * chars_max + BEYOND_CUT_BYTES)];
     match redacted(seen) {
@@ -131,7 +127,7 @@ pub(super) fn masked_start(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// A text of at most so many characters.
+/// At most `chars_max` characters of a text.
 pub(super) fn start_of(text: &str, chars_max: usize) -> &str {
     let end = text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
     &text[..end]
@@ -142,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_bounded_and_has_no_secrets() {
+    fn payload_is_bounded_and_masked() {
         let check = |json: &str, expect: &str| assert_eq!(cut(json, 20), expect);
         check(r#"{"a":1}"#, r#"{"a":1}"#);
         check(r#"{"a":"ääääääääää"}"#, r#"{"a":"ääääääääää"}"#);

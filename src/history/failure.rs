@@ -1,24 +1,24 @@
-//! What went wrong, as the server says it.
+//! Errors reported by the server.
 
 use serde_json::Value;
 
-/// Why what was under way has failed when the child went away. Source: the contract of the history.
+/// The error code of work left open when the child ended. Source: the contract of the history.
 pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
 
-/// Why what was under way has failed when something else took its place and its end was not told.
+/// The error code of work that was replaced without a reported end.
 pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
-/// A failure of the server's.
+/// An error reported by the server.
 #[derive(Debug, Default)]
 pub(super) struct Failure {
-    /// In words.
     pub(super) message: Option<String>,
-    /// The name of its kind.
+    /// The kind of the error.
     pub(super) code: Option<String>,
 }
 
 impl Failure {
-    /// As `turn.error`, or the `error` of a notification, has it; its kind is a word, or an object under that word.
+    /// Parses `turn.error` or the `error` of a notification; its kind is a word, or an object with that word as its
+    /// member.
     pub(super) fn of(error: &Value) -> Failure {
         let message = error.as_str().or_else(|| error["message"].as_str()).map(str::to_owned);
         let code = match &error["codexErrorInfo"] {

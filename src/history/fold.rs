@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::activity::ActivityFold;
 use super::event::{EventRow, Key};
 use super::groups::{Group, Groups};
-use super::happening::{Happening, Seen};
+use super::record_event::{RecordEvent, Seen};
 use super::tool_row::ToolRow;
 use super::tools::Tools;
 use super::transcript::{Entry, Transcript};
@@ -13,7 +13,7 @@ use super::turns::{TurnRow, Turns};
 use crate::journal::Position;
 use crate::protocol::Method;
 
-/// The events of ours that have a place among the others. Source: the contract of the history.
+/// Our own events that appear in a history. Source: the contract of the history.
 const OURS: [&str; 14] = [
     "generation_started",
     "generation_ended",
@@ -31,37 +31,34 @@ const OURS: [&str; 14] = [
     "event_persist_recovered",
 ];
 
-/// What records have led to.
+/// Rows derived from records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// Events, in their order.
+    /// In order.
     pub events: Vec<EventRow>,
-    /// Stretches that the journal lacks.
+    /// Missing stretches of the journal.
     pub gaps: Vec<GapRow>,
-    /// What tools did.
     pub tools: Vec<ToolRow>,
-    /// What turns did.
     pub turns: Vec<TurnRow>,
-    /// What was said.
+    /// Transcript entries.
     pub entries: Vec<Entry>,
 }
 
-/// A stretch that the journal lacks.
+/// A missing stretch of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapRow {
-    /// It lies behind so many of the events that are given with it.
+    /// Number of events in the same batch that precede the gap.
     pub after_events: usize,
-    /// How many lines; 0 where that is not known.
+    /// Number of lines; 0 if unknown.
     pub lines: u64,
-    /// Why.
     pub reason: String,
 }
 
-/// What is under way between two records.
+/// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fold {
     generation: Option<String>,
-    /// The last record's time, in microseconds since the Unix epoch.
+    /// Time of the last record, in microseconds since the Unix epoch.
     at_us: u64,
     groups: Groups,
     tools: Tools,
@@ -71,34 +68,34 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Takes the record at `at`, and appends to `rows` what it leads to.
+    /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
         self.at_us = seen.at_us;
         let mut over = Vec::new();
         self.groups.time(seen.at_us, &mut over);
         self.join(&mut over, rows);
         let mut event = None;
-        match &seen.happening {
-            Happening::Generation(generation) => {
+        match &seen.event {
+            RecordEvent::Generation(generation) => {
                 if self.generation.as_ref() != Some(generation) {
                     self.run_ended(seen.at_us, rows);
                     self.generation = Some(generation.clone());
                 }
                 return;
             }
-            Happening::Told(told) | Happening::Asked { told, id: _ } => {
-                let is_piece = self.groups.take(at, seen.at_us, told, &mut over);
+            RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, id: _ } => {
+                let is_piece = self.groups.take(at, seen.at_us, message, &mut over);
                 self.join(&mut over, rows);
                 if !is_piece {
-                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
+                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, message));
                 }
             }
-            Happening::Called { told, id: _ } => {
-                if told.method.starts_with("turn/") || told.method.starts_with("thread/") {
-                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, told));
+            RecordEvent::ClientRequest { message, id: _ } => {
+                if message.method.starts_with("turn/") || message.method.starts_with("thread/") {
+                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, message));
                 }
             }
-            Happening::Ours { event: name, data } => {
+            RecordEvent::ShimEvent { event: name, data } => {
                 if *name == "generation_ended" {
                     self.run_ended(seen.at_us, rows);
                 }
@@ -107,15 +104,15 @@ impl Fold {
                     event = Some(EventRow::ours(Key(at.clone()), seen.at_us, name, payload));
                 }
             }
-            Happening::Gap { lines, reason } => self.gap(at, *lines, reason, rows),
-            Happening::Answered { .. } | Happening::Other => {}
+            RecordEvent::Gap { lines, reason } => self.gap(at, *lines, reason, rows),
+            RecordEvent::Response { .. } | RecordEvent::Other => {}
         }
         rows.events.extend(event);
-        if let Happening::Told(told) = &seen.happening
-            && told.known == Some(Method::TurnStarted)
-            && let Some(turn_id) = self.turns.replaced_by(&told.place)
+        if let RecordEvent::Notification(message) = &seen.event
+            && message.known == Some(Method::TurnStarted)
+            && let Some(turn_id) = self.turns.replaced_by(&message.place)
         {
-            let thread_id = told.place.thread_id.as_deref();
+            let thread_id = message.place.thread_id.as_deref();
             self.tools.turn_replaced(seen.at_us, thread_id, turn_id, &mut rows.tools);
         }
         self.tools.take(seen, &mut rows.tools);
@@ -124,30 +121,30 @@ impl Fold {
         self.activity.take(seen);
     }
 
-    /// A stretch of the journal is not there any more: reading goes on behind it, at `at`.
+    /// A stretch of the journal is missing; reading continues at `at`.
     pub fn lost(&mut self, at: &Position, rows: &mut Rows) {
         self.gap(at, 0, "segment_removed", rows);
     }
 
-    /// The record at `at` cannot be read.
+    /// The record at `at` is unreadable.
     pub fn unreadable(&mut self, at: &Position, rows: &mut Rows) {
         self.gap(at, 1, "unreadable_record", rows);
     }
 
-    /// Nothing was recorded up to `now_us`, in microseconds since the Unix epoch.
+    /// No record was written up to `now_us`, in microseconds since the Unix epoch.
     pub fn silence(&mut self, now_us: u64, rows: &mut Rows) {
         let mut over = Vec::new();
         self.groups.silence(now_us, &mut over);
         self.join(&mut over, rows);
     }
 
-    /// Whether [`Fold::silence`] has anything to bring forward.
+    /// Whether [`Fold::silence`] would produce rows.
     #[must_use]
     pub fn awaits_silence(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// Where the first record stands that has not led to all its rows, where that is not simply the next one.
+    /// The position of the first record with pending rows, unless that is the next record.
     #[must_use]
     pub fn open_since(&self) -> Option<&Position> {
         self.groups.first()
@@ -158,27 +155,27 @@ impl Fold {
         self.groups.first().into_iter().chain(self.turns.streamed_since()).min()
     }
 
-    /// Takes the text of a record that was taken before the fold was stored.
+    /// Takes the text of a record that was processed before the fold was stored.
     pub(super) fn recall(&mut self, at: &Position, seen: &Seen<'_>, met: &mut Vec<Position>) {
-        if let Happening::Told(told) | Happening::Asked { told, id: _ } = &seen.happening {
-            self.groups.recall(at, told, met);
-            self.turns.recall(at, told, met);
+        if let RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, id: _ } = &seen.event {
+            self.groups.recall(at, message, met);
+            self.turns.recall(at, message, met);
         }
     }
 
-    /// When the last record was made, in microseconds since the Unix epoch.
+    /// Time of the last record, in microseconds since the Unix epoch.
     #[must_use]
     pub fn at_us(&self) -> u64 {
         self.at_us
     }
 
-    /// What the session and its threads do.
+    /// The activity of the session and its threads.
     #[must_use]
     pub fn activity(&self) -> &ActivityFold {
         &self.activity
     }
 
-    /// What groups that have come to their end lead to.
+    /// Emits the rows of closed groups.
     fn join(&self, over: &mut Vec<Group>, rows: &mut Rows) {
         for group in over.drain(..) {
             self.tools.output(&group, &mut rows.tools);
@@ -199,7 +196,7 @@ impl Fold {
         rows.events.push(EventRow::ours(Key(at.clone()), self.at_us, "event_gap", &payload));
     }
 
-    /// The child is gone: whatever was under way has no end of its own.
+    /// The child has ended: work in progress has no end of its own.
     fn run_ended(&mut self, at_us: u64, rows: &mut Rows) {
         self.join_all(rows);
         self.tools.run_ended(at_us, &mut rows.tools);

@@ -1,71 +1,71 @@
-//! Pieces of one item, such as a streamed answer, joined into few events.
+//! Joins the pieces of one item, such as a streamed answer, into few events.
 //!
-//! Which pieces belong together depends on the records alone: a group takes the pieces of one item and method that come
-//! within [`GROUP_US_MAX`] of its first, up to [`GROUP_BYTES_MAX`] of text, and no other record of that item in between.
-//! Source: the contract of the history. What early 2026 says twice is two tellings: [`super::piece`].
+//! Grouping depends on the records alone: a group has the pieces of one item and method within [`GROUP_US_MAX`] of its
+//! first, up to [`GROUP_BYTES_MAX`] of text, without another record of that item in between. Source: the contract of
+//! the history. Servers of early 2026 report each piece in two protocols, which are grouped separately: see
+//! [`super::piece`].
 //!
-//! Everything that tells of pieces is made of these groups, so that there is one rule: the events, and what tools put out.
+//! All rows about pieces, both events and tool output, are built from these groups.
 
 use serde::{Deserialize, Serialize};
 
 use super::event::{EventRow, Key, cut};
-use super::happening::Told;
 use super::piece::{OfItem, Piece, Spelling, Telling};
+use super::record_event::MethodMessage;
 use crate::engine::redacted;
 use crate::journal::Position;
 
-/// How long after its first piece a group ends, in microseconds.
+/// Longest duration of a group after its first piece, in microseconds.
 const GROUP_US_MAX: u64 = 100_000;
 
-/// After how long without its end a group is closed, in microseconds: by then no piece can come that belongs to it.
+/// Time after which a group without an end is closed, in microseconds; no later piece can belong to it.
 const SILENCE_US: u64 = 250_000;
 
-/// How much text ends a group, in bytes.
+/// Text at which a group ends, in bytes.
 const GROUP_BYTES_MAX: usize = 4 << 10;
 
-/// Groups that are open at once; over that the oldest is closed.
+/// Open groups; the oldest is closed first.
 const OPEN_MAX: usize = 256;
 
-/// The groups that are open, in the order in which they began.
+/// Open groups, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Groups(Vec<Group>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group {
-    /// Where its first record stands.
+    /// The position of its first record.
     at: Position,
     pub(super) first_us: u64,
     pub(super) method: String,
     pub(super) thread_id: Option<String>,
     pub(super) turn_id: Option<String>,
-    /// Only that of early 2026 may lack it.
+    /// Missing only in the protocol of early 2026.
     pub(super) item_id: Option<String>,
     #[serde(default)]
     pub(super) telling: Telling,
     #[serde(default)]
     spelling: Spelling,
-    /// The parameters of the first piece, up to its text and behind it. Not stored, as the text is not: see
-    /// [`super::recall`].
+    /// The parameters of the first piece before and after its text. Not stored, like the text: see [`super::recall`].
     #[serde(default, skip_serializing)]
     beside: Option<(String, String)>,
-    /// All of its text; once it is closed, without secrets.
+    /// The joined text; masked once the group is closed.
     #[serde(default, skip_serializing)]
     pub(super) text: String,
     count: u64,
 }
 
 impl Groups {
-    /// Time has come to `at_us`: what can have no more pieces is closed.
+    /// Advances the time to `at_us` and closes groups that can get no more pieces.
     pub(super) fn time(&mut self, at_us: u64, over: &mut Vec<Group>) {
         self.close_if(|group| at_us > group.first_us + GROUP_US_MAX, over);
     }
 
-    /// Nothing was recorded up to `now_us`.
+    /// No record was written up to `now_us`.
     pub(super) fn silence(&mut self, now_us: u64, over: &mut Vec<Group>) {
         self.close_if(|group| now_us >= group.first_us + SILENCE_US, over);
     }
 
-    /// A run is over.
+    /// The run has ended.
     pub(super) fn close_all(&mut self, over: &mut Vec<Group>) {
         self.close_if(|_| true, over);
     }
@@ -74,23 +74,30 @@ impl Groups {
         self.0.is_empty()
     }
 
-    /// Where the first piece stands of all that are in a group still.
+    /// The position of the first piece in any open group.
     pub(super) fn first(&self) -> Option<&Position> {
         self.0.iter().map(|group| &group.at).min()
     }
 
-    /// Takes a message. Gives whether it was a piece; of anything else that tells of an item the groups of that are closed.
-    pub(super) fn take(&mut self, at: &Position, at_us: u64, told: &Told<'_>, over: &mut Vec<Group>) -> bool {
-        let Some(of) = OfItem::read(told) else { return false };
+    /// Processes a message; returns whether it was a piece. Any other message about an item closes that item's groups.
+    pub(super) fn take(
+        &mut self,
+        at: &Position,
+        at_us: u64,
+        message: &MethodMessage<'_>,
+        over: &mut Vec<Group>,
+    ) -> bool {
+        let Some(of) = OfItem::read(message) else { return false };
         let Some(piece) = &of.piece else {
-            // What names no item is of whatever its turn tells, until that tells something else.
+            // A piece without an item id belongs to the current item of its turn, until the turn reports something
+            // else.
             self.close_if(|group| group.is_of_turn(&of) && (group.is_of_item(&of) || group.item_id.is_none()), over);
             return false;
         };
-        let beside = || piece.spelling.beside(told.params.written()?.get());
-        // A command has two streams, and each is told in its own.
+        let beside = || piece.spelling.beside(message.params.written()?.get());
+        // The two streams of a command are grouped separately.
         let is_other = |group: &Group| {
-            group.method != told.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
+            group.method != message.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
         };
         self.close_if(|group| group.is_of_turn(&of) && group.is_of_item(&of) && is_other(group), over);
         match self.0.iter_mut().find(|group| group.is_of_turn(&of) && group.is_of_item(&of)) {
@@ -98,7 +105,7 @@ impl Groups {
                 group.text.push_str(&piece.text);
                 group.count += 1;
             }
-            None => self.0.push(Group::of(at, at_us, told, &of, piece, beside())),
+            None => self.0.push(Group::of(at, at_us, message, &of, piece, beside())),
         }
         self.close_if(|group| group.text.len() >= GROUP_BYTES_MAX, over);
         if self.0.len() > OPEN_MAX {
@@ -107,19 +114,19 @@ impl Groups {
         true
     }
 
-    /// Takes the text of a piece that was taken before the groups were stored. One group of an item is open at a time, and
-    /// has taken every piece of it since its first.
-    pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
+    /// Takes the text of a piece that was processed before the groups were stored. An item has one open group at a
+    /// time, with all its pieces since the first.
+    pub(super) fn recall(&mut self, at: &Position, message: &MethodMessage<'_>, met: &mut Vec<Position>) {
         if self.0.is_empty() {
             return;
         }
-        let Some(OfItem { piece: Some(piece), .. }) = OfItem::read(told) else { return };
-        let Some(of) = OfItem::read(told) else { return };
+        let Some(OfItem { piece: Some(piece), .. }) = OfItem::read(message) else { return };
+        let Some(of) = OfItem::read(message) else { return };
         let is_meant = |group: &&mut Group| group.at <= *at && group.is_of_turn(&of) && group.is_of_item(&of);
         let Some(group) = self.0.iter_mut().find(is_meant) else { return };
         if group.at == *at {
             group.text.clear();
-            group.beside = told.params.written().and_then(|params| piece.spelling.beside(params.get()));
+            group.beside = message.params.written().and_then(|params| piece.spelling.beside(params.get()));
             met.push(at.clone());
         }
         if met.contains(&group.at) {
@@ -141,7 +148,7 @@ impl Group {
     fn of(
         at: &Position,
         first_us: u64,
-        told: &Told<'_>,
+        message: &MethodMessage<'_>,
         of: &OfItem<'_>,
         piece: &Piece<'_>,
         beside: Option<(String, String)>,
@@ -150,7 +157,7 @@ impl Group {
         Group {
             at: at.clone(),
             first_us,
-            method: told.method.clone().into_owned(),
+            method: message.method.clone().into_owned(),
             thread_id: owned(&of.thread_id),
             turn_id: owned(&of.turn_id),
             item_id: owned(&of.item_id),
@@ -172,7 +179,7 @@ impl Group {
         self.item_id.as_deref() == of.item_id.as_deref()
     }
 
-    /// It takes no more. Pieces may each be harmless and together a secret.
+    /// Closes the group. Its joined text is masked, because a secret may span pieces.
     fn closed(mut self) -> Group {
         if let Some(masked) = redacted(&self.text) {
             self.text = masked;
@@ -217,14 +224,14 @@ mod tests {
         joined.map(say).collect()
     }
 
-    /// Groups as `MS ITEM PIECES TEXT`, in the order in which they are closed. A piece is written `MS ITEM TEXT`.
-    fn check(told: &str, expect: &[&str]) {
-        let lines = told.lines().map(|line| match line.trim().splitn(3, ' ').collect::<Vec<_>>()[..] {
+    /// Groups as `MS ITEM PIECES TEXT`, in closing order. A piece is written `MS ITEM TEXT`.
+    fn check(actual: &str, expect: &[&str]) {
+        let lines = actual.lines().map(|line| match line.trim().splitn(3, ' ').collect::<Vec<_>>()[..] {
             [at, item @ ("i" | "j"), text] => piece(at, item, text),
             _ => line.to_owned(),
         });
         let (_, rows) = play(&lines.collect::<Vec<_>>().join("\n"));
-        assert_eq!(say(&rows), expect, "{told}");
+        assert_eq!(say(&rows), expect, "{actual}");
     }
 
     fn piece(at: &str, item: &str, text: &str) -> String {
@@ -232,15 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn a_group_lasts_100_ms_from_its_first_piece() {
+    fn group_lasts_100_ms_from_first_piece() {
         check("10 i a\n60 i b\n110 i c\n111 i d\n900 < x t", &["10 i 3 abc", "111 i 1 d"]);
-        // Any record tells the time.
+        // Any record advances the time.
         check("10 i a\n111 < x t", &["10 i 1 a"]);
         check("10 i a\n110 < x t", &[]);
     }
 
     #[test]
-    fn a_group_ends_at_so_much_text() {
+    fn group_ends_at_byte_limit() {
         let half = "x".repeat(GROUP_BYTES_MAX / 2);
         let less = &half[1..];
         let whole = format!("10 i 2 {half}{half}");
@@ -248,7 +255,7 @@ mod tests {
         check(&format!("10 i {half}\n11 i {less}"), &[]);
     }
 
-    /// What is shown of a text that is too long for a payload.
+    /// The payload of a text that is too long.
     fn payload_of(said: &str) -> String {
         let (head, text) = said.rsplit_once(' ').expect("BUG: a test gives a text");
         let params = serde_json::json!({"delta": text, "itemId": "i", "threadId": "t", "turnId": "u"}).to_string();
@@ -256,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn another_record_of_the_item_ends_a_group() {
+    fn other_record_of_item_closes_group() {
         check("10 i a\n11 < item/x t/u/i\n12 i b\n900 < x t", &["10 i 1 a", "12 i 1 b"]);
         check("10 i a\n11 < item/agentMessage/otherDelta t/u/i {\"delta\":\"b\"}", &["10 i 1 a"]);
         check("10 i a\n11 ?0 item/commandExecution/requestApproval t/u/i", &["10 i 1 a"]);
-        // Of another item, turn or thread it does not.
+        // A record of another item, turn or thread does not close the group.
         check("10 i a\n11 < item/x t/u/j\n11 < item/x t/v/i\n11 < item/x s/u/i\n12 i b\n900 < x t", &["10 i 2 ab"]);
-        // Nor what has no item, though it holds a piece of something.
+        // Neither does a record without an item, even if it has a `delta`.
         check("10 i a\n11 < thing/delta t/u {\"delta\":\"b\"}\n12 i b\n900 < x t", &["10 i 2 ab"]);
     }
 
@@ -272,15 +279,15 @@ mod tests {
         check("10 i a\n50 j x\n111 i b\n120 j y\n900 < x t", &["10 i 1 a", "50 j 2 xy", "111 i 1 b"]);
     }
 
-    /// A piece as early 2026 tells it.
+    /// A piece in the protocol of early 2026.
     fn early(at: &str, kind: &str, members: &str) -> String {
         let params = format!(r#"{{"id":"u","msg":{{"type":"{kind}",{members}}},"conversationId":"t"}}"#);
         format!("{at} < codex/event/{kind} ~ {params}")
     }
 
     #[test]
-    fn what_is_told_in_two_ways_is_joined_in_both() {
-        let told = |at: u32, text: &str| {
+    fn both_protocols_are_grouped_separately() {
+        let piece_of = |at: u32, text: &str| {
             let named = early(
                 &at.to_string(),
                 "agent_message_content_delta",
@@ -290,22 +297,22 @@ mod tests {
             format!("{named}\n{}\n{bare}\n", piece(&(at + 1).to_string(), "i", text))
         };
         let all = ["10 i 2 ab", "11 i 2 ab", "12 ~ 2 ab"];
-        check(&format!("{}{}900 < x t", told(10, "a"), told(20, "b")), &all);
-        // Another record of the item ends what is told in its own way, and with it what names no item.
+        check(&format!("{}{}900 < x t", piece_of(10, "a"), piece_of(20, "b")), &all);
+        // Another record of the item closes its group in the same protocol, and the group without an item id.
         let complete = |kind: &str| early("21", kind, r#""turn_id":"u","item":{"id":"i"}"#);
-        check(&format!("{}{}", told(10, "a"), complete("item_completed")), &["10 i 1 a", "12 ~ 1 a"]);
-        check(&format!("{}21 < item/x t/u/i", told(10, "a")), &["11 i 1 a"]);
+        check(&format!("{}{}", piece_of(10, "a"), complete("item_completed")), &["10 i 1 a", "12 ~ 1 a"]);
+        check(&format!("{}21 < item/x t/u/i", piece_of(10, "a")), &["11 i 1 a"]);
         let other = early("21", "token_count", r#""info":null"#);
-        check(&format!("{}{other}", told(10, "a")), &["12 ~ 1 a"]);
+        check(&format!("{}{other}", piece_of(10, "a")), &["12 ~ 1 a"]);
         let other = early("21", "agent_reasoning_delta", r#""delta":"x""#);
-        check(&format!("{}{other}", told(10, "a")), &["12 ~ 1 a"]);
-        // Of another turn it does not.
+        check(&format!("{}{other}", piece_of(10, "a")), &["12 ~ 1 a"]);
+        // A record of another turn does not.
         let other = early("21", "token_count", r#""info":null"#).replace(r#""id":"u""#, r#""id":"v""#);
-        check(&format!("{}{other}", told(10, "a")), &[]);
+        check(&format!("{}{other}", piece_of(10, "a")), &[]);
     }
 
     #[test]
-    fn what_a_command_puts_out_is_joined_by_its_stream() {
+    fn command_output_is_grouped_by_stream() {
         let chunk = |at: u32, stream: &str, chunk: &str| {
             let members = format!(r#""call_id":"c","stream":"{stream}","chunk":"{chunk}""#);
             early(&at.to_string(), "exec_command_output_delta", &members) + "\n"
@@ -314,11 +321,11 @@ mod tests {
         let (_, rows) = play(&(lines.concat() + "900 < x t"));
         assert_eq!(say(&rows), ["10 c 2 b3V0MQpvdXQyCg==", "12 c 1 ZQ=="]);
         assert_eq!(rows.tools, []);
-        // Half a character is an event of its own, and ends what was before it.
+        // Half a character is an event of its own and closes the earlier group.
         let half = [chunk(10, "stdout", "b3V0MQo="), chunk(11, "stdout", "w6TD"), chunk(12, "stdout", "pA==")];
         let (_, rows) = play(&(half.concat() + "900 < x t"));
-        let told: Vec<_> = rows.events.iter().map(|event| (event.at_us / 1_000, event.delta_count)).collect();
-        assert_eq!(told, [(10, Some(1)), (11, None), (12, None), (900, None)]);
+        let actual: Vec<_> = rows.events.iter().map(|event| (event.at_us / 1_000, event.delta_count)).collect();
+        assert_eq!(actual, [(10, Some(1)), (11, None), (12, None), (900, None)]);
         // Bearer abcdefgh
         let secret = [chunk(10, "stdout", "QmVhcmVyIGFi"), chunk(11, "stdout", "Y2RlZmdo")];
         check(&(secret.concat() + "900 < x t"), &["10 c 2 QmVhcmVyIFtyZWRhY3RlZF0="]);
@@ -363,13 +370,13 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_lost_ends_all() {
+    fn gap_closes_all_groups() {
         check("10 i a\n11 j x\n12 # full\n13 i b\n900 < x t", &["10 i 1 a", "11 j 1 x", "13 i 1 b"]);
         check("10 i a\n12 ! generation_ended", &["10 i 1 a"]);
     }
 
     #[test]
-    fn pieces_may_together_be_a_secret() {
+    fn secret_across_pieces_is_masked() {
         check("10 i Bearer abcd\n11 i efgh\n900 < x t", &["10 i 2 Bearer [redacted]"]);
     }
 
@@ -391,8 +398,8 @@ mod tests {
                     format!("{at} < item/agentMessage/delta t/u/i {}", serde_json::json!({ "delta": text }))
                 };
                 let (first, second) = text.split_at(at);
-                let told = format!("{}\n{}\n900 < x t", piece("10", first), piece("11", second));
-                let rows = play(&told).1;
+                let actual = format!("{}\n{}\n900 < x t", piece("10", first), piece("11", second));
+                let rows = play(&actual).1;
                 assert!(say(&rows)[0].contains("[redacted]"), "{at}: {text}");
                 assert!(rows.events.iter().all(|event| !event.payload_preview.contains(&KEY[4..])), "{at}: {text}");
             }
@@ -400,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_bounded() {
+    fn open_groups_are_bounded() {
         let mut pieces: Vec<String> = (0..=OPEN_MAX)
             .map(|number| format!("10 < item/agentMessage/delta t/u/{number} {{\"delta\":\"a\"}}"))
             .collect();
@@ -411,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_brings_forward_and_nothing_else() {
+    fn silence_only_closes_groups_early() {
         let check = |silent_ms: u64, expect: &[&str]| {
             let (mut fold, mut rows) = play(&piece("10", "i", "a"));
             assert!(fold.awaits_silence());

@@ -1,4 +1,4 @@
-//! Items of the protocol, as far as a transcript or a simple UI wants to know them.
+//! Items of the protocol, as transcripts and the UI use them.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use super::masked::masked_json;
 use super::object::{Object, bounded, tail};
 
-/// Longest output of a command that is kept whole, in bytes; over that its end is kept. Also the longest of whatever else
-/// a tool was given or gave, as JSON.
+/// Longest command output that is stored whole, in bytes; of a longer one the end is stored. Also the limit of any
+/// other tool input or output, as JSON.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ItemKind {
     User,
@@ -18,23 +18,21 @@ pub(super) enum ItemKind {
     Reasoning,
     Plan,
     Compaction,
-    /// A text that is put before the model or the user by a hook or a review.
+    /// Text put before the model or the user by a hook or a review.
     Aside,
     Command,
     FileChange,
-    /// Anything else: a tool, also where we do not know it.
+    /// Anything else is a tool, even of an unknown type.
     Tool,
 }
 
-/// An item.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Item {
-    /// What it is.
     pub(super) kind: ItemKind,
     members: Map<String, Value>,
 }
 
-/// Members that say how an item stands, or are said by other names.
+/// Members that give the item's status, or appear under other names.
 const SAID: [&str; 20] = [
     "id",
     "type",
@@ -59,19 +57,19 @@ const SAID: [&str; 20] = [
 ];
 
 impl Item {
-    /// Reads one; `None` where it names no type.
+    /// Parses an item; `None` if it has no type.
     pub(super) fn read(raw: &RawValue) -> Option<Item> {
         Item::of(serde_json::from_str(raw.get()).ok()?)
     }
 
-    /// The item without secrets, so that a later cut cannot halve a key.
+    /// The masked item; masking comes first so that a later cut cannot split a key.
     pub(super) fn masked(&self) -> Item {
         let json = masked_json(Value::Object(self.members.clone()).to_string());
         let members = serde_json::from_str(&json).unwrap_or_default();
         Item { kind: self.kind, members }
     }
 
-    /// One by its members.
+    /// Builds an item from its members.
     pub(super) fn of(members: Map<String, Value>) -> Option<Item> {
         let kind = match members.get("type")?.as_str()? {
             "userMessage" => ItemKind::User,
@@ -91,24 +89,24 @@ impl Item {
         self.string("id")
     }
 
-    /// Whether its id is only a number in a reading of its thread. Source: the app-server of early 2026.
+    /// Whether its id is only its number in one reading of the thread. Source: the app-server of early 2026.
     pub(super) fn is_numbered(&self) -> bool {
         let number = self.id().and_then(|id| id.strip_prefix("item-")).unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     }
 
-    /// Its own name of what it is.
+    /// The type in the protocol.
     pub(super) fn item_type(&self) -> &str {
         self.string("type").unwrap_or_default()
     }
 
-    /// When it was done, or else begun, in microseconds since the Unix epoch.
+    /// End time, or else start time, in microseconds since the Unix epoch.
     pub(super) fn at_us(&self) -> Option<u64> {
         let millis = |name: &str| self.members.get(name)?.as_u64();
         millis("completedAtMs").or_else(|| millis("startedAtMs")).map(|millis| millis.saturating_mul(1_000))
     }
 
-    /// What was said in it; `None` where nothing was, or where it is not there to say anything.
+    /// Its text; `None` if it has none or is of a kind without text.
     pub(super) fn text(&self) -> Option<String> {
         let texts = |name: &str, separator: &str| {
             let parts = self.members.get(name)?.as_array()?.iter();
@@ -126,29 +124,28 @@ impl Item {
         }
     }
 
-    /// The types of what a user's message holds, where that is not text alone.
+    /// The content types of a user message, unless it is only text.
     pub(super) fn content_types(&self) -> Option<Vec<&str>> {
         let parts = self.members.get("content")?.as_array()?;
         let types: Vec<&str> = parts.iter().map(|part| part["type"].as_str().unwrap_or("unknown")).collect();
         types.iter().any(|part| *part != "text").then_some(types)
     }
 
-    /// Its changes, as the protocol has them.
+    /// Its changes, as in the protocol.
     pub(super) fn changes(&self) -> Option<&Value> {
         self.members.get("changes").filter(|changes| changes.is_array())
     }
 
-    /// Its command.
     pub(super) fn command(&self) -> Option<String> {
         super::approval::command(self.members.get("command")?)
     }
 
-    /// Where its command runs.
+    /// The working folder of its command.
     pub(super) fn cwd(&self) -> Option<&str> {
         self.string("cwd")
     }
 
-    /// Adds what a tool was given and what it gave, by names that are the same for all of them.
+    /// Adds the input and output of a tool under uniform names.
     pub(super) fn describe(&self, object: Object) -> Object {
         let member = |name: &str| self.members.get(name).filter(|value| !value.is_null());
         let whole = |name: &str| member(name).map(|value| bounded(value, OUTPUT_BYTES_MAX));
@@ -180,7 +177,7 @@ impl Item {
             .with_some("error_message", error)
     }
 
-    /// Whether it came to nothing, once that can be said.
+    /// Whether it failed, once that is known.
     fn is_error(&self) -> Option<bool> {
         let member = |name: &str| self.members.get(name).filter(|value| !value.is_null());
         let by_status = match self.string("status")? {

@@ -1,33 +1,31 @@
-//! Masking of secrets in stored conversations.
+//! Masks secrets in stored conversations.
 //!
-//! A mask is as long as what it stands for, as that of `redact` is: a history that is built again from a redacted journal
-//! has the same entries.
+//! A mask is as long as the secret, like that of `redact`: a history rebuilt from a redacted journal has the same
+//! entries.
 
 use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
-use super::happening::Params;
+use super::record_event::Params;
 use crate::engine::{Masker, redacted};
 
 static MASKER: LazyLock<Masker> = LazyLock::new(|| Masker::new(&[]).expect("BUG: there is no pattern"));
 
-/// JSON with its secrets masked.
 pub(super) fn masked_json(json: String) -> String {
     MASKER.json(&json).unwrap_or(json)
 }
 
-/// Parameters with their secrets masked; `None` if there is no secret.
+/// Masks parameters; returns `None` if they have no secret.
 pub(super) fn masked_params(params: Params<'_>) -> Option<Box<RawValue>> {
     RawValue::from_string(MASKER.json(params.written()?.get())?).ok()
 }
 
-/// A text without secrets.
 pub(super) fn masked_text(text: &str) -> String {
     redacted(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// The same of a text that is not complete: its last word may be the beginning of a secret, and is left out.
+/// Masks an incomplete text; its last word may be the beginning of a secret, and is left out.
 pub(super) fn masked_so_far(text: &str) -> String {
     let masked = masked_text(text);
     masked[..masked.rfind(char::is_whitespace).map_or(0, |at| at + 1)].trim_end().to_owned()

@@ -1,9 +1,9 @@
-//! A JSON object, written member by member in the order in which a reader wants them.
+//! Writes JSON objects with members in a chosen order.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// An object that is being written.
+/// An object being written.
 #[derive(Debug)]
 pub(super) struct Object(String);
 
@@ -17,7 +17,7 @@ impl Object {
         self.member(name, &json(value))
     }
 
-    /// Adds a member where there is one; `null` is none.
+    /// Adds a member unless it is missing or `null`.
     pub(super) fn with_some(self, name: &str, value: Option<impl Serialize>) -> Object {
         match value.map(json) {
             Some(written) if written != "null" => self.member(name, &written),
@@ -25,7 +25,7 @@ impl Object {
         }
     }
 
-    /// It, as JSON.
+    /// The finished JSON.
     pub(super) fn finish(self) -> String {
         self.0 + "}"
     }
@@ -45,7 +45,7 @@ fn json(value: impl Serialize) -> String {
     serde_json::to_string(&value).expect("BUG: plain data becomes JSON without error")
 }
 
-/// A value that is kept whole up to so many bytes of JSON; over that its end is kept, as text.
+/// A value up to `bytes_max` of JSON; a longer one is replaced with its end as text.
 pub(super) fn bounded(value: &Value, bytes_max: usize) -> Value {
     let written = value.to_string();
     match tail(&written, bytes_max) {
@@ -54,7 +54,7 @@ pub(super) fn bounded(value: &Value, bytes_max: usize) -> Value {
     }
 }
 
-/// The end of a text, and how many bytes were cut off before it.
+/// The end of a text, and the number of bytes cut off before it.
 pub(super) fn tail(text: &str, bytes_max: usize) -> (&str, usize) {
     let from = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));
     (&text[from..], from)
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_stand_as_they_were_added() {
+    fn members_keep_insertion_order() {
         let check = |object: Object, expect: &str| assert_eq!(object.finish(), expect);
         check(Object::new(), "{}");
         check(Object::new().with("b", 1).with("a\"", "x\n"), r#"{"b":1,"a\"":"x\n"}"#);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_kept_and_no_character_is_halved() {
+    fn end_is_kept_without_splitting_characters() {
         let check = |text: &str, bytes_max, expect| assert_eq!(tail(text, bytes_max), expect);
         check("abc", 3, ("abc", 0));
         check("abc", 2, ("bc", 1));

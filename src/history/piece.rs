@@ -1,8 +1,8 @@
-//! What a message is to the groups of pieces: a piece of an item, or another record of it.
+//! Classifies a message for grouping: a piece of an item, or another record of it.
 //!
-//! Servers of early 2026 tell a piece up to three times, line by line: by the name of now, and by two names under
-//! `codex/event/`, one of which names its item and one does not. The words of now and those of then are two tellings that
-//! know nothing of each other: a line of the one is no other record of an item in the other, else nothing would be joined.
+//! Servers of early 2026 report a piece up to three times, on separate lines: under its current name and under two
+//! `codex/event/` names, one with the item id and one without. The two protocols are grouped independently: a line of
+//! one does not close groups of the other, or nothing would be joined.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,14 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::happening::{Place, Told, name};
+use super::record_event::{MethodMessage, Place, name};
 use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, TokenKind, text, tokens};
 
-/// Longest parameters beside the text that are kept of a group's first piece, in bytes.
+/// Longest parameters stored of a group's first piece, without its text, in bytes.
 const BESIDE_BYTES_MAX: usize = 2 << 10;
 
-/// In whose words something is told.
+/// The protocol version of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Telling {
     #[default]
@@ -27,7 +27,7 @@ pub(super) enum Telling {
     Early,
 }
 
-/// How the text of a piece is written.
+/// The encoding of a piece's text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Spelling {
     /// As `delta`.
@@ -37,12 +37,12 @@ pub(super) enum Spelling {
     Base64,
 }
 
-/// A message that tells of an item.
+/// A message about an item.
 pub(super) struct OfItem<'a> {
     pub(super) telling: Telling,
     pub(super) thread_id: Option<Cow<'a, str>>,
     pub(super) turn_id: Option<Cow<'a, str>>,
-    /// Only pieces of early 2026 may lack it: then they are of what their turn tells just then.
+    /// Missing only in some pieces of early 2026, which belong to the current item of their turn.
     pub(super) item_id: Option<Cow<'a, str>>,
     pub(super) piece: Option<Piece<'a>>,
 }
@@ -54,13 +54,13 @@ pub(super) struct Piece<'a> {
 }
 
 impl<'a> OfItem<'a> {
-    /// What a message tells of; `None` where that is no item.
-    pub(super) fn read(told: &'a Told<'_>) -> Option<OfItem<'a>> {
-        if told.method.starts_with(EARLY_PREFIX) {
-            return OfItem::early(told);
+    /// Classifies a message; `None` if it is not about an item.
+    pub(super) fn read(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
+        if message.method.starts_with(EARLY_PREFIX) {
+            return OfItem::early(message);
         }
-        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &told.place else { return None };
-        let piece = delta.as_deref().filter(|_| is_piece(&told.method));
+        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &message.place else { return None };
+        let piece = delta.as_deref().filter(|_| is_piece(&message.method));
         Some(OfItem {
             telling: Telling::Now,
             thread_id: thread_id.as_deref().map(Cow::Borrowed),
@@ -70,8 +70,8 @@ impl<'a> OfItem<'a> {
         })
     }
 
-    /// `{id,msg:{…},conversationId}`, where `id` is that of the turn.
-    fn early(told: &'a Told<'_>) -> Option<OfItem<'a>> {
+    /// `{id,msg:{…},conversationId}`, where `id` is the turn id.
+    fn early(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
         #[derive(Deserialize)]
         struct Named<'a> {
             #[serde(borrow)]
@@ -79,21 +79,22 @@ impl<'a> OfItem<'a> {
             #[serde(borrow)]
             msg: &'a RawValue,
         }
-        let Named { id, msg } = told.params.read()?;
+        let Named { id, msg } = message.params.read()?;
         let msg = Members::of(msg)?;
         let held = || Members::of(msg.get("item")?)?.text("id");
         Some(OfItem {
             telling: Telling::Early,
-            thread_id: told.place.thread_id.as_deref().map(Cow::Borrowed),
+            thread_id: message.place.thread_id.as_deref().map(Cow::Borrowed),
             turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned).map(name),
             item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned).map(name),
-            piece: told.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
+            piece: message.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
         })
     }
 }
 
 impl Piece<'_> {
-    /// One of early 2026. Bytes that are no text, such as half a character, are none: they stay an event of their own.
+    /// Parses a piece of early 2026. Bytes that are not UTF-8, such as half a character, are not a piece; they stay an
+    /// event of their own.
     fn early(msg: &Members<'_>) -> Option<Piece<'static>> {
         let (spelling, text) = match (msg.text("delta"), msg.text("chunk")) {
             (Some(delta), _) => (Spelling::Plain, delta),
@@ -104,14 +105,14 @@ impl Piece<'_> {
     }
 }
 
-/// Whether a method of now tells of a piece of an item.
+/// Whether a method of the current protocol reports a piece of an item.
 fn is_piece(method: &str) -> bool {
     let last = method.rsplit('/').next().unwrap_or_default();
     last.ends_with("Delta") || last == "delta"
 }
 
 impl Spelling {
-    /// The member that holds the text.
+    /// The member with the text.
     fn name(self) -> &'static str {
         match self {
             Spelling::Plain => "\"delta\"",
@@ -119,7 +120,7 @@ impl Spelling {
         }
     }
 
-    /// Parameters like those of the first piece, with all of the text.
+    /// The first piece's parameters with the joined text.
     pub(super) fn params(self, beside: Option<(String, String)>, text: String) -> String {
         let text = match self {
             Spelling::Plain => serde_json::Value::from(text).to_string(),
@@ -131,7 +132,7 @@ impl Spelling {
         }
     }
 
-    /// What stands in the parameters of a piece before and after its text; `None` where that is too much.
+    /// The parameters of a piece before and after its text; `None` if they are too long.
     pub(super) fn beside(self, params: &str) -> Option<(String, String)> {
         let mut is_next = false;
         let text = tokens(params).find(|token| {

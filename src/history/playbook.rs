@@ -1,23 +1,24 @@
-//! Recordings as tests write them, a record a line: `MS < METHOD THREAD/TURN/ITEM {…}` is what the server tells,
-//! `MS ?ID METHOD …` what it asks, `MS >ID METHOD …` a call of the client, `MS =ID RESULT` its result, `MS ! EVENT {…}` what we note, `MS # REASON` lines that are lost, and `MS generation G`
-//! the first record of a run. `~` is a name that is not given; the object goes into the turn of `turn/*`, into the item of
-//! `item/started` and `item/completed`, and else into the parameters.
+//! Test recordings in a short notation, one record per line: `MS < METHOD THREAD/TURN/ITEM {…}` is a notification, `MS
+//! ?ID METHOD …` a server request, `MS >ID METHOD …` a client call, `MS =ID RESULT` its result, `MS ! EVENT {…}` our
+//! own event, `MS # REASON` a gap, and `MS generation G` the first record of a run. `~` is a missing name; the object
+//! is placed in the turn of `turn/*`, in the item of `item/started` and `item/completed`, and otherwise in the
+//! parameters.
 
 use serde_json::{Map, Value, json};
 
 use super::{Fold, Rows, Seen};
 use crate::journal::{Position, Record, SegmentName};
 
-/// What a recording leads to.
-pub(super) fn play(told: &str) -> (Fold, Rows) {
+/// Plays a whole recording.
+pub(super) fn play(message: &str) -> (Fold, Rows) {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
-    for (number, line) in told.lines().filter(|line| !line.trim().is_empty()).enumerate() {
+    for (number, line) in message.lines().filter(|line| !line.trim().is_empty()).enumerate() {
         take(&mut fold, number as u64, line, &mut rows);
     }
     (fold, rows)
 }
 
-/// Takes one record.
+/// Plays one record.
 pub(super) fn take(fold: &mut Fold, offset: u64, line: &str, rows: &mut Rows) {
     let segment = SegmentName::parse("000000000001-001.jsonl").expect("BUG: the name is one");
     let record = record(line.trim());
@@ -55,8 +56,8 @@ fn record(line: &str) -> String {
     record.to_string()
 }
 
-fn params(method: &str, told: &str) -> Value {
-    let (place, body) = told.split_once(' ').unwrap_or((told, "~"));
+fn params(method: &str, message: &str) -> Value {
+    let (place, body) = message.split_once(' ').unwrap_or((message, "~"));
     let mut names = place.split('/').map(|name| Some(name).filter(|name| *name != "~"));
     let mut next = || names.next().flatten();
     let (thread_id, turn_id, item_id) = (next(), next(), next());

@@ -1,5 +1,5 @@
-//! What holds of the fold for every recording: it can be stored and taken up again between any two records, and silence
-//! leads to nothing that the next record would not have led to.
+//! Properties of the fold for every recording: it can be stored and resumed between any two records, and silence
+//! produces only rows that the next record would have produced.
 
 use super::tool_row::ToolEvent;
 use super::turns::TurnEvent;
@@ -20,8 +20,8 @@ const TAPES: [(&str, &str); 11] = [
     ("busy", BUSY),
 ];
 
-/// What no tape holds: requests with our notes, an item that is cut short by its turn, pieces of two items at once, lines
-/// that are lost, and a child that dies.
+/// Cases that no tape has: requests with our notes, an item cut short by its turn, interleaved pieces of two items,
+/// lost lines, and a child that dies.
 const BUSY: &str = r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":1,"argv":[],"cwd":"/","codex":{"path":"codex"},"shim":"0"}
 {"at":1000,"from":"shim","event":"generation_started","data":{"pid":1}}
 {"at":2000,"from":"server","line":{"method":"turn/started","params":{"threadId":"t","turn":{"id":"0"}}}}
@@ -51,7 +51,7 @@ fn fold_with(tape: &str, mut between: impl FnMut(&mut Fold, u64, &mut Rows)) -> 
     fold_after(tape, |fold, _, at_us, rows| between(fold, at_us, rows))
 }
 
-/// The same; `between` also gets the records before it.
+/// Folds a tape; `between` gets the fold and the records so far.
 fn fold_after(tape: &str, mut between: impl FnMut(&mut Fold, &str, u64, &mut Rows)) -> (Fold, Rows) {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
     let mut taken = 0;
@@ -70,7 +70,7 @@ fn at(offset: usize) -> Position {
     Position { segment, offset: offset as u64 }
 }
 
-/// A fold that was stored, taken up again with what it had `taken`.
+/// Restores a stored fold, with the records it had processed.
 fn taken_up(json: &str, taken: &str) -> Fold {
     let mut recall = Recall::of(serde_json::from_str(json).expect("it is as it was stored"));
     let Some(from) = recall.begins().cloned() else { return recall.finish() };
@@ -89,9 +89,9 @@ fn fold_whole(tape: &str) -> (Fold, Rows) {
     fold_with(tape, |_, _, _| {})
 }
 
-/// A fold that comes back as it was goes on as it would have: each record is a cut of its own.
+/// A restored fold continues unchanged; each record is tried as a cut.
 #[test]
-fn a_fold_is_the_same_wherever_it_is_cut() {
+fn fold_resumes_identically_at_any_cut() {
     for (name, tape) in TAPES {
         let (whole, rows) = fold_whole(tape);
         assert!(!rows.events.is_empty() && !rows.turns.is_empty(), "{name} leads to something");
@@ -108,7 +108,7 @@ fn a_fold_is_the_same_wherever_it_is_cut() {
     }
 }
 
-/// Every kind of text that a fold holds for a while, with a key in it; one key is streamed in pieces.
+/// All kinds of text that a fold holds temporarily, each with a key; one key is streamed in pieces.
 const KEYS: &str = r#"{"at":1000,"from":"shim","event":"generation_started","data":{"pid":1}}
 {"at":1001,"from":"server","line":{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}}
 {"at":1002,"from":"server","line":{"method":"turn/plan/updated","params":{"threadId":"t","turnId":"u","explanation":"KEY","plan":[{"step":"use KEY","status":"pending"}]}}}
@@ -129,10 +129,10 @@ const KEYS: &str = r#"{"at":1000,"from":"shim","event":"generation_started","dat
 "#;
 
 #[test]
-fn no_key_is_stored_wherever_a_fold_is_cut() {
+fn stored_fold_never_contains_a_key() {
     let (key, plain) = ("ghp_0123456789abcdefghijABCDEFGHIJ012345", "hunter2-of-nobody");
     let (half, rest) = key.split_at(30);
-    // A cut of the output falls into the key.
+    // The output is cut inside the key.
     let filler = "x".repeat((64 << 10) - 20) + " ";
     let tape = KEYS.replace("HALF", half).replace("REST", rest).replace("PLAIN", plain);
     let tape = tape.replace("FILLERKEY", &format!("{key} {filler}")).replace("KEY", key);
@@ -146,15 +146,15 @@ fn no_key_is_stored_wherever_a_fold_is_cut() {
     });
     assert_eq!((&stored, &stored_rows), (&whole, &rows));
     assert_eq!(rows.entries.len(), 8);
-    let told = format!("{rows:?}").replace(&filler, "");
+    let message = format!("{rows:?}").replace(&filler, "");
     for hidden in [key, half, plain, &key[20..]] {
-        assert!(!told.contains(hidden), "{told}");
+        assert!(!message.contains(hidden), "{message}");
     }
-    assert!(rows.entries.iter().any(|entry| entry.json.contains("my [redacted]")), "{told}");
+    assert!(rows.entries.iter().any(|entry| entry.json.contains("my [redacted]")), "{message}");
 }
 
 #[test]
-fn silence_only_brings_forward() {
+fn silence_only_emits_rows_early() {
     let mut brought = 0;
     for (name, tape) in TAPES {
         let (_, rows) = fold_whole(tape);
@@ -169,7 +169,7 @@ fn silence_only_brings_forward() {
 }
 
 #[test]
-fn what_tapes_lead_to() {
+fn tapes_match_expected_rows() {
     let check = |name: &str, expect: &[&str]| {
         let tape = TAPES.iter().find(|(of, _)| *of == name).expect("BUG: there is no such tape").1;
         let (_, rows) = fold_whole(tape);
@@ -234,12 +234,12 @@ fn what_tapes_lead_to() {
     );
 }
 
-/// However much is under way at once, and however long its names are: a fold stays small, and whatever it lets go has an end.
+/// With any number and length of names in progress, a fold stays small and every evicted item gets an end.
 #[test]
-fn what_is_under_way_is_bounded_in_bytes_and_what_goes_says_so() {
+fn in_progress_state_is_bounded_and_evictions_recorded() {
     const BYTES_MAX: usize = 6 << 20;
     let text = "x".repeat(4_000);
-    // What says that something has come to its end: some before the run does, the others with it, none twice.
+    // Counts ends: some come before the run ends, the rest with it, none twice.
     let check = |what: &str, count: usize, lines: &dyn Fn(usize) -> String, ends: &dyn Fn(&Rows) -> usize| {
         let (mut fold, mut rows) = (Fold::default(), Rows::default());
         for number in 0..count {
@@ -247,10 +247,10 @@ fn what_is_under_way_is_bounded_in_bytes_and_what_goes_says_so() {
         }
         let bytes = serde_json::to_string(&fold).expect("plain data").len();
         assert!(bytes <= BYTES_MAX, "{what}: {bytes} bytes");
-        let told = ends(&rows);
+        let message = ends(&rows);
         playbook::take(&mut fold, count as u64, "9 ! generation_ended", &mut rows);
-        assert_eq!(ends(&rows), count, "{what}: {told} went before the end");
-        told
+        assert_eq!(ends(&rows), count, "{what}: {message} went before the end");
+        message
     };
     let failed_tools = |rows: &Rows| rows.tools.iter().filter(|row| row.event_type == ToolEvent::Failed).count();
     let failed_turns = |rows: &Rows| rows.turns.iter().filter(|row| row.event_type == TurnEvent::Failed).count();
@@ -267,7 +267,7 @@ fn what_is_under_way_is_bounded_in_bytes_and_what_goes_says_so() {
     let plan =
         |thread: usize| format!("5 < turn/started {thread}/u\n5 < turn/plan/updated {thread}/u {{\"plan\":{plan}}}");
     assert!(check("plans", 60, &plan, &plans) > 0);
-    // Long names are bounded each, so nothing has to go.
+    // Each long name is bounded, so nothing is evicted.
     let name = "n".repeat(100_000);
     let named = |thread: usize| format!("5 < turn/started {name}{thread}/{name}");
     assert_eq!(check("names", 40, &named, &failed_turns), 0);

@@ -1,4 +1,4 @@
-//! A thread as the server gives it to a client that reads it: finished turns with their items.
+//! A thread as returned to a client that reads it: ended turns with their items.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,20 +6,20 @@ use serde_json::value::RawValue;
 
 use super::item::Item;
 
-/// What is read of a thread. Only one turn of it is held in full at a time: a thread can have many megabytes.
+/// A thread being read. Only one turn is held in full at a time, because a thread can have many megabytes.
 pub(super) struct ThreadRead<'a> {
     pub(super) thread_id: String,
-    /// Turns that have ended, in their order.
+    /// Ended turns, in order.
     pub(super) turns: Box<dyn Iterator<Item = TurnRead> + 'a>,
 }
 
-/// A turn that has ended.
+/// An ended turn.
 pub(super) struct TurnRead {
     pub(super) turn_id: String,
     pub(super) items: Vec<Item>,
-    /// When it ended, in microseconds since the Unix epoch.
+    /// End time in microseconds since the Unix epoch.
     pub(super) at_us: Option<u64>,
-    /// What else is said of it.
+    /// Other members.
     pub(super) rest: Value,
 }
 
@@ -46,7 +46,7 @@ struct Page<'a> {
 }
 
 impl<'a> ThreadRead<'a> {
-    /// Reads an answer; `None` where it holds no thread.
+    /// Parses a response; `None` if it has no thread.
     pub(super) fn of(result: &'a RawValue) -> Option<ThreadRead<'a>> {
         let Holds { thread, initial_turns_page } = serde_json::from_str(result.get()).ok()?;
         let mut page = initial_turns_page.and_then(|page| page.data).unwrap_or_default();
@@ -61,7 +61,7 @@ impl<'a> ThreadRead<'a> {
 }
 
 impl TurnRead {
-    /// Reads one; `None` where it still runs, or is none.
+    /// Parses a turn; `None` if it is invalid or still running.
     fn of(raw: &RawValue) -> Option<TurnRead> {
         let mut turn: Value = serde_json::from_str(raw.get()).ok()?;
         if matches!(turn["status"].as_str()?, "inProgress") {
@@ -81,7 +81,7 @@ impl TurnRead {
     }
 }
 
-/// When a turn began, in seconds since the Unix epoch.
+/// Start time in seconds since the Unix epoch.
 fn began(raw: &RawValue) -> Option<u64> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,22 +1,22 @@
-//! The text of streams, which a stored fold does not hold.
+//! Restores the text of open streams, which a stored fold lacks.
 //!
-//! A server may stream a key in pieces, and only the whole key can be recognized. So a stored fold lacks all text that is still
-//! being streamed; the index reads that text again, from the records in which it stands, before it goes on.
+//! A server may stream a key in pieces, and only the whole key can be recognized. So a fold is stored without the text
+//! of open streams; the index reads that text again from the journal before it continues.
 
 use super::fold::Fold;
-use super::happening::Seen;
+use super::record_event::Seen;
 use crate::journal::Position;
 
 /// A stored fold whose text is being read again.
 #[derive(Debug)]
 pub(crate) struct Recall {
     fold: Fold,
-    /// The first records of streams whose text is whole.
+    /// The first records of streams whose text is complete again.
     met: Vec<Position>,
 }
 
 impl Recall {
-    /// Of a fold as it was stored.
+    /// Starts from a stored fold.
     #[must_use]
     pub(crate) fn of(fold: Fold) -> Recall {
         Recall { fold, met: Vec::new() }
@@ -28,12 +28,12 @@ impl Recall {
         self.fold.streamed_since()
     }
 
-    /// Takes a record that the fold has taken before it was stored.
+    /// Processes a record that the fold had processed before it was stored.
     pub(crate) fn take(&mut self, at: &Position, seen: &Seen<'_>) {
         self.fold.recall(at, seen, &mut self.met);
     }
 
-    /// The fold, with the text of all that was met.
+    /// The fold with the restored text.
     #[must_use]
     pub(crate) fn finish(self) -> Fold {
         self.fold

@@ -1,16 +1,16 @@
-//! What was seen of late, by its digest: enough to know it again, and too little to say what it was.
+//! A set of recently seen things, stored as digests that do not reveal them.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
-/// The last so many things that were seen.
+/// The most recently seen things.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Recent(VecDeque<u64>);
 
-/// Whether something is met for the first time, as far as is remembered.
+/// Whether something is new, as far as remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
     First,
@@ -18,10 +18,10 @@ pub(super) enum Met {
 }
 
 impl Recent {
-    /// Things that are remembered; a state holds several of these, and is stored often.
+    /// Capacity; a state has several of these sets and is stored often.
     const MAX: usize = 128;
 
-    /// Remembers something, named by its parts.
+    /// Remembers something, identified by its parts.
     pub(super) fn meet(&mut self, parts: &[&str]) -> Met {
         if self.knows(parts) {
             return Met::Again;
@@ -39,7 +39,7 @@ impl Recent {
     }
 }
 
-/// The same in every version of ours, since it is stored.
+/// Stable across versions, because it is stored.
 fn digest(parts: &[&str]) -> u64 {
     let mut sha1 = Sha1::new();
     for part in parts {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_of_late_is_known_again() {
+    fn recently_seen_things_are_recognized() {
         let mut recent = Recent::default();
         assert_eq!((recent.meet(&["a", "b"]), recent.meet(&["a", "b"])), (Met::First, Met::Again));
         assert_eq!((recent.meet(&["ab", ""]), recent.meet(&["", "ab"])), (Met::First, Met::First));

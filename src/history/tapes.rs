@@ -1,15 +1,15 @@
-//! Conversations with the real server, for the tests of this room.
+//! Recorded conversations with the real server, for tests.
 
 use serde_json::Value;
 
 use super::fold::{Fold, Rows};
-use super::happening::Seen;
 use super::recall::Recall;
+use super::record_event::Seen;
 use super::transcript::{Entry, Transcript};
 use super::ui::{UiEvent, UiFold};
 use crate::journal::{Generation, Position, Record, SegmentName};
 
-/// A tape by its name.
+/// Loads a tape by name.
 macro_rules! tapes {
     ($($name:literal),*) => {
         [$(($name, include_str!(concat!("../../fixtures/tapes/", $name, ".jsonl")))),*]
@@ -32,7 +32,7 @@ fn tape(name: &str) -> &'static str {
     TAPES.iter().find(|(of, _)| *of == name).expect("BUG: a test names a tape that is there").1
 }
 
-/// A tape with the notes that a journal of today has: a request is opened, and resolved by the client.
+/// Adds the notes of a current journal: requests are opened, and resolved by the client.
 fn with_notes(tape: &str) -> String {
     let mut lines = Vec::new();
     let mut open: Option<String> = None;
@@ -69,7 +69,7 @@ fn each_seen(lines: &str, mut take: impl FnMut(&Seen<'_>)) {
     }
 }
 
-/// What the whole fold makes of records; stored and taken up again between any two of them.
+/// Transcript entries of the whole fold, stored and resumed between any two records.
 pub(super) fn entries(lines: &str) -> Vec<Entry> {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
     let segment = SegmentName { generation: Generation::after(None, 1, 1), number: 1 };
@@ -95,7 +95,7 @@ pub(super) fn entries(lines: &str) -> Vec<Entry> {
     rows.entries
 }
 
-/// What a user interface is told of records; stored and taken up again between any two of them.
+/// UI events, stored and resumed between any two records.
 pub(super) fn ui_events(lines: &str) -> Vec<UiEvent> {
     let (mut fold, mut events) = (UiFold::default(), Vec::new());
     each_seen(lines, |seen| {
@@ -108,7 +108,7 @@ pub(super) fn ui_events(lines: &str) -> Vec<UiEvent> {
     events
 }
 
-/// Records by what is short to write of them: `who line`, a microsecond after one another, from a millisecond on.
+/// Records from `who line` notation, one microsecond apart, starting at one millisecond.
 pub(super) fn records(playbook: &str) -> String {
     let lines = playbook.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate().map(|(number, line)| {
         let at = 1_000 + number;
@@ -127,7 +127,7 @@ pub(super) fn records(playbook: &str) -> String {
 }
 
 #[test]
-fn a_rebuild_has_the_same_entries_and_none_twice() {
+fn rebuild_gives_same_entries_once() {
     for (name, tape) in TAPES {
         for lines in [tape.to_owned(), with_notes(tape)] {
             let once = entries(&lines);
@@ -138,11 +138,11 @@ fn a_rebuild_has_the_same_entries_and_none_twice() {
             assert_eq!(identities.len(), once.len(), "{name}: {once:?}");
             let twice = entries(&format!("{}\n{}", lines.trim_end(), lines));
             assert_eq!(twice, once, "{name}");
-            // What does not remember what it gave gives the same identities.
+            // A transcript without memory produces the same identities.
             let (mut given, mut forgetful) = (Vec::new(), Transcript::default());
             each_seen(&format!("{}\n{}", lines.trim_end(), lines), |seen| {
                 forgetful.take(seen, &mut given);
-                if matches!(seen.happening, super::Happening::Ours { event: "generation_ended", .. }) {
+                if matches!(seen.event, super::RecordEvent::ShimEvent { event: "generation_ended", .. }) {
                     forgetful.run_ended(seen.at_us, &mut given);
                     forgetful = Transcript::default();
                 }
@@ -155,7 +155,7 @@ fn a_rebuild_has_the_same_entries_and_none_twice() {
 }
 
 #[test]
-fn entries_and_events_are_json_that_says_what_it_is() {
+fn entries_and_events_are_self_describing_json() {
     let roles = [
         "user",
         "assistant",
@@ -187,7 +187,7 @@ fn entries_and_events_are_json_that_says_what_it_is() {
 }
 
 #[test]
-fn a_thread_that_is_read_again_has_nothing_new() {
+fn rereading_a_thread_adds_nothing() {
     let lines = tape("list_read_resume");
     let texts = |lines: &str| {
         let entries = entries(lines).into_iter();
@@ -200,29 +200,30 @@ fn a_thread_that_is_read_again_has_nothing_new() {
     let live = ["item/completed user one", "item/completed assistant First."];
     assert_eq!(texts(lines)[..2], live);
     assert_eq!(texts(lines).len(), 4, "{:?}", texts(lines));
-    // Who was not there when it was said learns it from what is read, once.
+    // A recording that missed the conversation learns it from a thread read, once.
     let from_read: Vec<&str> = lines.lines().filter(|line| !line.contains(r#""method":"item/"#)).collect();
     assert_eq!(texts(&from_read.join("\n")), ["thread/read user one", "thread/read assistant First."]);
-    // And it is the same: the same names, the same times.
+    // The entries are the same: equal names, equal times.
     let named = |lines: &str| {
-        let told = entries(lines).into_iter().take_while(|entry| !entry.json.contains("\"two\""));
-        let told = told.filter(|entry| entry.json.contains("\"text\""));
-        told.map(|entry| (entry.identity, entry.json[..34].to_owned())).collect::<Vec<_>>()
+        let message = entries(lines).into_iter().take_while(|entry| !entry.json.contains("\"two\""));
+        let message = message.filter(|entry| entry.json.contains("\"text\""));
+        message.map(|entry| (entry.identity, entry.json[..34].to_owned())).collect::<Vec<_>>()
     };
     assert_eq!(named(lines), named(&from_read.join("\n")));
 }
 
-/// `expect` is what a file under `fixtures/history` holds.
+/// `expect` is a file under `fixtures/history`.
 fn check_golden(name: &str, transcript: &str, ui: &str) {
     let lines = with_notes(tape(name));
-    let told: String = entries(&lines).iter().map(|entry| format!("{}\n  {}\n", entry.identity, entry.json)).collect();
-    assert!(told == transcript, "{name}.transcript is now:\n{told}");
-    let told: String = ui_events(&lines).iter().map(|event| format!("{}\n", event.json)).collect();
-    assert!(told == ui, "{name}.ui is now:\n{told}");
+    let message: String =
+        entries(&lines).iter().map(|entry| format!("{}\n  {}\n", entry.identity, entry.json)).collect();
+    assert!(message == transcript, "{name}.transcript is now:\n{message}");
+    let message: String = ui_events(&lines).iter().map(|event| format!("{}\n", event.json)).collect();
+    assert!(message == ui, "{name}.ui is now:\n{message}");
 }
 
 #[test]
-fn what_is_made_of_a_command_that_is_approved() {
+fn approved_command_matches_golden_files() {
     check_golden(
         "command_approval",
         include_str!("../../fixtures/history/command_approval.transcript"),
@@ -231,7 +232,7 @@ fn what_is_made_of_a_command_that_is_approved() {
 }
 
 #[test]
-fn what_is_made_of_a_change_that_is_declined() {
+fn declined_change_matches_golden_files() {
     check_golden(
         "file_change_approval",
         include_str!("../../fixtures/history/file_change_approval.transcript"),

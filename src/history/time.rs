@@ -1,16 +1,16 @@
-//! Times as text, without a clock.
+//! Formats times, without a clock.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A time in microseconds since the Unix epoch as RFC 3339 in UTC, cut to milliseconds.
+/// Formats microseconds since the Unix epoch as RFC 3339 in UTC, truncated to milliseconds.
 #[must_use]
 pub(crate) fn rfc3339_millis(at_us: u64) -> String {
-    // Whatever a record may say, it is a time that can be printed: the year 9999 at most.
+    // A record may contain any number; the year 9999 is the last printable one.
     let at = Duration::from_micros(at_us.min(253_402_300_799_999_999));
     humantime::format_rfc3339_millis(UNIX_EPOCH + at).to_string()
 }
 
-/// Milliseconds between two times of records.
+/// Milliseconds between the times of two records.
 pub(super) fn latency_ms(from_us: u64, to_us: u64) -> u64 {
     to_us.saturating_sub(from_us) / 1_000
 }

@@ -1,41 +1,35 @@
-//! What is told of a tool: a row each time that something happens to it.
+//! Tool rows: one per event of a tool.
 
 use serde::{Deserialize, Serialize};
 
-use super::does::Does;
+use super::tool_call::ToolCall;
 
-/// What happened to a tool.
+/// An event of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolEvent {
-    /// A human is asked whether it may run.
+    /// A human must approve the tool.
     RequestApproval,
-    /// That was decided.
+    /// The decision on that.
     ApprovalDecision,
-    /// A human is asked something.
+    /// A question to the user.
     RequestUserInput,
-    /// That was answered.
+    /// The answer to that.
     UserInputSubmitted,
-    /// It runs.
     Started,
-    /// It puts something out.
     OutputDelta,
-    /// It has come to its end.
     Completed,
-    /// It has not.
     Failed,
     /// Its turn was interrupted.
     Interrupted,
-    /// What was asked is not to be answered any more.
+    /// The request is no longer needed.
     Cancelled,
-    /// It was not allowed.
     Declined,
-    /// What was asked was not answered in time.
+    /// The request was not answered in time.
     Timeout,
 }
 
 impl ToolEvent {
-    /// All of them.
     pub const ALL: [ToolEvent; 12] = [
         ToolEvent::RequestApproval,
         ToolEvent::ApprovalDecision,
@@ -51,7 +45,7 @@ impl ToolEvent {
         ToolEvent::Timeout,
     ];
 
-    /// The name that it has in a row. Source: the contract.
+    /// The name in a row. Source: the contract.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,27 +64,26 @@ impl ToolEvent {
         }
     }
 
-    /// That of a name.
+    /// Parses a name.
     #[must_use]
     pub fn of(name: &str) -> Option<ToolEvent> {
         ToolEvent::ALL.into_iter().find(|event| event.name() == name)
     }
 }
 
-/// Where in the life of a tool something stands.
+/// A phase in the life of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Before it runs: whatever happens to what a human is asked.
+    /// Before it runs, including every event of a request to a human.
     Pre,
-    /// While it runs.
     Running,
-    /// At its end.
+    /// After its end.
     Post,
 }
 
 impl Phase {
-    /// The name that it has in a row. Source: the contract.
+    /// The name in a row. Source: the contract.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -101,53 +94,47 @@ impl Phase {
     }
 }
 
-/// A row of `codex_tool_events`, but for the session.
+/// A row of `codex_tool_events` without its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolRow {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// Its turn.
     pub turn_id: Option<String>,
-    /// Its item.
     pub item_id: Option<String>,
-    /// What a human is asked, by its name in the ledger.
+    /// The request's name in the ledger.
     pub request_id: Option<String>,
-    /// What happened.
     pub event_type: ToolEvent,
-    /// The protocol's name for what the item is.
+    /// The item type of the protocol.
     pub item_type: Option<String>,
-    /// Where in the life of the tool.
     pub phase: Phase,
-    /// The command, secrets masked.
+    /// The command, masked.
     pub command: Option<String>,
-    /// Where it runs.
+    /// The working folder.
     pub cwd: Option<String>,
-    /// The status that a command has ended with.
+    /// The exit status of a command.
     pub exit_code: Option<i64>,
-    /// The first file that is changed.
+    /// The first changed file.
     pub file_path: Option<String>,
-    /// How much is changed, such as `+3 -1 in 2 files`.
+    /// The size of the change, such as `+3 -1 in 2 files`.
     pub diff_summary: Option<String>,
-    /// What was decided, in a word.
+    /// The decision as one word.
     pub approval_decision: Option<String>,
-    /// Milliseconds from its start, or from when it was asked, to its end.
+    /// Milliseconds from its start, or from the request, to its end.
     pub latency_ms: Option<u64>,
-    /// At its end, in the protocol's word for that where there is one.
+    /// The status at its end, in the protocol's word if there is one.
     pub final_status: Option<String>,
-    /// Why it has failed, in a word.
+    /// The kind of failure in one word.
     pub error_code: Option<String>,
-    /// Why it has failed.
     pub error_message: Option<String>,
-    /// An excerpt of what the row was made of, as JSON without secrets; `None` where the records hold nothing of it.
+    /// An excerpt of the recorded payload, as masked JSON; `None` if the payload was not recorded.
     pub raw_payload_json: Option<String>,
 }
 
 impl ToolRow {
-    /// One of which no more is known than what is done.
-    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, does: Does) -> ToolRow {
-        let Does { item_type, command, cwd, file_path, diff_summary } = does;
+    /// A row without optional columns.
+    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, does: ToolCall) -> ToolRow {
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         ToolRow {
             at_us,
             thread_id: None,

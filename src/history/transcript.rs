@@ -1,10 +1,10 @@
-//! What was said and done in a thread, as a reader wants it: finished things only.
+//! The transcript of a thread for readers: finished entries only.
 //!
-//! The server tells it as it happens, and once more whenever a client reads a thread. Two entries with the same identity are
-//! one, as far as this remembers. Keys are masked in entries and in the state; ids of diffs and errors come from the text before
-//! masking.
+//! The server reports an entry when it happens, and again whenever a client reads the thread. Two entries with the same
+//! identity are one, as far as remembered. Keys are masked in entries and in stored state; ids of diffs and errors
+//! derive from the text before masking.
 //!
-//! The `codex/event/*` of early 2026 say nothing that does not stand beside them by the names of now.
+//! The `codex/event/*` notifications of early 2026 are ignored, because current notifications report the same.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,81 +15,80 @@ use super::approval::{Ask, Asked, End};
 use super::bounded::{Bounded, Weigh};
 use super::diff::{Came, Diffs, digest};
 use super::failure::{Failure, STREAM_CLOSED};
-use super::happening::{Happening, Params, Seen, Told};
 use super::item::{Item, ItemKind};
 use super::masked::{masked_json, masked_params};
 use super::object::Object;
 use super::reading::ThreadRead;
 use super::recent::{Met, Recent};
+use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
 use super::time::rfc3339_millis;
 use super::usage::Usage;
 use crate::protocol::Method;
 
-/// Longest plan that is kept until the end of its turn, in bytes; of a longer one a transcript has nothing.
+/// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
 const PLAN_BYTES_MAX: usize = 64 << 10;
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its thread.
     pub thread_id: String,
-    /// What it is about: two entries of one thread that bear the same are one.
+    /// Entries of one thread with the same identity are one.
     pub identity: String,
-    /// It, as JSON.
+    /// The entry as JSON.
     pub json: String,
 }
 
-/// What a transcript has to remember from record to record.
+/// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Transcript {
-    /// Turns that run, by thread and turn.
+    /// Running turns, by thread and turn.
     turns: Bounded<(String, String), Turn>,
-    /// Calls that are answered with a thread, by their ids.
+    /// Calls whose response has a thread, by call id.
     reads: Bounded<String, String>,
     asked: Asked,
     diffs: Diffs,
-    /// Entries, by thread and identity.
+    /// Emitted entries, by thread and identity.
     given: Recent,
-    /// Turns that have ended.
+    /// Ended turns.
     ended: Recent,
-    /// Turns that were told from their beginning to their end: nothing is to be learned of them from a thread that is read.
+    /// Turns recorded from beginning to end: a thread read adds nothing to them.
     whole: Recent,
-    /// What was told as it happened, by thread, role and text.
-    told: Recent,
+    /// Texts recorded live, by thread, role and text.
+    #[serde(rename = "told")]
+    seen_live: Recent,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Turn {
     began_us: u64,
     known: Known,
-    /// Its thread is idle, so it has ended, and how is still to be told.
+    /// Its thread is idle, so it has ended; the outcome is not known yet.
     is_over: bool,
-    /// Items of it that were told.
+    /// Number of its items so far.
     items: u64,
-    /// It compacts by an item, so that nothing else has to say so.
+    /// It reports its compaction by an item, so other reports are ignored.
     compacts: bool,
     plan: Option<String>,
     usage: Option<Usage>,
 }
 
-/// How much of a turn that runs is known.
+/// How much of a running turn was recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Known {
-    /// All of it.
     Whole,
     /// Something is missing.
     #[default]
     Part,
 }
 
-/// Where an entry stands.
+/// The place of an entry.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     at_us: u64,
     event: &'a str,
     thread_id: &'a str,
     turn_id: Option<&'a str>,
-    /// The turn, by a name that no other turn of the thread has.
+    /// The turn's name, unique within the thread.
     turn: &'a str,
 }
 
@@ -107,45 +106,50 @@ impl Weigh for Turn {
 }
 
 impl Transcript {
-    /// Takes a record, and appends what it adds to a transcript.
+    /// Processes a record, and appends the new entries.
     pub(super) fn take(&mut self, seen: &Seen<'_>, entries: &mut Vec<Entry>) {
-        match &seen.happening {
-            Happening::Told(told) => self.told(seen.at_us, told, entries),
-            Happening::Asked { told, id } => {
+        match &seen.event {
+            RecordEvent::Notification(message) => self.message(seen.at_us, message, entries),
+            RecordEvent::ServerRequest { message, id } => {
                 let mut gone = Vec::new();
-                let masked = masked_params(told.params);
-                let params = masked.as_deref().map_or(told.params, Params::Written);
-                let told = Told { method: told.method.clone(), known: told.known, params, place: told.place.clone() };
-                self.asked.asked(&told, id, &mut gone);
+                let masked = masked_params(message.params);
+                let params = masked.as_deref().map_or(message.params, Params::Written);
+                let message = MethodMessage {
+                    method: message.method.clone(),
+                    known: message.known,
+                    params,
+                    place: message.place.clone(),
+                };
+                self.asked.asked(&message, id, &mut gone);
                 gone.iter().for_each(|ask| self.resolved(seen.at_us, ask, &End::not_followed(), entries));
             }
-            Happening::Called { told, id } => {
-                if matches!(told.known, Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork)) {
-                    self.reads.insert(id.to_string(), told.method.clone().into_owned());
+            RecordEvent::ClientRequest { message, id } => {
+                if matches!(message.known, Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork)) {
+                    self.reads.insert(id.to_string(), message.method.clone().into_owned());
                 }
             }
-            Happening::Answered { id, result, error: _ } => {
+            RecordEvent::Response { id, result, error: _ } => {
                 if !self.reads.is_empty()
                     && let (Some(method), Some(result)) = (self.reads.remove(&id.to_string()), result)
                 {
                     self.read(seen.at_us, &method, result, entries);
                 }
             }
-            Happening::Ours { event, data } => {
+            RecordEvent::ShimEvent { event, data } => {
                 if let Some((ask, end)) = self.asked.noted(event, *data) {
                     self.resolved(seen.at_us, &ask, &end, entries);
                 }
             }
-            Happening::Gap { .. } => {
+            RecordEvent::Gap { .. } => {
                 for (key, turn) in self.turns.take_all() {
                     self.turns.insert(key, Turn { known: Known::Part, ..turn });
                 }
             }
-            Happening::Generation(_) | Happening::Other => {}
+            RecordEvent::Generation(_) | RecordEvent::Other => {}
         }
     }
 
-    /// The child is gone: turns that ran have failed by it.
+    /// The child has ended, so running turns have failed.
     pub(super) fn run_ended(&mut self, at_us: u64, entries: &mut Vec<Entry>) {
         for ((thread_id, turn_id), turn) in self.turns.take_all() {
             let name = turn_name(&turn_id, Some(&turn));
@@ -157,41 +161,41 @@ impl Transcript {
                 self.push(spot, &format!("{name}//status"), object, entries);
             }
         }
-        // Ids of calls begin anew.
+        // Call ids start over.
         self.reads = Bounded::default();
     }
 
-    fn told(&mut self, at_us: u64, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let (Some(thread_id), None) = (told.place.thread_id.as_deref(), &told.place.delta) else { return };
-        let turn_id = told.place.turn_id.as_deref();
+    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let (Some(thread_id), None) = (message.place.thread_id.as_deref(), &message.place.delta) else { return };
+        let turn_id = message.place.turn_id.as_deref();
         let key = turn_id.map(|turn_id| (thread_id.to_owned(), turn_id.to_owned()));
-        match (told.known, key) {
+        match (message.known, key) {
             (Some(Method::TurnStarted), Some(key)) => self.turn_started(at_us, key, entries),
-            (Some(Method::ItemStarted), Some(key)) => self.item_started(at_us, key, told, entries),
+            (Some(Method::ItemStarted), Some(key)) => self.item_started(at_us, key, message, entries),
             (Some(Method::PlanUpdated), Some(key)) => {
-                let plan = told.params.written().map(|params| masked_json(params.get().to_owned()));
+                let plan = message.params.written().map(|params| masked_json(params.get().to_owned()));
                 let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
                 let changed = self.turns.change(&key, |turn| turn.plan = plan);
                 let gone = changed.map(|((), gone)| gone).unwrap_or_default();
-                self.untold(at_us, &told.method, gone, entries);
+                self.unreported(at_us, &message.method, gone, entries);
             }
             (Some(Method::TokenUsageUpdated), Some(key)) => {
-                if let Some(usage) = Usage::of(told.params) {
+                if let Some(usage) = Usage::of(message.params) {
                     self.turns.change(&key, |turn| turn.usage = Some(usage));
                 }
             }
-            (Some(Method::ThreadStatusChanged), _) => self.thread_status(thread_id, told),
+            (Some(Method::ThreadStatusChanged), _) => self.thread_status(thread_id, message),
             (Some(method @ (Method::ItemCompleted | Method::DiffUpdated | Method::ThreadCompacted)), key)
             | (Some(method @ (Method::Error | Method::TurnCompleted)), key) => {
                 let turn = key.as_ref().and_then(|key| self.turns.get(key));
                 let name = turn_id.map(|turn_id| turn_name(turn_id, turn)).unwrap_or_default();
-                let spot = Spot { at_us, event: &told.method, thread_id, turn_id, turn: &name };
+                let spot = Spot { at_us, event: &message.method, thread_id, turn_id, turn: &name };
                 match Some(method) {
-                    Some(Method::ItemCompleted) => self.item_completed(spot, told, entries),
-                    Some(Method::DiffUpdated) => self.diff(spot, told, entries),
+                    Some(Method::ItemCompleted) => self.item_completed(spot, message, entries),
+                    Some(Method::DiffUpdated) => self.diff(spot, message, entries),
                     Some(Method::ThreadCompacted) => self.compacted(spot, entries),
-                    Some(Method::Error) => self.error(spot, told, entries),
-                    _ => self.turn_completed(spot, told, entries),
+                    Some(Method::Error) => self.error(spot, message, entries),
+                    _ => self.turn_completed(spot, message, entries),
                 }
             }
             _ => {}
@@ -199,17 +203,17 @@ impl Transcript {
     }
 
     fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
-        // One turn of a thread runs at a time: of any other the end was not told.
+        // A thread runs one turn at a time, so any other turn has ended unreported.
         let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
-        self.untold(at_us, Method::TurnStarted.name(), others, entries);
+        self.unreported(at_us, Method::TurnStarted.name(), others, entries);
         if self.turns.get(&key).is_none() {
             let gone = self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
-            self.untold(at_us, Method::TurnStarted.name(), gone, entries);
+            self.unreported(at_us, Method::TurnStarted.name(), gone, entries);
         }
     }
 
-    /// Turns whose end is not told, or not waited for, since more run than are remembered.
-    fn untold(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
+    /// Ends turns without a reported end, or evicted because too many are running.
+    fn unreported(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
         for ((thread_id, turn_id), turn) in turns {
             let name = turn_name(&turn_id, Some(&turn));
             let spot = Spot { at_us, event, thread_id: &thread_id, turn_id: Some(&turn_id), turn: &name };
@@ -217,18 +221,24 @@ impl Transcript {
         }
     }
 
-    /// An item may be the first that is seen of a turn; one that comes behind the end of its turn does not begin it anew.
-    fn item_started(&mut self, at_us: u64, key: (String, String), told: &Told<'_>, entries: &mut Vec<Entry>) {
+    /// An item may be the first record of a turn; one after the end of its turn does not restart it.
+    fn item_started(
+        &mut self,
+        at_us: u64,
+        key: (String, String),
+        message: &MethodMessage<'_>,
+        entries: &mut Vec<Entry>,
+    ) {
         if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
             let gone = self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
-            self.untold(at_us, Method::ItemStarted.name(), gone, entries);
+            self.unreported(at_us, Method::ItemStarted.name(), gone, entries);
         }
-        let is_compaction = || item(told).is_some_and(|item| item.kind == ItemKind::Compaction);
+        let is_compaction = || item(message).is_some_and(|item| item.kind == ItemKind::Compaction);
         self.turns.change(&key, |turn| turn.compacts |= is_compaction());
     }
 
-    fn thread_status(&mut self, thread_id: &str, told: &Told<'_>) {
-        if !StatusKind::of(told.params).is_some_and(|status| matches!(status.kind.as_str(), "idle" | "notLoaded")) {
+    fn thread_status(&mut self, thread_id: &str, message: &MethodMessage<'_>) {
+        if !StatusKind::of(message.params).is_some_and(|status| matches!(status.kind.as_str(), "idle" | "notLoaded")) {
             return;
         }
         for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
@@ -236,8 +246,8 @@ impl Transcript {
         }
     }
 
-    fn item_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let Some(item) = item(told) else { return };
+    fn item_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let Some(item) = item(message) else { return };
         if let Some(turn_id) = spot.turn_id {
             self.turns.change(&(spot.thread_id.to_owned(), turn_id.to_owned()), |turn| {
                 turn.items += 1;
@@ -245,7 +255,7 @@ impl Transcript {
             });
         }
         if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
-            self.told.meet(&[spot.thread_id, role, &text]);
+            self.seen_live.meet(&[spot.thread_id, role, &text]);
         }
         self.item(spot, &item, entries);
     }
@@ -267,8 +277,8 @@ impl Transcript {
         self.push(spot, &identity, object, entries);
     }
 
-    fn diff(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let params: Value = told.params.read().unwrap_or_default();
+    fn diff(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let params: Value = message.params.read().unwrap_or_default();
         let (Some(turn_id), Some(text)) = (spot.turn_id, params["diff"].as_str()) else { return };
         let Some(snapshot) = self.diffs.take(spot.thread_id, turn_id, text) else { return };
         if snapshot.came == Came::First {
@@ -278,7 +288,7 @@ impl Transcript {
         }
     }
 
-    /// Says what an item says too, since early 2026.
+    /// Handles the compaction notification, which items have duplicated since early 2026.
     fn compacted(&mut self, spot: Spot<'_>, entries: &mut Vec<Entry>) {
         let key = (spot.thread_id.to_owned(), spot.turn_id.unwrap_or_default().to_owned());
         if !self.turns.get(&key).is_some_and(|turn| turn.compacts) {
@@ -287,8 +297,8 @@ impl Transcript {
         }
     }
 
-    fn error(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
-        let params: Value = told.params.read().unwrap_or_default();
+    fn error(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
+        let params: Value = message.params.read().unwrap_or_default();
         if params["willRetry"].as_bool() == Some(true) {
             return;
         }
@@ -302,7 +312,7 @@ impl Transcript {
         self.push(spot, &identity, object, entries);
     }
 
-    fn turn_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, entries: &mut Vec<Entry>) {
+    fn turn_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
         let Some(turn_id) = spot.turn_id else { return };
         if let Some(turn) = self.turns.remove(&(spot.thread_id.to_owned(), turn_id.to_owned())) {
             self.rest(spot, &turn, entries);
@@ -311,7 +321,7 @@ impl Transcript {
             }
         }
         self.ended.meet(&[spot.thread_id, turn_id]);
-        let params: Value = told.params.read().unwrap_or_default();
+        let params: Value = message.params.read().unwrap_or_default();
         self.status(spot, &params["turn"], entries);
     }
 
@@ -323,7 +333,7 @@ impl Transcript {
         self.push(spot, &format!("{}//status", spot.turn), object, entries);
     }
 
-    /// What of a turn is told at its end.
+    /// Emits the entries that belong to the end of a turn.
     fn rest(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
         let plan = turn.plan.as_deref().and_then(|plan| serde_json::from_str::<Value>(plan).ok());
         if let Some(plan) = plan {
@@ -344,7 +354,7 @@ impl Transcript {
         self.push(spot, &format!("/{request_id}/approval"), end.describe(object), entries);
     }
 
-    /// A client has read a thread: what of it was told as it happened is known.
+    /// A client has read a thread; adds the entries that were not recorded live.
     fn read(&mut self, at_us: u64, method: &str, result: &RawValue, entries: &mut Vec<Entry>) {
         let Some(read) = ThreadRead::of(result) else { return };
         for turn in read.turns {
@@ -354,9 +364,9 @@ impl Transcript {
             let (thread_id, turn_id) = (&*read.thread_id, Some(&*turn.turn_id));
             let at_us = turn.at_us.unwrap_or(at_us);
             let spot = Spot { at_us, event: method, thread_id, turn_id, turn: &turn.turn_id };
-            // Until early 2026 items got other ids when they were read again, and their turns too.
+            // Until early 2026, items and turns got new ids when they were read again.
             let is_told = |item: &Item| match (item.kind.role(), item.text()) {
-                (Some(role), Some(text)) => item.is_numbered() && self.told.knows(&[thread_id, role, &text]),
+                (Some(role), Some(text)) => item.is_numbered() && self.seen_live.knows(&[thread_id, role, &text]),
                 (_, _) => false,
             };
             let fresh: Vec<&Item> = turn.items.iter().filter(|item| !is_told(item)).collect();
@@ -377,7 +387,7 @@ impl Transcript {
 }
 
 impl ItemKind {
-    /// Who speaks in it, or what it is; `None` where that is only a tool.
+    /// The speaker or entry type; `None` for tools.
     fn role(self) -> Option<&'static str> {
         match self {
             ItemKind::User => Some("user"),
@@ -392,14 +402,14 @@ impl ItemKind {
     }
 }
 
-/// The item that a notification is about.
-pub(super) fn item(told: &Told<'_>) -> Option<Item> {
+/// The item of a notification.
+pub(super) fn item(message: &MethodMessage<'_>) -> Option<Item> {
     #[derive(Deserialize)]
     struct Holds<'a> {
         #[serde(borrow)]
         item: &'a RawValue,
     }
-    Item::read(told.params.read::<Holds<'_>>()?.item)
+    Item::read(message.params.read::<Holds<'_>>()?.item)
 }
 
 /// Adds the steps of a plan.
@@ -417,7 +427,7 @@ pub(super) fn steps(object: Object, plan: &Value) -> Object {
     object.with("steps", steps).with_some("explanation", plan["explanation"].as_str())
 }
 
-/// The name of a turn in its thread. Until early 2026 turns were numbered, from 0 in every run of the server.
+/// The name of a turn in its thread. Until early 2026, turns were numbered from 0 in every run of the server.
 fn turn_name(turn_id: &str, turn: Option<&Turn>) -> String {
     match turn {
         Some(turn) if turn_id.bytes().all(|byte| byte.is_ascii_digit()) => format!("{turn_id}@{}", turn.began_us),
@@ -430,19 +440,20 @@ mod tests {
     use super::*;
     use crate::history::tapes::{entries, records};
 
-    /// A line of `expect` is the identity of an entry and what it says, but for what the identity says and when it was.
+    /// A line of `expect` is the identity and content of an entry, without members that repeat the identity or the
+    /// time.
     fn check(playbook: &str, expect: &str) {
-        let told = entries(&records(playbook)).into_iter().map(|entry| {
+        let actual = entries(&records(playbook)).into_iter().map(|entry| {
             let mut json: serde_json::Map<String, Value> = serde_json::from_str(&entry.json).expect("it is JSON");
             assert!(entry.thread_id == "t" || entry.thread_id == "f", "{entry:?}");
             ["ts", "role", "event", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
             format!("{} {}", entry.identity, Value::Object(json))
         });
         let expect: Vec<&str> = expect.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        assert_eq!(told.collect::<Vec<_>>(), expect);
+        assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
 
-    /// An item is completed in turn `u`.
+    /// An item completed in turn `u`.
     fn item(members: &str) -> String {
         let params = format!(r#"{{"threadId":"t","turnId":"u","item":{{{members}}}}}"#);
         format!(r#"<< {{"method":"item/completed","params":{params}}}"#)
@@ -480,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_says_text_and_shows_images() {
+    fn user_messages_list_text_and_images() {
         let said = |content: &str, expect: &str| {
             check(&item(&format!(r#""type":"userMessage","id":"i","content":[{content}]"#)), expect);
         };
@@ -511,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_told_once() {
+    fn same_entry_is_emitted_once() {
         let said = item(r#""type":"agentMessage","id":"i","text":"a""#);
         check(&format!("{said}\n{said}"), r#"u/i/assistant {"text":"a"}"#);
         let old = r#"<< {"method":"codex/event/agent_message","params":{"conversationId":"t","msg":{"type":"agent_message","message":"a"}}}"#;
@@ -519,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_plan_and_the_last_usage_of_a_turn_come_at_its_end() {
+    fn last_plan_and_usage_follow_turn_end() {
         check(
             r#"
             << {"method":"thread/tokenUsage/updated","params":{"threadId":"t","turnId":"before","tokenUsage":{"last":{},"total":{}}}}
@@ -541,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_dies_with_its_child_unless_it_was_over() {
+    fn open_turn_fails_with_its_child() {
         let started = r#"<< {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}"#;
         let failed = r#"u//status {"error_code":"app_server_stream_closed","status":"failed"}"#;
         let idle = r#"<< {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
@@ -556,9 +567,9 @@ mod tests {
         let odd = idle.replace(r#""idle""#, r#""idle","activeFlags":null"#);
         check(&format!("{started}\n{odd}\ngeneration_ended"), "");
         check(&format!("{started}\n{next}\n{idle}\ngeneration_ended"), "");
-        // What comes behind the end of its turn does not begin it anew.
+        // A record after the end of its turn does not restart it.
         check(&format!("{started}\n{ended}\n{item}\ngeneration_ended"), r#"u//status {"status":"completed"}"#);
-        // How it is said to have ended later on makes no second entry.
+        // A different outcome in a later read adds no second entry.
         let read = r#"{"thread":{"id":"t","turns":[{"id":"u","status":"interrupted","items":[]}]}}"#;
         let resumed = format!(
             r#">> {{"id":1,"method":"thread/resume","params":{{"threadId":"t"}}}}
@@ -614,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_is_told_once() {
+    fn compaction_is_emitted_once() {
         let compacted = r#"<< {"method":"thread/compacted","params":{"threadId":"t","turnId":"u"}}"#;
         let started = r#"<< {"method":"item/started","params":{"threadId":"t","turnId":"u","item":{"type":"contextCompaction","id":"i"}}}"#;
         let item = item(r#""type":"contextCompaction","id":"i""#);
@@ -624,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_once_they_have_ended() {
+    fn requests_appear_after_they_end() {
         check(
             r#"
             generation_started
@@ -648,7 +659,7 @@ mod tests {
     const SAID: &str = r#"{"type":"userMessage","id":"i","content":[{"type":"text","text":"a"}],"completedAtMs":5}"#;
 
     #[test]
-    fn finished_turns_of_a_thread_that_is_read() {
+    fn reading_a_thread_adds_finished_turns() {
         let read = |method: &str, thread: &str| {
             format!(
                 r#">> {{"id":"r","method":"{method}","params":{{"threadId":"t"}}}}
@@ -671,19 +682,19 @@ mod tests {
         check(&format!("{}\n{}", read("thread/read", &turns), read("thread/resume", &turns)), expect);
         check(&read("thread/read", r#"{"id":"t","turns":null}"#), "");
         check(&read("thread/read", "7"), "");
-        // What a fork holds is the fork's.
+        // A fork's entries belong to the fork.
         let fork = turns.replace(r#"{"id":"t""#, r#"{"id":"f""#);
         check(
             &format!("{}\n{}", read("thread/read", &turns), read("thread/fork", &fork)),
             &format!("{expect}{expect}"),
         );
-        let told = entries(&records(&read("thread/read", &turns)));
-        let times: Vec<&str> = told.iter().map(|entry| &entry.json[7..31]).collect();
+        let actual = entries(&records(&read("thread/read", &turns)));
+        let times: Vec<&str> = actual.iter().map(|entry| &entry.json[7..31]).collect();
         assert_eq!(times, ["1970-01-01T00:00:00.005Z", "1970-01-01T00:00:02.000Z"]);
     }
 
     #[test]
-    fn a_page_of_turns_is_told_from_its_oldest_on() {
+    fn page_of_turns_is_emitted_oldest_first() {
         let turn =
             |id: &str, began: u64| format!(r#"{{"id":"{id}","status":"completed","startedAt":{began},"items":[]}}"#);
         check(
@@ -701,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_other_names_when_it_is_read_again_is_known() {
+    fn renamed_items_are_recognized_when_read_again() {
         let live = r#"
             << {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}
             << {"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"msg_1","text":"a"}}}
@@ -716,7 +727,7 @@ mod tests {
         let once = "u/msg_1/assistant {\"text\":\"a\"}\nu//status {\"status\":\"completed\"}";
         check(&read("u", "x"), once);
         check(&read("turn-1", "item-1"), once);
-        // A stretch is missing: what the thread holds of it is told.
+        // After a gap, the missing entries come from the thread read.
         let gap = read("u", "x").replacen("\n            << {\"method\":\"item", "\ngap\n<< {\"method\":\"item", 1);
         check(
             &gap,

@@ -1,7 +1,8 @@
-//! What turns did: one row where a turn starts, one where it ends: on its own, with the child, or where another turn of its
-//! thread starts.
+//! Turn rows: one for the start of a turn and one for its end, which is its own, that of the child, or the start of
+//! another turn in its thread.
 //!
-//! A turn is told apart by its thread too: servers of early 2026 count turns per thread. One runs in a thread at a time.
+//! A turn is identified by thread and turn, because servers of early 2026 number turns per thread. A thread runs one
+//! turn at a time.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,20 +10,20 @@ use serde_json::value::RawValue;
 use super::bounded::{Bounded, Weigh};
 use super::event::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_start, preview};
 use super::failure::{OUTCOME_UNKNOWN, STREAM_CLOSED};
-use super::happening::{Happening, Params, Place, Seen, Told};
 use super::masked::{masked_so_far, masked_text};
+use super::record_event::{MethodMessage, Params, Place, RecordEvent, Seen};
 use super::time::latency_ms;
 use crate::journal::Position;
 use crate::protocol::Method;
 use crate::wire::{Members, text};
 
-/// Longest start of an answer that is kept with a turn, in characters.
+/// Longest start of an answer stored with a turn, in characters.
 const OUTPUT_CHARS_MAX: usize = 400;
 
-/// How much of an answer is remembered for that, in bytes.
+/// Bytes of an answer held to compute that.
 const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
 
-/// What tells something of a turn.
+/// Notifications about a turn.
 const TELLING: [Method; 7] = [
     Method::TurnStarted,
     Method::TurnCompleted,
@@ -33,22 +34,18 @@ const TELLING: [Method; 7] = [
     Method::Error,
 ];
 
-/// What happened to a turn.
+/// An event of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnEvent {
-    /// It runs.
     Started,
-    /// It has come to its end.
     Completed,
-    /// It has not.
     Failed,
-    /// It was interrupted.
     Interrupted,
 }
 
 impl TurnEvent {
-    /// The name that it has in a row. Source: the contract.
+    /// The name in a row. Source: the contract.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,38 +57,34 @@ impl TurnEvent {
     }
 }
 
-/// A row of `codex_turn_events`, but for the session.
+/// A row of `codex_turn_events` without its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnRow {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// The turn.
     pub turn_id: Option<String>,
-    /// What happened.
     pub event_type: TurnEvent,
-    /// The protocol's own word for that.
+    /// The protocol's word for the event.
     pub status: String,
     /// Milliseconds from its start to its end.
     pub latency_ms: Option<u64>,
-    /// Characters of answers that were streamed.
+    /// Characters of streamed answers.
     pub delta_chars: u64,
-    /// The start of its last answer, without secrets.
+    /// The start of its last answer, masked.
     pub output_preview: Option<String>,
-    /// Tokens that it has cost, as far as the server has said so.
+    /// Input tokens, as far as reported.
     pub input_tokens: Option<u64>,
-    /// The same for what the model said.
+    /// Output tokens, as far as reported.
     pub output_tokens: Option<u64>,
-    /// Why it has failed, in a word.
+    /// The kind of failure in one word.
     pub error_code: Option<String>,
-    /// Why it has failed.
     pub error_message: Option<String>,
-    /// An excerpt of what the row was made of, as JSON without secrets; `None` where the records hold nothing of it.
+    /// An excerpt of the recorded payload, as masked JSON; `None` if the payload was not recorded.
     pub raw_payload_json: Option<String>,
 }
 
-/// How a turn has ended.
+/// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TurnEnd {
     pub(super) event: TurnEvent,
@@ -101,8 +94,8 @@ pub(super) struct TurnEnd {
 }
 
 impl TurnEnd {
-    /// One that the server has not told of.
-    fn untold(error_code: &str) -> TurnEnd {
+    /// An end that the server did not report.
+    fn unreported(error_code: &str) -> TurnEnd {
         TurnEnd {
             event: TurnEvent::Failed,
             status: TurnEvent::Failed.name().to_owned(),
@@ -111,7 +104,7 @@ impl TurnEnd {
         }
     }
 
-    /// As `turn/completed` says it.
+    /// Parses `turn/completed`.
     pub(super) fn of(params: Params<'_>) -> TurnEnd {
         let turn = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("turn")?));
         let status = turn.as_ref().and_then(|turn| turn.text("status"));
@@ -137,7 +130,7 @@ struct TurnError {
 }
 
 impl TurnError {
-    /// `{message, codexErrorInfo}`; the latter is a word, or an object whose only member is called by it.
+    /// Parses `{message, codexErrorInfo}`; the latter is a word, or an object with that word as its only member.
     fn of(error: &RawValue) -> TurnError {
         let Some(error) = Members::of(error) else { return TurnError::default() };
         let code = error
@@ -148,30 +141,30 @@ impl TurnError {
     }
 }
 
-/// Turns that run, by their threads.
+/// Running turns by thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Turns(Bounded<Option<String>, Thread>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Thread {
     turn: Option<Turn>,
-    /// The turn that has ended last: what comes late of it is not a turn of its own.
+    /// The last turn that ended: its late records do not start a turn.
     ended: Option<String>,
-    /// What the thread has cost in all, as it was said last.
+    /// The thread's total token usage as last reported.
     total: Option<Tokens>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Turn {
     turn_id: Option<String>,
-    /// Unless only what came of it was seen.
+    /// `None` if the start was not recorded.
     started_us: Option<u64>,
     delta_chars: u64,
-    /// The start of the last answer, and the item that it is of.
+    /// The start of the last answer, and its item.
     #[serde(serialize_with = "without_secrets")]
     output: String,
     output_item: Option<String>,
-    /// The same while it is being streamed.
+    /// The start of the answer that is being streamed.
     #[serde(default)]
     streamed: Option<Streamed>,
     spent: Option<Tokens>,
@@ -183,7 +176,7 @@ struct Turn {
 struct Streamed {
     /// The position of its first record, from which [`super::recall`] reads it again.
     from: Position,
-    /// A stored state has it without secrets, for a journal that cannot be read any more.
+    /// Stored in masked form, in case the journal is no longer readable.
     #[serde(serialize_with = "so_far_without_secrets")]
     text: String,
 }
@@ -203,26 +196,26 @@ struct Tokens {
 }
 
 impl Turns {
-    /// Takes the record at `at`, and appends what it says of turns.
+    /// Processes the record at `at`, and appends its turn rows.
     pub(super) fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Vec<TurnRow>) {
-        match &seen.happening {
-            Happening::Told(told) => {
-                if told.known == Some(Method::TurnStarted) {
-                    rows.extend(self.replaced(seen.at_us, &told.place));
+        match &seen.event {
+            RecordEvent::Notification(message) => {
+                if message.known == Some(Method::TurnStarted) {
+                    rows.extend(self.replaced(seen.at_us, &message.place));
                 }
-                self.told(at, seen.at_us, told, rows);
+                self.message(at, seen.at_us, message, rows);
             }
-            Happening::Generation(_)
-            | Happening::Asked { .. }
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Ours { .. }
-            | Happening::Gap { .. }
-            | Happening::Other => {}
+            RecordEvent::Generation(_)
+            | RecordEvent::ServerRequest { .. }
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::ShimEvent { .. }
+            | RecordEvent::Gap { .. }
+            | RecordEvent::Other => {}
         }
     }
 
-    /// The turn whose place is taken by the one that starts at `place`: that which runs in its thread.
+    /// The running turn that the turn starting at `place` replaces.
     pub(super) fn replaced_by(&self, place: &Place<'_>) -> Option<&str> {
         let turn_id = place.turn_id.as_deref()?;
         let runs = self.0.get(&place.thread_id.as_deref().map(str::to_owned))?.turn.as_ref()?;
@@ -235,59 +228,59 @@ impl Turns {
         turns.filter_map(|turn| turn.streamed.as_ref()).map(|streamed| &streamed.from).min()
     }
 
-    /// Takes the text of a record that was taken before the turns were stored.
-    pub(super) fn recall(&mut self, at: &Position, told: &Told<'_>, met: &mut Vec<Position>) {
-        if told.known != Some(Method::AgentMessageDelta) {
+    /// Takes the text of a record that was processed before the turns were stored.
+    pub(super) fn recall(&mut self, at: &Position, message: &MethodMessage<'_>, met: &mut Vec<Position>) {
+        if message.known != Some(Method::AgentMessageDelta) {
             return;
         }
-        let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
+        let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
         self.0.change(&thread_id, |thread| {
-            let turn = told.place.turn_id.as_deref().and_then(|turn_id| thread.running(turn_id));
-            let turn = turn.filter(|turn| turn.output_item.as_deref() == told.place.item_id.as_deref());
+            let turn = message.place.turn_id.as_deref().and_then(|turn_id| thread.running(turn_id));
+            let turn = turn.filter(|turn| turn.output_item.as_deref() == message.place.item_id.as_deref());
             let Some(streamed) = turn.and_then(|turn| turn.streamed.as_mut()) else { return };
             if streamed.from == *at {
                 streamed.text.clear();
                 met.push(at.clone());
             }
             if met.contains(&streamed.from) {
-                append(&mut streamed.text, told.place.delta.as_deref().unwrap_or_default());
+                append(&mut streamed.text, message.place.delta.as_deref().unwrap_or_default());
             }
         });
     }
 
-    /// The child is gone.
+    /// The child has ended.
     pub(super) fn run_ended(&mut self, at_us: u64, rows: &mut Vec<TurnRow>) {
         for (thread_id, thread) in self.0.take_all() {
             let Some(turn) = thread.turn else { continue };
-            rows.push(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::untold(STREAM_CLOSED)) });
+            rows.push(TurnRow { thread_id, ..turn.ends(at_us, TurnEnd::unreported(STREAM_CLOSED)) });
         }
     }
 
-    /// A turn starts: of another one that runs in its thread the end was not told, and how it ended is not known. Where it is
-    /// told after all, that has a row too.
+    /// Ends the running turn of a thread when another one starts: its own end was not reported, so the outcome is
+    /// unknown. If an end arrives later, it gets another row.
     fn replaced(&mut self, at_us: u64, place: &Place<'_>) -> Option<TurnRow> {
         let (thread_id, turn_id) = (place.thread_id.as_deref().map(str::to_owned), place.turn_id.as_deref()?);
         let is_other = |turn: &mut Turn| turn.turn_id.as_deref() != Some(turn_id);
         let (turn, _) = self.0.change(&thread_id, |thread| thread.turn.take_if(is_other))?;
-        Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+        Some(TurnRow { thread_id, ..turn?.ends(at_us, TurnEnd::unreported(OUTCOME_UNKNOWN)) })
     }
 
-    fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>, rows: &mut Vec<TurnRow>) {
-        if told.known.is_none_or(|method| !TELLING.contains(&method)) {
+    fn message(&mut self, at: &Position, at_us: u64, message: &MethodMessage<'_>, rows: &mut Vec<TurnRow>) {
+        if message.known.is_none_or(|method| !TELLING.contains(&method)) {
             return;
         }
-        let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
+        let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
         let mut gone = match self.0.get(&thread_id) {
             Some(_) => Vec::new(),
             None => self.0.insert(thread_id.clone(), Thread::default()),
         };
-        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.told(at, at_us, told)) {
+        if let Some((row, more)) = self.0.change(&thread_id, |thread| thread.message(at, at_us, message)) {
             rows.extend(row.map(|row| TurnRow { thread_id, ..row }));
             gone.extend(more);
         }
-        // More threads are remembered than there is room for: the turn that runs in one that goes for it has a row.
+        // Too many threads are remembered: the running turn of an evicted thread gets a row.
         rows.extend(gone.into_iter().filter_map(|(thread_id, thread)| {
-            Some(TurnRow { thread_id, ..thread.turn?.ends(at_us, TurnEnd::untold(OUTCOME_UNKNOWN)) })
+            Some(TurnRow { thread_id, ..thread.turn?.ends(at_us, TurnEnd::unreported(OUTCOME_UNKNOWN)) })
         }));
     }
 }
@@ -305,25 +298,29 @@ impl Weigh for Thread {
 }
 
 impl Thread {
-    fn told(&mut self, at: &Position, at_us: u64, told: &Told<'_>) -> Option<TurnRow> {
-        let turn_id = told.place.turn_id.as_deref();
+    fn message(&mut self, at: &Position, at_us: u64, message: &MethodMessage<'_>) -> Option<TurnRow> {
+        let turn_id = message.place.turn_id.as_deref();
         let with_payload =
-            |row: TurnRow| TurnRow { raw_payload_json: Some(preview(told.params, EXCERPT_CHARS_MAX)), ..row };
-        match told.known {
+            |row: TurnRow| TurnRow { raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)), ..row };
+        match message.known {
             Some(Method::TurnStarted) => return self.starts(turn_id?, at_us).map(with_payload),
             Some(Method::TurnCompleted) => {
-                return self.ends(turn_id?, at_us, TurnEnd::of(told.params)).map(with_payload);
+                return self.ends(turn_id?, at_us, TurnEnd::of(message.params)).map(with_payload);
             }
-            Some(Method::ItemStarted) => drop(self.goes_on(turn_id?)),
+            Some(Method::ItemStarted) => drop(self.continued(turn_id?)),
             Some(Method::AgentMessageDelta) => {
-                let turn = self.goes_on(turn_id?)?;
-                turn.streams(at, told.place.item_id.as_deref(), told.place.delta.as_deref().unwrap_or_default());
+                let turn = self.continued(turn_id?)?;
+                turn.add_delta(
+                    at,
+                    message.place.item_id.as_deref(),
+                    message.place.delta.as_deref().unwrap_or_default(),
+                );
             }
-            // It may come long after its turn.
-            Some(Method::ItemCompleted) => self.running(turn_id?)?.says(told),
-            Some(Method::TokenUsageUpdated) => self.spends(turn_id, told.params),
+            // It may arrive long after its turn.
+            Some(Method::ItemCompleted) => self.running(turn_id?)?.item_completed(message),
+            Some(Method::TokenUsageUpdated) => self.add_usage(turn_id, message.params),
             Some(Method::Error) => {
-                let params = told.params.written().and_then(Members::of)?;
+                let params = message.params.written().and_then(Members::of)?;
                 let is_final = params.get("willRetry").is_none_or(|retries| retries.get() != "true");
                 let turn = self.running(turn_id?).filter(|_| is_final)?;
                 turn.error = params.get("error").map(TurnError::of).unwrap_or_default();
@@ -333,13 +330,13 @@ impl Thread {
         None
     }
 
-    /// The turn of this id, where it runs.
+    /// The running turn with this id.
     fn running(&mut self, turn_id: &str) -> Option<&mut Turn> {
         self.turn.as_mut().filter(|turn| turn.turn_id.as_deref() == Some(turn_id))
     }
 
-    /// Something comes of a turn. It may be the first that is seen of it.
-    fn goes_on(&mut self, turn_id: &str) -> Option<&mut Turn> {
+    /// A record of a turn, possibly the first one seen.
+    fn continued(&mut self, turn_id: &str) -> Option<&mut Turn> {
         if self.turn.is_none() && self.ended.as_deref() != Some(turn_id) {
             self.turn = Some(Turn { turn_id: Some(turn_id.to_owned()), ..Turn::default() });
         }
@@ -373,9 +370,9 @@ impl Thread {
         Some(turn.ends(at_us, end))
     }
 
-    /// `{tokenUsage:{total,last}}`: `last` is one call of the model. It is said again where nothing was called, such as with
-    /// new limits; the total tells.
-    fn spends(&mut self, turn_id: Option<&str>, params: Params<'_>) {
+    /// `{tokenUsage:{total,last}}`: `last` is one call of the model. The server repeats it without a call, for example
+    /// with new limits; `total` reveals that.
+    fn add_usage(&mut self, turn_id: Option<&str>, params: Params<'_>) {
         let usage = params.written().and_then(Members::of).and_then(|params| Members::of(params.get("tokenUsage")?));
         let Some(usage) = usage else { return };
         let total = usage.get("total").and_then(Tokens::of);
@@ -393,7 +390,7 @@ impl Thread {
 
 impl Turn {
     /// A piece of an answer.
-    fn streams(&mut self, at: &Position, item_id: Option<&str>, delta: &str) {
+    fn add_delta(&mut self, at: &Position, item_id: Option<&str>, delta: &str) {
         self.delta_chars += delta.chars().count() as u64;
         if self.output_item.as_deref() != item_id || (self.output.is_empty() && self.streamed.is_none()) {
             self.output.clear();
@@ -402,27 +399,27 @@ impl Turn {
         }
         let text = self.streamed.as_mut().map_or(&mut self.output, |streamed| &mut streamed.text);
         append(text, delta);
-        // More of it is not kept, so it can be masked as it is.
+        // No more text is stored, so it can be masked now.
         if let Some(whole) = self.streamed.take_if(|streamed| streamed.text.len() == OUTPUT_BYTES_MAX) {
             self.output = whole.text;
         }
     }
 
-    /// An item is complete: an answer is what it says now.
-    fn says(&mut self, told: &Told<'_>) {
-        let item = told.params.written().and_then(Members::of).and_then(|params| Members::of(params.get("item")?));
+    /// An item is complete: its text is the final answer.
+    fn item_completed(&mut self, message: &MethodMessage<'_>) {
+        let item = message.params.written().and_then(Members::of).and_then(|params| Members::of(params.get("item")?));
         let Some(item) = item.filter(|item| item.text("type").as_deref() == Some("agentMessage")) else { return };
         if let Some(said) = item.text("text").filter(|said| !said.is_empty()) {
             self.output = said[..said.floor_char_boundary(OUTPUT_BYTES_MAX)].to_owned();
             self.streamed = None;
-            self.output_item = told.place.item_id.as_deref().map(str::to_owned);
+            self.output_item = message.place.item_id.as_deref().map(str::to_owned);
         }
     }
 
     fn ends(self, at_us: u64, end: TurnEnd) -> TurnRow {
         let TurnEnd { event, status, error_code, error_message } = end;
         let row = self.row(at_us, event, &status);
-        // What the last error was is said of a turn that it ended.
+        // The last error is reported only for a turn that failed.
         let error = if event == TurnEvent::Failed { self.error } else { TurnError::default() };
         TurnRow {
             latency_ms: self.started_us.map(|started_us| latency_ms(started_us, at_us)),
@@ -452,7 +449,7 @@ impl Turn {
     }
 }
 
-/// Appends to the start of an answer, as far as there is room.
+/// Appends to the start of an answer, up to the limit.
 fn append(output: &mut String, delta: &str) {
     let room = OUTPUT_BYTES_MAX.saturating_sub(output.len());
     output.push_str(&delta[..delta.floor_char_boundary(room)]);
@@ -477,8 +474,8 @@ mod tests {
     use crate::history::playbook::play;
 
     /// Rows as `MS EVENT THREAD/TURN STATUS LATENCY CHARS PREVIEW TOKENS`, and the error.
-    fn check(told: &str, expect: &[&str]) {
-        let (_, rows) = play(told);
+    fn check(actual: &str, expect: &[&str]) {
+        let (_, rows) = play(actual);
         let part = |part: &Option<String>| part.clone().unwrap_or("~".to_owned());
         let say = |row: &TurnRow| {
             let latency = row.latency_ms.map_or("~".to_owned(), |ms| ms.to_string());
@@ -491,15 +488,15 @@ mod tests {
             [&row.error_code, &row.error_message].into_iter().flatten().for_each(|part| said += &format!(" {part}"));
             said
         };
-        assert_eq!(rows.turns.iter().map(say).collect::<Vec<_>>(), expect, "{told}");
+        assert_eq!(rows.turns.iter().map(say).collect::<Vec<_>>(), expect, "{actual}");
     }
 
     const STARTED: &str = "5 < turn/started t/u {\"status\":\"inProgress\"}\n";
     const BEGAN: &str = "5 started t/u inProgress ~ 0 ~ ~";
     const COMPLETED: &str = "9 < turn/completed t/u {\"status\":\"completed\",\"error\":null}\n";
 
-    fn check_end(told: &str, expect: &str) {
-        check(&format!("{STARTED}{told}"), &[BEGAN, expect]);
+    fn check_end(actual: &str, expect: &str) {
+        check(&format!("{STARTED}{actual}"), &[BEGAN, expect]);
     }
 
     #[test]
@@ -528,7 +525,7 @@ mod tests {
         check_end(&format!("{COMPLETED}{COMPLETED}"), "9 completed t/u completed 4 0 ~ ~");
         check_end(&format!("{COMPLETED}10 ! generation_ended"), "9 completed t/u completed 4 0 ~ ~");
         check(&format!("{STARTED}{STARTED}"), &[BEGAN]);
-        // What comes late of it begins no turn.
+        // A late record of it starts no turn.
         let late = "10 < item/agentMessage/delta t/u/m {\"delta\":\"a\"}
                     10 < item/completed t/a/m {\"type\":\"agentMessage\",\"text\":\"a\"}
                     11 ! generation_ended";
@@ -536,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_were_not_seen_to_start() {
+    fn turns_without_recorded_start_get_rows() {
         check(COMPLETED, &["9 completed t/u completed ~ 0 ~ ~"]);
         check(
             &format!("6 < item/agentMessage/delta t/u/m {{\"delta\":\"Hi\"}}\n{COMPLETED}"),
@@ -550,14 +547,14 @@ mod tests {
 
     #[test]
     fn turns_of_several_threads() {
-        let told = "5 < turn/started a/0
+        let actual = "5 < turn/started a/0
                     6 < turn/started b/0
                     7 < item/agentMessage/delta b/0/m {\"delta\":\"Hi\"}
                     8 < turn/completed a/0 {\"status\":\"completed\"}
                     9 < turn/completed b/0 {\"status\":\"completed\"}
                     10 < turn/started a/0";
         check(
-            told,
+            actual,
             &[
                 "5 started a/0 inProgress ~ 0 ~ ~",
                 "6 started b/0 inProgress ~ 0 ~ ~",
@@ -569,23 +566,23 @@ mod tests {
     }
 
     #[test]
-    fn the_next_turn_is_the_end_of_one_whose_end_is_lost() {
+    fn next_turn_ends_turn_without_end() {
         let next = "7 started t/v inProgress ~ 0 ~ ~";
         let lost = "7 failed t/u failed 2 0 ~ ~ outcome_unknown";
         check(
             &format!("{STARTED}7 < turn/started t/v\n9 ! generation_ended"),
             &[BEGAN, lost, next, "9 failed t/v failed 2 0 ~ ~ app_server_stream_closed"],
         );
-        // Of what was said of it nothing is lost, also where it was not seen to start.
+        // Earlier facts are kept even if its start was not recorded.
         check(
             "6 < item/agentMessage/delta t/u/m {\"delta\":\"Hi\"}\n7 < turn/started t/v",
             &["7 failed t/u failed ~ 2 Hi ~ outcome_unknown", next],
         );
-        // The same turn again, one of another thread, and one that has ended are not replaced.
+        // A repeated start, a turn of another thread, and an ended turn replace nothing.
         check(&format!("{STARTED}7 < turn/started t/u\n7 < turn/started s/v"), &[BEGAN, &next.replace("t/v", "s/v")]);
         let completed = "9 completed t/u completed 4 0 ~ ~";
         check(&format!("{STARTED}{COMPLETED}7 < turn/started t/v"), &[BEGAN, completed, next]);
-        // The end may be told late.
+        // The end may be reported late.
         check(
             &format!("{STARTED}7 < turn/started t/v\n{COMPLETED}"),
             &[BEGAN, lost, next, "9 completed t/u completed ~ 0 ~ ~"],
@@ -598,7 +595,7 @@ mod tests {
             |item: &str, text: &str| format!("6 < item/agentMessage/delta t/u/{item} {{\"delta\":\"{text}\"}}\n");
         let message =
             |text: &str| format!("7 < item/completed t/u/m {{\"type\":\"agentMessage\",\"text\":\"{text}\"}}\n");
-        let check = |told: &[&str], expect: &str| check_end(&format!("{}{COMPLETED}", told.concat()), expect);
+        let check = |actual: &[&str], expect: &str| check_end(&format!("{}{COMPLETED}", actual.concat()), expect);
         check(&[&delta("m", "Hé"), &delta("m", "llo")], "9 completed t/u completed 4 5 Héllo ~");
         check(&[&delta("m", "a"), &delta("n", "b")], "9 completed t/u completed 4 2 b ~");
         check(&[&delta("m", "a"), &message("all")], "9 completed t/u completed 4 1 all ~");
@@ -606,7 +603,7 @@ mod tests {
         check(&[&message("all"), &delta("n", "b")], "9 completed t/u completed 4 1 b ~");
         check(&["6 < item/reasoning/textDelta t/u/r {\"delta\":\"a\"}\n"], "9 completed t/u completed 4 0 ~ ~");
         check(&["6 < item/completed t/u/r {\"type\":\"plan\",\"text\":\"a\"}\n"], "9 completed t/u completed 4 0 ~ ~");
-        // Pieces may each be harmless and together a secret.
+        // A secret may span pieces.
         check(&[&delta("m", "Bearer abcd"), &delta("m", "efgh")], "9 completed t/u completed 4 15 Bearer [redacted] ~");
         let long = "ä".repeat(3_000);
         let cut = "ä".repeat(400);
@@ -615,17 +612,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_turn_costs() {
+    fn turn_usage_is_summed() {
         let usage = |turn: &str, total: u64, last: u64| {
             let tokens = |count: u64| format!("{{\"inputTokens\":{count},\"outputTokens\":{}}}", count / 10);
             let usage = format!("{{\"total\":{},\"last\":{}}}", tokens(total), tokens(last));
             format!("6 < thread/tokenUsage/updated t/{turn} {{\"tokenUsage\":{usage}}}\n")
         };
-        let check = |told: &[String], expect: &str| check_end(&format!("{}{COMPLETED}", told.concat()), expect);
+        let check = |actual: &[String], expect: &str| check_end(&format!("{}{COMPLETED}", actual.concat()), expect);
         check(&[usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
-        // The model is called several times in a turn.
+        // A turn calls the model several times.
         check(&[usage("u", 110, 10), usage("u", 130, 20)], "9 completed t/u completed 4 0 ~ 30+3");
-        // It is said once more, with nothing called in between; what was spent before is told on resuming.
+        // A repetition without a call does not count; earlier usage is reported on resume.
         check(&[usage("u", 110, 10), usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
         check(&[usage("z", 100, 50), usage("u", 100, 50), usage("u", 110, 10)], "9 completed t/u completed 4 0 ~ 10+1");
         let odd =
@@ -647,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_hold_what_they_were_made_of() {
+    fn rows_have_payload_excerpts() {
         let (_, rows) = play(&format!("{STARTED}{COMPLETED}{}", STARTED.replace("t/u", "t/v")));
         let raw = |row: &TurnRow| row.raw_payload_json.clone().unwrap_or_default();
         assert!(raw(&rows.turns[0]).contains("\"inProgress\"") && raw(&rows.turns[1]).contains("\"completed\""));

@@ -1,6 +1,6 @@
-//! The events that a simple user interface needs, so that it never reads the protocol: a few for a record, or none.
+//! Events for a simple user interface, so that it need not parse the protocol: zero or more per record.
 //!
-//! Pieces are told as they come and are never joined here.
+//! Pieces are emitted as they arrive and never joined here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,62 +11,59 @@ use super::approval::{Ask, Asked, End, Wanted};
 use super::bounded::Bounded;
 use super::diff::Diffs;
 use super::failure::{Failure, STREAM_CLOSED};
-use super::happening::{Happening, Params, Place, Seen, Told};
+use super::in_progress::{InProgress, Operation};
 use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX};
 use super::object::{Object, bounded};
+use super::record_event::{MethodMessage, Params, Place, RecordEvent, Seen};
 use super::time::rfc3339_millis;
 use super::transcript::{item, steps};
-use super::under_way::{Does, UnderWay};
 use super::usage::Usage;
 use crate::protocol::Method;
 use crate::wire::RpcId;
 
-/// What the ids of our own calls begin with: their answers are not the client's.
+/// Prefix of the ids of our own calls, whose responses are not the client's.
 const OWN_IDS: &str = "codex-shim:";
 
-/// What an event for a user interface is about.
+/// The kind of a UI event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UiKind {
-    /// What a thread does has changed.
+    /// The activity of a thread changed.
     Activity,
-    /// The user has said something.
+    /// A user message.
     Message,
-    /// A piece of what the model says.
+    /// A piece of the model's answer.
     AssistantDelta,
-    /// All of what the model has said.
+    /// The complete answer.
     AssistantFinalize,
-    /// A piece of what the model thinks.
+    /// A piece of the model's reasoning.
     ReasoningDelta,
-    /// All of what the model has thought.
+    /// The complete reasoning.
     ReasoningFinalize,
-    /// What a turn has changed in files so far.
+    /// The files changed by a turn so far.
     Diff,
-    /// A human is asked to allow something, or is not any more.
+    /// A request for permission opened or ended.
     Approval,
-    /// A human is asked a question, or is not any more.
+    /// A question to the user opened or ended.
     UserInput,
-    /// A tool begins.
     ToolBegin,
-    /// A piece of what a tool gives.
+    /// A piece of tool output.
     ToolDelta,
-    /// A tool has ended.
     ToolEnd,
-    /// What the model wants to do.
+    /// The model's plan.
     Plan,
-    /// How many tokens are used.
+    /// Token usage.
     TokenCount,
-    /// A turn, or a compaction, begins or has ended.
+    /// A turn or a compaction began or ended.
     Status,
-    /// Something went wrong.
     Error,
-    /// The client has got a result.
+    /// The client received a result.
     RpcResponse,
-    /// The client has got an error.
+    /// The client received an error.
     RpcError,
 }
 
 impl UiKind {
-    /// The name that it has in a document.
+    /// The name in a document.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -92,32 +89,32 @@ impl UiKind {
     }
 }
 
-/// An event for a user interface.
+/// A UI event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UiEvent {
-    /// What it is about.
     pub kind: UiKind,
-    /// It, as JSON: `{"type",…}`.
+    /// The event as JSON: `{"type",…}`.
     pub json: String,
 }
 
-/// What is under way between two records.
+/// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UiFold {
     generation: Option<String>,
     activity: ActivityFold,
-    /// What was said last of what a thread does.
-    told: Bounded<String, Activity>,
-    /// Methods of calls that have no answer yet, with their threads, by their ids.
+    /// The last emitted activity by thread.
+    #[serde(rename = "told")]
+    emitted: Bounded<String, Activity>,
+    /// Methods and threads of open calls, by call id.
     calls: Bounded<String, (String, Option<String>)>,
     asked: Asked,
-    items: UnderWay,
+    items: InProgress,
     diffs: Diffs,
-    /// The turn of a thread that compacts by an item.
+    /// Turns that report their compaction by an item, by thread.
     compacting: Bounded<String, String>,
 }
 
-/// Where an event stands.
+/// The place of an event.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     at_us: u64,
@@ -155,32 +152,32 @@ impl<'a> Spot<'a> {
 }
 
 impl UiFold {
-    /// Takes a record, and appends what a user interface wants to know of it.
+    /// Processes a record, and appends its UI events.
     pub fn take(&mut self, seen: &Seen<'_>, out: &mut Vec<UiEvent>) {
-        match &seen.happening {
-            Happening::Generation(generation) => {
+        match &seen.event {
+            RecordEvent::Generation(generation) => {
                 if self.generation.as_ref() != Some(generation) {
                     self.run_ended(seen.at_us, out);
                     self.generation = Some(generation.clone());
                 }
             }
-            Happening::Told(told) => self.told(Spot::of(seen.at_us, &told.place), told, out),
-            Happening::Asked { told, id } => {
+            RecordEvent::Notification(message) => self.message(Spot::of(seen.at_us, &message.place), message, out),
+            RecordEvent::ServerRequest { message, id } => {
                 let mut gone = Vec::new();
-                let ask = self.asked.asked(told, id, &mut gone);
+                let ask = self.asked.asked(message, id, &mut gone);
                 gone.iter().for_each(|ask| closed(seen.at_us, ask, &End::not_followed(), out));
                 if let Some(ask) = ask {
-                    let (does, params) = (self.items.of(&told.place), told.params.read().unwrap_or_default());
-                    let spot = Spot::of(seen.at_us, &told.place);
+                    let (does, params) = (self.items.of(&message.place), message.params.read().unwrap_or_default());
+                    let spot = Spot::of(seen.at_us, &message.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &params, does), out);
                 }
             }
-            Happening::Called { told, id } => {
-                let thread_id = told.place.thread_id.as_deref().map(str::to_owned);
-                self.calls.insert(id.to_string(), (told.method.clone().into_owned(), thread_id));
+            RecordEvent::ClientRequest { message, id } => {
+                let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
+                self.calls.insert(id.to_string(), (message.method.clone().into_owned(), thread_id));
             }
-            Happening::Answered { id, result, error } => self.answered(seen.at_us, id, (*result, *error), out),
-            Happening::Ours { event, data } => {
+            RecordEvent::Response { id, result, error } => self.answered(seen.at_us, id, (*result, *error), out),
+            RecordEvent::ShimEvent { event, data } => {
                 if *event == "generation_ended" {
                     self.run_ended(seen.at_us, out);
                 }
@@ -188,25 +185,25 @@ impl UiFold {
                     closed(seen.at_us, &ask, &end, out);
                 }
             }
-            Happening::Gap { .. } | Happening::Other => {}
+            RecordEvent::Gap { .. } | RecordEvent::Other => {}
         }
         self.activity.take(seen);
-        match &seen.happening {
-            Happening::Told(told) | Happening::Asked { told, .. } => {
-                let thread = told.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
-                self.say_activity(seen.at_us, thread, out);
+        match &seen.event {
+            RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, .. } => {
+                let thread = message.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
+                self.emit_activity(seen.at_us, thread, out);
             }
-            // An end may be that of a request anywhere.
-            Happening::Ours { .. } => self.say_activity(seen.at_us, self.activity.threads(seen.at_us), out),
-            Happening::Generation(_)
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Gap { .. }
-            | Happening::Other => {}
+            // The end of a request may affect any thread.
+            RecordEvent::ShimEvent { .. } => self.emit_activity(seen.at_us, self.activity.threads(seen.at_us), out),
+            RecordEvent::Generation(_)
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::Gap { .. }
+            | RecordEvent::Other => {}
         }
     }
 
-    /// The child is gone.
+    /// The child has ended.
     fn run_ended(&mut self, at_us: u64, out: &mut Vec<UiEvent>) {
         for thread in self.activity.threads(at_us) {
             if let Some(turn_id) = &thread.turn_id {
@@ -218,61 +215,61 @@ impl UiFold {
             }
         }
         self.activity.run_ended(at_us);
-        for (thread_id, told) in self.told.take_all() {
-            if told != Activity::Stopped {
-                say(at_us, &thread_id, None, Activity::Stopped, out);
+        for (thread_id, activity) in self.emitted.take_all() {
+            if activity != Activity::Stopped {
+                push_activity(at_us, &thread_id, None, Activity::Stopped, out);
             }
         }
         self.calls = Bounded::default();
-        self.items = UnderWay::default();
+        self.items = InProgress::default();
     }
 
-    /// Says what threads do, where that has changed. How long they have been silent is left to those who have a clock.
-    fn say_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
+    /// Emits changed activities. The duration of a silence is left to callers with a clock.
+    fn emit_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
         for thread in threads {
             let activity = match thread.activity {
                 Activity::Thinking | Activity::Working => Activity::Working,
                 waits @ (Activity::WaitingPermission | Activity::WaitingInput) => waits,
                 rests @ (Activity::Idle | Activity::Stopped) => rests,
             };
-            if self.told.get(&thread.thread_id) != Some(&activity) {
-                say(at_us, &thread.thread_id, thread.turn_id.as_deref(), activity, out);
-                self.told.insert(thread.thread_id, activity);
+            if self.emitted.get(&thread.thread_id) != Some(&activity) {
+                push_activity(at_us, &thread.thread_id, thread.turn_id.as_deref(), activity, out);
+                self.emitted.insert(thread.thread_id, activity);
             }
         }
     }
 
-    fn told(&mut self, spot: Spot<'_>, told: &Told<'_>, out: &mut Vec<UiEvent>) {
-        if let Some(delta) = told.place.delta.as_deref() {
-            return piece(spot, told, delta, out);
+    fn message(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
+        if let Some(delta) = message.place.delta.as_deref() {
+            return piece(spot, message, delta, out);
         }
-        match told.known {
+        match message.known {
             Some(Method::TurnStarted) => spot.status("turn", "in_progress", out),
-            Some(Method::TurnCompleted) => turn_completed(spot, told.params, out),
-            Some(Method::ItemStarted) => self.item_started(spot, told, out),
-            Some(Method::ItemCompleted) => self.item_completed(spot, told, out),
+            Some(Method::TurnCompleted) => turn_completed(spot, message.params, out),
+            Some(Method::ItemStarted) => self.item_started(spot, message, out),
+            Some(Method::ItemCompleted) => self.item_completed(spot, message, out),
             Some(Method::ReasoningSummaryPartAdded) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 if params["summaryIndex"].as_u64().is_some_and(|index| index > 0) {
                     let more = |object: Object| object.with("part", "summary").with("delta", "\n\n");
                     spot.emit(UiKind::ReasoningDelta, more, out);
                 }
             }
             Some(Method::ToolCallProgress | Method::TerminalInteraction | Method::PatchUpdated) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 let progress = |object: Object| {
                     let object = object.with_some("delta", params["message"].as_str());
                     object.with_some("stdin", params["stdin"].as_str()).with_some("changes", params.get("changes"))
                 };
                 spot.emit(UiKind::ToolDelta, progress, out);
             }
-            Some(Method::DiffUpdated) => self.diff(spot, told.params, out),
+            Some(Method::DiffUpdated) => self.diff(spot, message.params, out),
             Some(Method::PlanUpdated) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 spot.emit(UiKind::Plan, |object| steps(object, &params), out);
             }
             Some(Method::TokenUsageUpdated) => {
-                if let Some(usage) = Usage::of(told.params) {
+                if let Some(usage) = Usage::of(message.params) {
                     spot.emit(UiKind::TokenCount, |object| usage.describe(object), out);
                 }
             }
@@ -283,7 +280,7 @@ impl UiFold {
                 }
             }
             Some(Method::Error) => {
-                let params: Value = told.params.read().unwrap_or_default();
+                let params: Value = message.params.read().unwrap_or_default();
                 let Failure { message, code } = Failure::of(&params["error"]);
                 let more = |object: Object| {
                     let object = object.with("message", message.unwrap_or_default()).with_some("error_code", code);
@@ -292,7 +289,7 @@ impl UiFold {
                 spot.emit(UiKind::Error, more, out);
             }
             Some(Method::RequestResolved) => {
-                if let Some(ask) = self.asked.over(told) {
+                if let Some(ask) = self.asked.over(message) {
                     closed(spot.at_us, &ask, &End::unknown(), out);
                 }
             }
@@ -300,8 +297,8 @@ impl UiFold {
         }
     }
 
-    fn item_started(&mut self, spot: Spot<'_>, told: &Told<'_>, out: &mut Vec<UiEvent>) {
-        let Some(item) = item(told) else { return };
+    fn item_started(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
+        let Some(item) = item(message) else { return };
         match item.kind {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
             ItemKind::Compaction => {
@@ -311,31 +308,31 @@ impl UiFold {
                 spot.status("compaction", "in_progress", out);
             }
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.items.started(&told.place, &item);
+                self.items.started(&message.place, &item);
                 spot.emit(UiKind::ToolBegin, |object| item.describe(object), out);
-                // Until early 2026 one was asked before the item began that one is asked about.
-                if let Some(ask) = self.asked.about(&told.place) {
-                    let does = self.items.of(&told.place);
+                // Until early 2026, a request came before the start of its item.
+                if let Some(ask) = self.asked.about(&message.place) {
+                    let does = self.items.of(&message.place);
                     spot.emit(kind(ask), |object| opened(object, ask, &Value::Null, does), out);
                 }
             }
         }
     }
 
-    fn item_completed(&mut self, spot: Spot<'_>, told: &Told<'_>, out: &mut Vec<UiEvent>) {
-        let Some(item) = item(told) else { return };
+    fn item_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
+        let Some(item) = item(message) else { return };
         let said = |kind: UiKind, out: &mut Vec<UiEvent>| {
             spot.emit(kind, |object| object.with("text", item.text().unwrap_or_default()), out);
         };
         match item.kind {
-            ItemKind::User => spot.emit(UiKind::Message, |object| message(object, &item), out),
+            ItemKind::User => spot.emit(UiKind::Message, |object| message_object(object, &item), out),
             ItemKind::Assistant => said(UiKind::AssistantFinalize, out),
             ItemKind::Reasoning => said(UiKind::ReasoningFinalize, out),
             ItemKind::Plan => said(UiKind::Plan, out),
             ItemKind::Compaction => spot.status("compaction", "completed", out),
             ItemKind::Aside => {}
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.items.completed(&told.place);
+                self.items.completed(&message.place);
                 spot.emit(UiKind::ToolEnd, |object| item.describe(object), out);
             }
         }
@@ -389,25 +386,25 @@ impl UiFold {
     }
 }
 
-fn say(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, out: &mut Vec<UiEvent>) {
+fn push_activity(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, out: &mut Vec<UiEvent>) {
     let spot = Spot { at_us, thread_id: Some(thread_id), turn_id, item_id: None };
     spot.emit(UiKind::Activity, |object| object.with("activity", activity.name()), out);
 }
 
 /// A piece of an item.
-fn piece(spot: Spot<'_>, told: &Told<'_>, delta: &str, out: &mut Vec<UiEvent>) {
-    let (kind, part) = match told.known {
+fn piece(spot: Spot<'_>, message: &MethodMessage<'_>, delta: &str, out: &mut Vec<UiEvent>) {
+    let (kind, part) = match message.known {
         Some(Method::AgentMessageDelta) => (UiKind::AssistantDelta, None),
         Some(Method::ReasoningSummaryTextDelta) => (UiKind::ReasoningDelta, Some("summary")),
         Some(Method::ReasoningTextDelta) => (UiKind::ReasoningDelta, Some("content")),
         Some(Method::PlanDelta) => (UiKind::Plan, None),
-        _ if told.method.starts_with("item/") => (UiKind::ToolDelta, None),
+        _ if message.method.starts_with("item/") => (UiKind::ToolDelta, None),
         _ => return,
     };
     spot.emit(kind, |object| object.with_some("part", part).with("delta", delta), out);
 }
 
-fn message(object: Object, item: &Item) -> Object {
+fn message_object(object: Object, item: &Item) -> Object {
     let object = object.with("role", "user").with("text", item.text().unwrap_or_default());
     object.with_some("content", item.content_types())
 }
@@ -434,11 +431,11 @@ fn kind(ask: &Ask) -> UiKind {
     }
 }
 
-/// Adds all that one needs to decide.
-fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Does>) -> Object {
+/// Adds everything needed for a decision.
+fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Operation>) -> Object {
     let (item_command, item_cwd, changes) = match does {
-        Some(Does::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
-        Some(Does::Changes(changes)) => (None, None, serde_json::from_str(changes).ok()),
+        Some(Operation::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
+        Some(Operation::Changes(changes)) => (None, None, serde_json::from_str(changes).ok()),
         None => (None, None, None),
     };
     let ask = Ask { command: ask.command.clone().or(item_command), cwd: ask.cwd.clone().or(item_cwd), ..ask.clone() };
@@ -457,7 +454,7 @@ fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Does>) -> Obj
         .with_some("decisions_left_out", Some(ask.decisions_left_out).filter(|left_out| *left_out > 0))
 }
 
-/// Changes as they were asked for until early 2026: an object by their paths.
+/// The changes of a request until early 2026: an object by path.
 fn old_changes(params: &Value) -> Option<Value> {
     let changes = params["fileChanges"].as_object()?.iter().map(|(path, change)| {
         let diff = ["unified_diff", "content"].into_iter().find_map(|name| change[name].as_str());
@@ -485,22 +482,22 @@ mod tests {
     use super::*;
     use crate::history::tapes::{records, ui_events};
 
-    /// A line of `expect` is the type of an event and the rest of it, but for when and where it was. Those that tell what a
-    /// thread does stand only where one is expected.
+    /// A line of `expect` is the type and content of an event, without its place and time. Activity events are compared
+    /// only if expected.
     fn check(playbook: &str, expect: &str) {
         let expect: Vec<&str> = expect.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let wants_activity = expect.iter().any(|line| line.starts_with("activity"));
-        let told = ui_events(&records(playbook)).into_iter();
-        let told = told.filter(|event| wants_activity || event.kind != UiKind::Activity).map(|event| {
+        let actual = ui_events(&records(playbook)).into_iter();
+        let actual = actual.filter(|event| wants_activity || event.kind != UiKind::Activity).map(|event| {
             let mut json: serde_json::Map<String, Value> = serde_json::from_str(&event.json).expect("it is JSON");
             ["type", "ts", "thread_id", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
             format!("{} {}", event.kind.name(), Value::Object(json))
         });
-        assert_eq!(told.collect::<Vec<_>>(), expect);
+        assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
 
-    /// A notification of item `i` of turn `u`.
-    fn tells(method: &str, members: &str) -> String {
+    /// A notification about item `i` of turn `u`.
+    fn notification(method: &str, members: &str) -> String {
         let place = r#""threadId":"t","turnId":"u","itemId":"i""#;
         let comma = if members.is_empty() { "" } else { "," };
         format!(r#"<< {{"method":"{method}","params":{{{place}{comma}{members}}}}}"#)
@@ -509,7 +506,7 @@ mod tests {
     #[test]
     fn pieces_are_not_joined() {
         let delta = r#""delta":"a""#;
-        let piece = |method: &str, expect: &str| check(&tells(method, delta), expect);
+        let piece = |method: &str, expect: &str| check(&notification(method, delta), expect);
         piece("item/agentMessage/delta", r#"assistant_delta {"delta":"a"}"#);
         piece("item/reasoning/summaryTextDelta", r#"reasoning_delta {"delta":"a","part":"summary"}"#);
         piece("item/reasoning/textDelta", r#"reasoning_delta {"delta":"a","part":"content"}"#);
@@ -518,19 +515,22 @@ mod tests {
         piece("item/newThing/outputDelta", r#"tool_delta {"delta":"a"}"#);
         piece("thread/realtime/transcript/delta", "");
         piece("codex/event/agent_message_delta", "");
-        let part = |index: &str| tells("item/reasoning/summaryPartAdded", &format!(r#""summaryIndex":{index}"#));
+        let part = |index: &str| notification("item/reasoning/summaryPartAdded", &format!(r#""summaryIndex":{index}"#));
         check(&part("0"), "");
         check(&part("1"), r#"reasoning_delta {"delta":"\n\n","part":"summary"}"#);
-        check(&tells("item/mcpToolCall/progress", r#""message":"m""#), r#"tool_delta {"delta":"m"}"#);
-        check(&tells("item/commandExecution/terminalInteraction", r#""stdin":"y\n""#), r#"tool_delta {"stdin":"y\n"}"#);
+        check(&notification("item/mcpToolCall/progress", r#""message":"m""#), r#"tool_delta {"delta":"m"}"#);
+        check(
+            &notification("item/commandExecution/terminalInteraction", r#""stdin":"y\n""#),
+            r#"tool_delta {"stdin":"y\n"}"#,
+        );
     }
 
     #[test]
     fn items_begin_and_end() {
         let item = |members: &str, begins: &str, ends: &str| {
             let members = format!(r#""item":{{"id":"i",{members}}}"#);
-            check(&tells("item/started", &members), begins);
-            check(&tells("item/completed", &members), ends);
+            check(&notification("item/started", &members), begins);
+            check(&notification("item/completed", &members), ends);
         };
         item(r#""type":"agentMessage","text":"a""#, "", r#"assistant_finalize {"text":"a"}"#);
         item(r#""type":"reasoning","summary":["a"]"#, "", r#"reasoning_finalize {"text":"a"}"#);
@@ -554,7 +554,7 @@ mod tests {
             r#"tool_end {"details":{"query":"q"},"item_type":"webSearch"}"#,
         );
         check(
-            &tells(
+            &notification(
                 "item/completed",
                 r#""item":{"id":"i","type":"commandExecution","command":"ls","cwd":"/","status":"completed","exitCode":2,"durationMs":3,"aggregatedOutput":"x"}"#,
             ),
@@ -564,27 +564,30 @@ mod tests {
 
     #[test]
     fn turns_plans_diffs_errors_and_tokens() {
-        check(&tells("turn/started", r#""turn":{"id":"u"}"#), r#"status {"status":"in_progress","subject":"turn"}"#);
         check(
-            &tells("turn/completed", r#""turn":{"id":"u","status":"interrupted","durationMs":4}"#),
+            &notification("turn/started", r#""turn":{"id":"u"}"#),
+            r#"status {"status":"in_progress","subject":"turn"}"#,
+        );
+        check(
+            &notification("turn/completed", r#""turn":{"id":"u","status":"interrupted","durationMs":4}"#),
             r#"status {"duration_ms":4,"status":"interrupted","subject":"turn"}"#,
         );
         check(
-            &tells("turn/plan/updated", r#""plan":[{"step":"a","status":"inProgress"}]"#),
+            &notification("turn/plan/updated", r#""plan":[{"step":"a","status":"inProgress"}]"#),
             r#"plan {"steps":[{"status":"in_progress","step":"a"}]}"#,
         );
         check(
-            &tells("error", r#""willRetry":true,"error":{"message":"m","codexErrorInfo":"other"}"#),
+            &notification("error", r#""willRetry":true,"error":{"message":"m","codexErrorInfo":"other"}"#),
             r#"error {"error_code":"other","message":"m","will_retry":true}"#,
         );
         check(
-            &tells(
+            &notification(
                 "thread/tokenUsage/updated",
                 r#""tokenUsage":{"last":{"totalTokens":2,"inputTokens":1},"total":{"totalTokens":3},"modelContextWindow":9}"#,
             ),
             r#"token_count {"context_window":9,"input_tokens":1,"thread_total":3,"total":2}"#,
         );
-        let diff = |text: &str| tells("turn/diff/updated", &format!(r#""diff":"{text}""#));
+        let diff = |text: &str| notification("turn/diff/updated", &format!(r#""diff":"{text}""#));
         let id = |text: &str| format!("t:u:{}", crate::history::diff::digest(text));
         check(
             &[diff("a"), diff("a"), diff("b"), diff("a")].join("\n"),
@@ -602,9 +605,14 @@ mod tests {
     fn a_compaction_of_early_2026() {
         let completed = r#"status {"status":"completed","subject":"compaction"}"#;
         let item = r#""item":{"type":"contextCompaction","id":"i"}"#;
-        check(&tells("thread/compacted", ""), completed);
+        check(&notification("thread/compacted", ""), completed);
         check(
-            &[tells("item/started", item), tells("thread/compacted", ""), tells("item/completed", item)].join("\n"),
+            &[
+                notification("item/started", item),
+                notification("thread/compacted", ""),
+                notification("item/completed", item),
+            ]
+            .join("\n"),
             &format!("status {{\"status\":\"in_progress\",\"subject\":\"compaction\"}}\n{completed}"),
         );
     }
@@ -616,19 +624,19 @@ mod tests {
         r#"request_resolved {"request_id":"g-0","status":"resolved","source":"api","decision":"accept"}"#;
 
     #[test]
-    fn an_approval_shows_what_is_approved() {
+    fn approval_event_has_full_details() {
         let begins = r#"tool_begin {"changes":[{"path":"/a"}],"item_type":"fileChange"}"#;
         let decisions = r#""decisions":["accept","acceptForSession","decline","cancel"],"kind":"diff","request_id":"g-0","status":"pending""#;
         let whole = format!(r#"approval {{"changes":[{{"path":"/a"}}],{decisions}}}"#);
         let ends =
             r#"approval {"decision":"accept","kind":"diff","request_id":"g-0","source":"api","status":"resolved"}"#;
         check(&format!("{BEGINS}\n{ASKS}\n{ENDS}\n{ENDS}"), &format!("{begins}\n{whole}\n{ends}"));
-        // Asked before the item began: once more, with what it changes.
+        // A request before the start of its item is emitted again with the changes.
         check(&format!("{ASKS}\n{BEGINS}"), &format!("approval {{{decisions}}}\n{begins}\n{whole}"));
-        // Asked again while it is open.
+        // A repetition of an open request.
         let again = ASKS.lines().last().unwrap_or_default();
         check(&format!("{ASKS}\n{again}\n{ENDS}"), &format!("approval {{{decisions}}}\n{ends}"));
-        // What is done with is not shown any more.
+        // The details of a completed item are no longer shown.
         let done = BEGINS.replace("item/started", "item/completed");
         check(
             &format!("{BEGINS}\n{done}\n{ASKS}"),
@@ -636,7 +644,7 @@ mod tests {
         );
     }
 
-    /// A request for a command that offers so many decisions, of so many bytes each.
+    /// A command request that offers `count` decisions of `bytes` bytes each.
     fn offers(count: usize, bytes: usize) -> String {
         let offered = |number: usize| format!(r#""{number}{}""#, "x".repeat(bytes));
         let offered: Vec<String> = (0..count).map(offered).collect();
@@ -647,30 +655,31 @@ mod tests {
     }
 
     #[test]
-    fn what_offers_too_much_is_told_cut_and_stays_open() {
-        let check = |told: &str, kept: usize, left_out: Option<u64>| {
-            let told = format!(
-                "{told}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
+    fn excess_decisions_are_cut_and_request_stays_open() {
+        let check = |actual: &str, kept: usize, left_out: Option<u64>| {
+            let actual = format!(
+                "{actual}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
             );
-            let told = ui_events(&records(&told)).into_iter().filter(|event| event.kind == UiKind::Approval);
-            let told: Vec<Value> = told.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
-            let status: Vec<&str> = told.iter().filter_map(|event| event["status"].as_str()).collect();
+            let actual = ui_events(&records(&actual)).into_iter().filter(|event| event.kind == UiKind::Approval);
+            let actual: Vec<Value> =
+                actual.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
+            let status: Vec<&str> = actual.iter().filter_map(|event| event["status"].as_str()).collect();
             assert_eq!(status, ["pending", "resolved"]);
-            let decisions = told[0]["decisions"].as_array().expect("they are told");
-            assert_eq!((decisions.len(), told[0]["decisions_left_out"].as_u64()), (kept, left_out));
+            let decisions = actual[0]["decisions"].as_array().expect("decisions are a list");
+            assert_eq!((decisions.len(), actual[0]["decisions_left_out"].as_u64()), (kept, left_out));
             assert_eq!(decisions[kept - 4..], ["accept", "acceptForSession", "decline", "cancel"]);
         };
         check(&offers(64, 1), 68, None);
         check(&offers(65, 1), 68, Some(1));
         check(&offers(1, 3 << 20), 4, Some(1));
         check(&offers(3_000, 1_000), 68, Some(2_936));
-        // A word that is offered over and over is one.
+        // Repeated decisions are listed once.
         let same = offers(1, 1).replace(r#""0x""#, &vec![r#""accept""#; 100_000].join(","));
         check(&same, 4, None);
     }
 
     #[test]
-    fn one_whose_id_another_has_got_is_not_followed_any_more() {
+    fn reused_id_ends_the_earlier_request() {
         let asks = |name: &str| {
             let id = ASKS.lines().last().unwrap_or_default();
             format!("request_opened {{\"request_id\":\"{name}\",\"request_type\":\"x\"}}\n{id}")
@@ -685,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_by_other_methods() {
+    fn other_request_methods_are_recognized() {
         let asked = |method: &str, members: &str, expect: &str| {
             check(&format!(r#"<< {{"id":"r","method":"{method}","params":{{{members}}}}}"#), expect);
         };
@@ -722,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_name_ends_by_the_word_of_the_server() {
+    fn unnamed_request_ends_when_server_resolves_it() {
         let ask = ASKS.lines().last().unwrap_or_default();
         check(
             &format!(
@@ -757,10 +766,10 @@ mod tests {
     }
 
     #[test]
-    fn activity_is_told_when_it_changes() {
+    fn activity_is_emitted_on_change() {
         let idle = r#"<< {"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
-        let started = tells("turn/started", r#""turn":{"id":"u"}"#);
-        let delta = tells("item/agentMessage/delta", r#""delta":"a""#);
+        let started = notification("turn/started", r#""turn":{"id":"u"}"#);
+        let delta = notification("item/agentMessage/delta", r#""delta":"a""#);
         check(
             &format!(
                 "generation_started\n{idle}\n{idle}\n{started}\n{delta}\n{ASKS}\n{ENDS}\ngeneration_ended\ngeneration_ended"

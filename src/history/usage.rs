@@ -1,12 +1,12 @@
-//! How many tokens a thread uses.
+//! Token usage of a thread.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::happening::Params;
 use super::object::Object;
+use super::record_event::Params;
 
-/// What the last call of the model used: so much of its window is taken.
+/// Tokens of the last model call, which is the used part of its context window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Usage {
     total: Option<u64>,
@@ -15,12 +15,12 @@ pub(super) struct Usage {
     output: Option<u64>,
     reasoning_output: Option<u64>,
     context_window: Option<u64>,
-    /// What all calls of the thread have used together.
+    /// Tokens of all calls of the thread.
     thread_total: Option<u64>,
 }
 
 impl Usage {
-    /// As `thread/tokenUsage/updated` tells it; `None` where it does not.
+    /// Parses `thread/tokenUsage/updated`.
     pub(super) fn of(params: Params<'_>) -> Option<Usage> {
         let params: Value = params.read()?;
         let usage = &params["tokenUsage"];

@@ -1,10 +1,10 @@
-//! The lines of requests that this program makes itself.
+//! Builds the lines of our own requests and notifications.
 
 use serde_json::{Value, json};
 
 use super::method::Method;
 
-/// The line of a request. `params` is JSON.
+/// A request line. `params` is JSON.
 pub(crate) fn request_line(id: &str, method: &str, params: Option<&str>) -> Vec<u8> {
     let (id, method) = (Value::from(id), Value::from(method));
     let line = match params {
@@ -14,12 +14,12 @@ pub(crate) fn request_line(id: &str, method: &str, params: Option<&str>) -> Vec<
     line.into_bytes()
 }
 
-/// The line of a notification without parameters.
+/// A notification line without parameters.
 pub(crate) fn notification_line(method: Method) -> Vec<u8> {
     format!("{{\"method\":\"{}\"}}", method.name()).into_bytes()
 }
 
-/// Parameters that put messages into a thread's history: the role of each, and its texts.
+/// Parameters that put messages into a thread's history: the role and the texts of each.
 pub(crate) fn inject_items_params(thread_id: &str, messages: &[(&str, Vec<&str>)]) -> String {
     let items: Vec<Value> = messages
         .iter()

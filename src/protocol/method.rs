@@ -1,15 +1,15 @@
 //! The methods that this program knows, in one table.
 //!
-//! A row has a method's name, the list of the schema that has it, what of its messages is secret, and the fields that this
-//! program reads or writes. A message of any other method is forwarded and recorded without a second look.
+//! A row has a method's name, its list in the schema, the secrecy of its messages, and the fields that this program
+//! reads or writes. Messages of other methods are forwarded and recorded without further inspection.
 
-/// The list of messages in codex's schema that has a method.
+/// The message list of codex's schema that contains a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listed {
     ClientRequest,
     ServerRequest,
     ServerNotification,
-    /// In no list that is checked: the method is optional, or of an older release.
+    /// Not checked against a list: the method is optional, or from an older release.
     Unchecked,
 }
 
@@ -25,10 +25,9 @@ impl Listed {
     }
 }
 
-/// What of a method's messages may not be recorded.
+/// Which messages of a method are secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Secrecy {
-    /// Nothing.
     Open,
     /// The message and its answer.
     Secret,
@@ -72,7 +71,7 @@ macro_rules! methods {
                 match self { $(Method::$variant => Secrecy::$secrecy),* }
             }
 
-            /// Paths of the fields that this program uses, in `params`. A step into a list is not named.
+            /// Paths in `params` of the fields that this program uses. A path omits steps into lists.
             pub(crate) fn fields(self) -> &'static [&'static str] {
                 match self { $(Method::$variant => &[$($field),*]),* }
             }
@@ -162,7 +161,7 @@ methods! {
         "itemId", "stdin"
     ];
     RequestResolved = "serverRequest/resolved", ServerNotification, Open, ["threadId", "requestId"];
-    // Not in the list that the schema gives of its kind, or of older releases.
+    // Missing from the schema's list of their kind, or from older releases.
     Initialized = "initialized", Unchecked, Open, [];
     RawResponseItemCompleted = "rawResponseItem/completed", Unchecked, Open, [];
     EarlyRawResponseItem = "codex/event/raw_response_item", Unchecked, Open, [];
@@ -216,12 +215,12 @@ impl Method {
     }
 }
 
-/// Fields that this program uses of a response.
+/// The fields of a response that this program uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseFields {
     /// The file of the schema that describes the response, without `.json`.
     pub(crate) file: &'static str,
-    /// Paths of the fields. A step into a list is not named.
+    /// Paths of the fields, without steps into lists.
     pub(crate) fields: &'static [&'static str],
 }
 

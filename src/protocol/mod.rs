@@ -1,6 +1,6 @@
-//! The protocol of `codex app-server`: the methods that this program knows, and what each means to it.
+//! The protocol of `codex app-server`: the methods that this program knows, and their meaning.
 //!
-//! This is the only room with names of methods. It never looks at bytes, and holds no state.
+//! No other room names methods. This one never parses lines and holds no state.
 
 mod call;
 mod event;
@@ -18,5 +18,5 @@ pub(crate) use secrecy::{
     names_method_with_secret_members, names_secret_method,
 };
 
-/// What the methods of notifications begin with that servers sent until early 2026.
+/// Prefix of notification methods until early 2026.
 pub(crate) const EARLY_PREFIX: &str = "codex/event/";

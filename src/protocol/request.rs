@@ -1,4 +1,4 @@
-//! The kinds of request that a server makes, and which of them are for a human.
+//! The kinds of server requests, and which of them are for a human.
 
 use std::fmt;
 
@@ -9,20 +9,17 @@ use serde_json::value::RawValue;
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestType {
-    /// To run a command or change files.
+    /// Permission to run a command or change files.
     Approval,
-    /// Wider permissions.
     Permissions,
-    /// An answer to a question.
     UserInput,
-    /// Something that a tool server wants to know.
+    /// Input for a tool server.
     Elicitation,
-    /// A method that we do not know: passed on and kept, and never answered by us unless we are told to.
+    /// An unknown method: forwarded and stored, and answered by us only on an API caller's order.
     Other,
 }
 
 impl RequestType {
-    /// All of them.
     pub const ALL: [RequestType; 5] = [
         RequestType::Approval,
         RequestType::Permissions,
@@ -31,7 +28,7 @@ impl RequestType {
         RequestType::Other,
     ];
 
-    /// Its name in the ledger.
+    /// The name in the ledger.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +40,7 @@ impl RequestType {
         }
     }
 
-    /// Whether a human is waited for: it stops chat, can expire, and can be held.
+    /// Whether it waits for a human: such a request blocks chat, can expire, and can be held.
     #[must_use]
     pub fn is_for_human(self) -> bool {
         self != RequestType::Other
@@ -56,7 +53,7 @@ impl fmt::Display for RequestType {
     }
 }
 
-/// What the answer to a method looks like.
+/// The shape of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     /// `item/commandExecution/requestApproval`
@@ -73,12 +70,12 @@ pub enum RequestKind {
     UserInput,
     /// `mcpServer/elicitation/request`
     Elicitation,
-    /// Anything else.
+    /// Any other method.
     Other,
 }
 
 impl RequestKind {
-    /// That of a method; `None` where it is the client's business alone.
+    /// The kind of a method; `None` if only the client can answer it.
     #[must_use]
     pub fn of(method: &str) -> Option<RequestKind> {
         Some(match Method::of(method) {
@@ -95,7 +92,6 @@ impl RequestKind {
         })
     }
 
-    /// What it asks for.
     #[must_use]
     pub fn request_type(self) -> RequestType {
         match self {
@@ -110,19 +106,16 @@ impl RequestKind {
     }
 }
 
-/// Where in a conversation a request stands.
+/// The thread, turn and item of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestPlace {
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// Its turn.
     pub turn_id: Option<String>,
-    /// Its item.
     pub item_id: Option<String>,
 }
 
 impl RequestPlace {
-    /// As the parameters of a request name it, by its names of now and of early 2026.
+    /// Reads the place from parameters, by current names and those of early 2026.
     pub(crate) fn of(params: Option<&RawValue>) -> RequestPlace {
         let Some(params) = params.and_then(Members::of) else { return RequestPlace::default() };
         let first = |names: [&str; 2]| names.iter().find_map(|name| params.text(name));
@@ -139,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_for_a_human() {
+    fn requests_for_humans_are_recognized() {
         for method in ["item/tool/call", "currentTime/read", "account/x/refresh", "attestation/generate"] {
             assert_eq!(RequestKind::of(method), None);
         }

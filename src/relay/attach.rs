@@ -13,14 +13,14 @@ use super::direction::Waiting;
 use super::event_loop::Relay;
 use super::pipes::{Sink, Source};
 use super::serve_loop::Lifecycle;
-use crate::engine::{AskerId, Effect, Input, Now, SideReply};
+use crate::engine::{ApiCallId, ApiReply, Effect, Input, Now};
 use crate::wire::Side;
 
 impl Relay {
     /// Connects the client that the engine admitted; `None` if it disconnected first.
     pub(super) fn attach_client(
         &mut self,
-        admission: AskerId,
+        admission: ApiCallId,
         client: Option<UnixStream>,
         now: Now,
         effects: &mut Vec<Effect>,
@@ -68,7 +68,7 @@ impl Relay {
         match self.lifecycle {
             Lifecycle::Client => {
                 self.client_disconnected = true;
-                self.engine.handle(now, Input::ClientLeft, effects);
+                self.engine.handle(now, Input::ClientDisconnected, effects);
             }
             Lifecycle::Served { .. } => {
                 // The server still gets what the client wrote before it left.
@@ -106,8 +106,8 @@ impl Relay {
     }
 
     /// Replies to an API caller. A client that no longer waits for its admission is detached.
-    pub(super) fn reply(&mut self, caller: AskerId, reply: SideReply, effects: &mut Vec<Effect>) {
-        let is_admission = matches!(reply, SideReply::Admitted { .. });
+    pub(super) fn reply(&mut self, caller: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
+        let is_admission = matches!(reply, ApiReply::Admitted { .. });
         if !self.callers.reply(caller, reply) && is_admission && self.engine.admitted() == Some(caller) {
             self.engine.handle(self.clock.now(), Input::Detached, effects);
         }

@@ -20,7 +20,7 @@ use super::signals::Signals;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::{Passed, Published};
-use crate::engine::{Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, Question, Token};
+use crate::engine::{ApiRequest, Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, Token};
 use crate::store::Order;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
@@ -174,7 +174,7 @@ impl Relay {
         let overflow = self.recorder.has_overflow().then(|| self.clock.0.elapsed() + OVERFLOW_RETRY_AFTER);
         // The client's last lines were released, so the engine must learn of the client's end now.
         let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
-        let due = [self.engine.tick_due(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
+        let due = [self.engine.next_deadline(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
         due.into_iter().flatten().min()
     }
 
@@ -189,12 +189,12 @@ impl Relay {
                     self.configure(*settings, now, effects);
                     continue;
                 }
-                Message::ApiCall { question: Question::Stop, reply } => {
+                Message::ApiCall { question: ApiRequest::Stop, reply } => {
                     let caller = self.callers.add(reply);
                     self.set_wanted(Wanted::Stopped, caller, now, effects);
                     continue;
                 }
-                Message::ApiCall { question: Question::Start, reply } => {
+                Message::ApiCall { question: ApiRequest::Start, reply } => {
                     let caller = self.callers.add(reply);
                     self.set_wanted(Wanted::Started, caller, now, effects);
                     continue;
@@ -206,7 +206,7 @@ impl Relay {
                 Message::ApiCall { question, reply } => {
                     let caller = self.callers.add(reply);
                     let server_listens = self.from_client.takes_injections();
-                    Input::Asked { asker: caller, question, server_listens }
+                    Input::ApiRequest { api_call: caller, request: question, server_listens }
                 }
             };
             self.engine.handle(now, input, effects);
@@ -259,7 +259,7 @@ impl Relay {
     }
 
     fn handle_deadlines(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
+        if self.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
             self.engine.handle(now, Input::Tick, effects);
         }
         self.disconnect_stalled(now, effects);
@@ -437,7 +437,7 @@ impl Relay {
                 }
                 Effect::Consult(consultation) => self.consult(consultation, effects),
                 Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
-                Effect::LetGo(token) => {
+                Effect::ReleaseHeld(token) => {
                     if let Some(exit) = self.decide_held(token, effects) {
                         return Some(exit);
                     }

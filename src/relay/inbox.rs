@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::config::Settings;
 use crate::control::{Errand, Reply};
-use crate::engine::{AskerId, Input, Question, SideReply};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, Input};
 
 /// Capacity of the inbox, in messages.
 const MESSAGES_MAX: usize = 256;
@@ -23,12 +23,12 @@ pub(super) enum Message {
     Configured(Box<Settings>),
     /// An API caller's question; the caller waits for the reply.
     ApiCall {
-        question: Question,
+        question: ApiRequest,
         reply: Reply,
     },
     /// The client that the engine admitted; `None` if it disconnected first.
     Client {
-        admission: AskerId,
+        admission: ApiCallId,
         client: Option<UnixStream>,
     },
 }
@@ -111,12 +111,12 @@ impl Outbox {
 /// API callers that wait for a reply.
 #[derive(Debug, Default)]
 pub(super) struct ApiCallers {
-    last_id: AskerId,
-    waiting: HashMap<AskerId, Reply>,
+    last_id: ApiCallId,
+    waiting: HashMap<ApiCallId, Reply>,
 }
 
 impl ApiCallers {
-    pub(super) fn add(&mut self, reply: Reply) -> AskerId {
+    pub(super) fn add(&mut self, reply: Reply) -> ApiCallId {
         self.waiting.retain(|_, reply| !reply.is_closed());
         self.last_id += 1;
         self.waiting.insert(self.last_id, reply);
@@ -124,7 +124,7 @@ impl ApiCallers {
     }
 
     /// Replies to a caller; returns whether it still waited.
-    pub(super) fn reply(&mut self, caller: AskerId, reply: SideReply) -> bool {
+    pub(super) fn reply(&mut self, caller: ApiCallId, reply: ApiReply) -> bool {
         self.waiting.remove(&caller).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 }
@@ -138,11 +138,11 @@ mod tests {
         let mut callers = ApiCallers::default();
         let (reply, replied) = tokio::sync::oneshot::channel();
         let here = callers.add(reply);
-        assert!(callers.reply(here, SideReply::Done) && !callers.reply(here, SideReply::Done));
+        assert!(callers.reply(here, ApiReply::Done) && !callers.reply(here, ApiReply::Done));
         drop(replied);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let gone = callers.add(reply);
         drop(replied);
-        assert!(!callers.reply(gone, SideReply::Done));
+        assert!(!callers.reply(gone, ApiReply::Done));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::event_loop::Relay;
-use crate::engine::{AskerId, Effect, Input, Now, SideReply};
+use crate::engine::{ApiCallId, ApiReply, Effect, Input, Now};
 use crate::wire::Side;
 
 /// Controls when the server starts and stops.
@@ -21,7 +21,7 @@ pub(super) enum Lifecycle {
         /// A signal ends the relay.
         signalled: bool,
         /// API callers that wait for the wanted state.
-        waiting: Vec<AskerId>,
+        waiting: Vec<ApiCallId>,
     },
 }
 
@@ -78,14 +78,14 @@ impl Relay {
     }
 
     /// Starts or stops a served server on request.
-    pub(super) fn set_wanted(&mut self, target: Wanted, caller: AskerId, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn set_wanted(&mut self, target: Wanted, caller: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
         let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
-            effects.push(Effect::Reply(caller, SideReply::NotServed));
+            effects.push(Effect::Reply(caller, ApiReply::NotServed));
             return;
         };
         let is_in_target_state = *runs == (target == Wanted::Started);
         if *wanted == target && is_in_target_state && waiting.is_empty() {
-            effects.push(Effect::Reply(caller, SideReply::Done));
+            effects.push(Effect::Reply(caller, ApiReply::Done));
             return;
         }
         waiting.push(caller);
@@ -108,7 +108,7 @@ impl Relay {
     pub(super) fn reply_to_waiting(&mut self) {
         if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
             for caller in std::mem::take(waiting) {
-                self.callers.reply(caller, SideReply::Done);
+                self.callers.reply(caller, ApiReply::Done);
             }
         }
     }

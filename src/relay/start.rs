@@ -27,7 +27,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Attendance, Engine, EngineSettings, Exit, Input, Token};
+use crate::engine::{Engine, EngineSettings, Exit, Input, ServerOwner, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::launch;
@@ -91,7 +91,7 @@ pub(crate) fn run(
         let (source, sink) = stdio()?;
         Ok((Direction::new(Side::Client, source, input), Direction::new(Side::Server, output, sink)))
     };
-    let mut relay = prepare(command, settings, environment, complaints, Attendance::Client, ends)?;
+    let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Client, ends)?;
     let exit = relay.run();
     relay.finish();
     Ok(exit)
@@ -112,7 +112,7 @@ pub(crate) fn serve(
     complaints: &[Complaint],
 ) -> Result<Exit, RelayError> {
     let ends = |input, output| Ok((Direction::without_client_input(input), Direction::without_client_output(output)));
-    let mut relay = prepare(command, settings, environment, complaints, Attendance::Nobody, ends)?;
+    let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Relay, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
     if let Some(id) = relay.recorder.session_id() {
         // Only the user needs the name to reach the session; a client does not.
@@ -168,7 +168,7 @@ pub(crate) fn serve(
         }
         let Spawned { server, input, output } = spawn(command)?;
         // A late report of the ledger on the previous run must not match a token of this one.
-        let mut engine = engine(&relay.settings, Attendance::Nobody, Uuid::now_v7(), relay.engine.last_token());
+        let mut engine = engine(&relay.settings, ServerOwner::Relay, Uuid::now_v7(), relay.engine.last_token());
         // The context engine outlives the server.
         let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
         engine.handle(relay.clock.now(), owns, &mut Vec::new());
@@ -199,13 +199,13 @@ fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
     Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
 }
 
-fn engine(settings: &Settings, attendance: Attendance, fresh_id: Uuid, tokens_before: Token) -> Engine {
+fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
     Engine::new(EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
         assembly: settings.assembly(),
         requests: settings.requests(),
-        attendance,
+        server_owner,
         own_ids: own_ids(fresh_id),
         tokens_before,
     })
@@ -217,7 +217,7 @@ fn prepare(
     settings: &Settings,
     environment: &Environment,
     complaints: &[Complaint],
-    attendance: Attendance,
+    server_owner: ServerOwner,
     ends: impl FnOnce(Sink, Source) -> Result<(Direction, Direction), RelayError>,
 ) -> Result<Relay, RelayError> {
     launch::keep_descriptors();
@@ -257,7 +257,7 @@ fn prepare(
     }
     Ok(Relay {
         clock,
-        engine: engine(settings, attendance, fresh_id, 0),
+        engine: engine(settings, server_owner, fresh_id, 0),
         recorder,
         notices,
         published,

@@ -49,7 +49,7 @@ impl Relay {
     /// Lets the engine decide on held lines. All lines read so far are decided on, and nothing is read in between.
     pub(super) fn decide_held(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
         let mut at_once = Vec::new();
-        self.engine.handle(self.clock.now(), Input::LetGo(token), &mut at_once);
+        self.engine.handle(self.clock.now(), Input::ReleaseHeld(token), &mut at_once);
         let exit = self.carry_out(&mut at_once);
         effects.append(&mut at_once);
         exit
@@ -109,7 +109,7 @@ impl Relay {
     pub(super) fn release_at_end(&mut self, effects: &mut Vec<Effect>) -> bool {
         let waits = self.engine.holds_lines() && self.from_client.is_at_end();
         if waits {
-            self.engine.handle(self.clock.now(), Input::LetAllGo, effects);
+            self.engine.handle(self.clock.now(), Input::ReleaseAllHeld, effects);
         }
         waits
     }

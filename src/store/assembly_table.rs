@@ -5,7 +5,7 @@
 use rusqlite::{Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{FragmentCarrier, LedgerEntry, Remembered, ToldFragment};
+use crate::engine::{FragmentCarrier, LedgerEntry, Remembered, SentFragment};
 
 /// The tables.
 pub(super) const TABLES: &str = "
@@ -68,8 +68,8 @@ pub(super) fn keep(transaction: &Transaction<'_>, entry: &LedgerEntry) -> rusqli
     const MAKE_STALE: &str = "UPDATE codex_fragment_states SET is_stale = 1 WHERE thread_id = ?1";
     const FORGET_EPOCH: &str = "DELETE FROM codex_projection_epochs WHERE thread_id = ?1";
     match entry {
-        LedgerEntry::FragmentsTold { thread_id, at_us, told } => {
-            for ToldFragment { name, role, carrier, text } in told {
+        LedgerEntry::FragmentsSent { thread_id, at_us, sent: told } => {
+            for SentFragment { name, role, carrier, text } in told {
                 let row = params![thread_id, name, role, carrier.name(), *at_us as i64, text];
                 transaction.prepare_cached(TELL)?.execute(row)?;
             }
@@ -112,7 +112,7 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
         let (role, carrier): (String, String) = (row.get(2)?, row.get(3)?);
         let is_stale: bool = row.get(4)?;
         let carriers = [FragmentCarrier::InjectItems, FragmentCarrier::DeveloperInstructions];
-        let told = ToldFragment {
+        let told = SentFragment {
             name: row.get(1)?,
             role: if role == "developer" { "developer" } else { "user" },
             carrier: carriers.into_iter().find(|known| known.name() == carrier).unwrap_or(FragmentCarrier::InjectItems),
@@ -158,14 +158,14 @@ mod tests {
         let mut connection = Connection::open_in_memory().expect("a database");
         connection.execute_batch(TABLES).expect("tables");
         let transaction = connection.transaction().expect("a transaction");
-        let told = |name: &str, text: &str| ToldFragment {
+        let told = |name: &str, text: &str| SentFragment {
             name: name.to_owned(),
             role: "developer",
             carrier: FragmentCarrier::InjectItems,
             text: text.to_owned(),
         };
-        let tell = |thread: &str, told: Vec<ToldFragment>| {
-            let entry = LedgerEntry::FragmentsTold { thread_id: thread.to_owned(), at_us: 1_000, told };
+        let tell = |thread: &str, told: Vec<SentFragment>| {
+            let entry = LedgerEntry::FragmentsSent { thread_id: thread.to_owned(), at_us: 1_000, sent: told };
             keep(&transaction, &entry).expect("it is kept");
         };
         tell("t", vec![told("a", "1"), told("b", "2")]);

@@ -249,7 +249,7 @@ pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &Ledg
             transaction.prepare_cached(SEE_BEGINNING)?.execute([thread_id, words])?;
             Ok(())
         }
-        LedgerEntry::FragmentsTold { .. }
+        LedgerEntry::FragmentsSent { .. }
         | LedgerEntry::EpochShown { .. }
         | LedgerEntry::ThreadCompacted { .. }
         | LedgerEntry::RequestOpened(_)

@@ -114,7 +114,7 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
         | LedgerEntry::TurnNamed { .. }
         | LedgerEntry::ThreadSeen { .. }
         | LedgerEntry::ThreadBegan { .. }
-        | LedgerEntry::FragmentsTold { .. }
+        | LedgerEntry::FragmentsSent { .. }
         | LedgerEntry::EpochShown { .. }
         | LedgerEntry::ThreadCompacted { .. } => Ok(0),
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use codex_shim::testing::engine::{AskerId, RequestSource, RequestStatus};
+use codex_shim::testing::engine::{ApiCallId, RequestSource, RequestStatus};
 use serde_json::Value;
 
 use super::rows::Rows;
@@ -30,7 +30,7 @@ pub enum State {
 
 #[derive(Debug)]
 pub struct Deciding {
-    pub asker: AskerId,
+    pub api_call: ApiCallId,
     pub payload: String,
     /// The client's answer and its line.
     pub runner_up: Option<(Vec<u8>, String)>,

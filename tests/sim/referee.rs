@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use codex_shim::testing::engine::{AskerId, LedgerEntry, RequestSource, RequestStatus, SideReply, Token};
+use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, RequestSource, RequestStatus, Token};
 use codex_shim::testing::wire::Side;
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ pub struct Referee {
     to_client: VecDeque<Due>,
     /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
-    replies: BTreeMap<AskerId, Reply>,
+    replies: BTreeMap<ApiCallId, Reply>,
     /// The number of each side's lines that the engine has received.
     read: [usize; 2],
 }
@@ -233,13 +233,13 @@ impl Referee {
     }
 
     /// An API caller answers.
-    pub fn side_answers(&mut self, asker: AskerId, request_id: &str, decision: &str) {
+    pub fn side_answers(&mut self, api_call: ApiCallId, request_id: &str, decision: &str) {
         let asked = self.asked.values_mut().find(|asked| asked.name == request_id && asked.is_open);
         let reply = match asked {
             Some(asked) if matches!(asked.state, State::Pending) => match decision {
                 "accept" | "decline" | "cancel" => {
                     let payload = format!("{{\"decision\":\"{decision}\"}}");
-                    let deciding = Deciding { asker, payload, runner_up: None, over: None };
+                    let deciding = Deciding { api_call, payload, runner_up: None, over: None };
                     asked.state = State::Deciding(Box::new(deciding));
                     return;
                 }
@@ -247,7 +247,7 @@ impl Referee {
             },
             Some(_) | None => Reply::NotOpen,
         };
-        self.replies.insert(asker, reply);
+        self.replies.insert(api_call, reply);
     }
 
     /// An entry is on its way to the ledger, and its commit will be reported.
@@ -315,8 +315,8 @@ impl Referee {
     fn decided(&mut self, id: u64, done: bool) {
         let asked = self.asked.get_mut(&id).expect("it was asked");
         let State::Deciding(deciding) = std::mem::replace(&mut asked.state, State::Pending) else { return };
-        let Deciding { asker, payload, runner_up, over } = *deciding;
-        self.replies.insert(asker, if done { Reply::Kept } else { Reply::NotKept });
+        let Deciding { api_call, payload, runner_up, over } = *deciding;
+        self.replies.insert(api_call, if done { Reply::Kept } else { Reply::NotKept });
         let is_open = over.is_none();
         match (done, over, runner_up) {
             (true, _, runner_up) => {
@@ -428,15 +428,15 @@ impl Referee {
     }
 
     /// An API caller receives a reply.
-    pub fn replied(&mut self, asker: AskerId, reply: &SideReply) -> Result<(), String> {
+    pub fn replied(&mut self, api_call: ApiCallId, reply: &ApiReply) -> Result<(), String> {
         let told = match reply {
-            SideReply::Kept => Reply::Kept,
-            SideReply::NotKept => Reply::NotKept,
-            SideReply::NotOpen => Reply::NotOpen,
-            SideReply::Invalid(_) => Reply::Invalid,
+            ApiReply::Kept => Reply::Kept,
+            ApiReply::NotKept => Reply::NotKept,
+            ApiReply::NotOpen => Reply::NotOpen,
+            ApiReply::Invalid(_) => Reply::Invalid,
             _ => return Ok(()),
         };
-        match self.replies.remove(&asker) {
+        match self.replies.remove(&api_call) {
             Some(due) if due == told => Ok(()),
             due => Err(format!("3: told wrongly: {told:?}, and it is {due:?}")),
         }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use codex_shim::testing::engine::{Effect, Engine, Input, LedgerEntry, Now, OwnLine, SideReply, Token};
+use codex_shim::testing::engine::{ApiReply, Effect, Engine, Input, LedgerEntry, Now, OwnLine, Token};
 use codex_shim::testing::journal::{Batch, Writer};
 use codex_shim::testing::wire::{Frame, Framer, Line, LineEnd, Side};
 use rustix::process::{Resource, Rlimit};
@@ -117,10 +117,10 @@ impl World {
                     run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
                 }
                 Effect::Reply(..) if self.canary == Canary::LeavesCallers => {}
-                Effect::Reply(asker, reply) => {
-                    let lies = self.canary == Canary::LiesToCallers && reply == SideReply::Kept;
-                    let reply = if lies { SideReply::NotOpen } else { reply };
-                    if let Err(what) = self.referee.replied(asker, &reply) {
+                Effect::Reply(api_call, reply) => {
+                    let lies = self.canary == Canary::LiesToCallers && reply == ApiReply::Kept;
+                    let reply = if lies { ApiReply::NotOpen } else { reply };
+                    if let Err(what) = self.referee.replied(api_call, &reply) {
                         self.broken(what);
                     }
                 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, Attendance, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
-    Input, Now, PushedCommand, Question, RequestSettings, RequestSource, WaitingCommand,
+    ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
+    Input, Now, PushedCommand, RequestSettings, RequestSource, ServerOwner, WaitingCommand,
 };
 use codex_shim::testing::journal::{
     Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer,
@@ -174,7 +174,7 @@ impl World {
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
             requests,
-            attendance: Attendance::Client,
+            server_owner: ServerOwner::Client,
             own_ids: format!("codex-shim:{generation}:"),
             tokens_before: 0,
         });
@@ -295,11 +295,11 @@ impl World {
 
     /// An API caller makes a call.
     fn somebody(&mut self) {
-        let asker = self.happened.times(Event::Step);
-        let question = match self.dice.roll(6) {
-            0 => Question::Input { text: "from the side".to_owned(), thread_id: None },
-            1 => Question::Interrupt { thread_id: None },
-            2 => Question::Rpc { method: "thread/list".to_owned(), params: None },
+        let api_call = self.happened.times(Event::Step);
+        let request = match self.dice.roll(6) {
+            0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id: None },
+            1 => ApiRequest::Interrupt { thread_id: None },
+            2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None },
             _ => {
                 let Some(generation) = &self.generation else { return };
                 // One of the last requests, or one that does not exist.
@@ -312,14 +312,14 @@ impl World {
                     Some(_) | None => name,
                 };
                 let decision = ["accept", "decline", "cancel", "no such thing"][self.dice.roll(4) as usize];
-                self.referee.side_answers(asker, &request_id, decision);
+                self.referee.side_answers(api_call, &request_id, decision);
                 let given: GivenAnswer = serde_json::from_value(json!({"decision": decision})).expect("BUG: an answer");
                 let by = "uid 0".to_owned();
-                Question::Respond { request_id, given: Box::new(given), source: RequestSource::Api, by }
+                ApiRequest::Respond { request_id, given: Box::new(given), source: RequestSource::Api, by }
             }
         };
-        self.say(|| format!("asked {question:?}"));
-        self.tell(Input::Asked { asker, question, server_listens: true });
+        self.say(|| format!("asked {request:?}"));
+        self.tell(Input::ApiRequest { api_call, request, server_listens: true });
     }
 
     fn time_passes(&mut self) {
@@ -335,7 +335,7 @@ impl World {
         let Some(run) = &mut self.run else { return };
         run.release_late(self.now.elapsed);
         let sleeps = self.canary == Canary::NeverExpires && run.lanes.iter().all(|lane| lane.out.is_empty());
-        if !sleeps && run.engine.tick_due().is_some_and(|due| due <= now.elapsed) {
+        if !sleeps && run.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
             self.tell(Input::Tick);
         }
     }

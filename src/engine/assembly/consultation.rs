@@ -1,98 +1,85 @@
-//! What a context engine is asked and told, and what comes of it.
+//! Calls to a context engine and their results.
 //!
-//! Plain data. How the engine is reached, and what it needs to know of the conversation, is not known here.
+//! Plain data. This module does not know how to reach an engine or what conversation history it needs.
 
 use std::time::Duration;
 
 use crate::engine::token::Token;
 
-/// Something that a context engine is asked or told.
+/// A call or notification to a context engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Consultation {
-    /// There is a thread: what was said in it before may be told.
-    Opened {
-        /// Which.
-        thread_id: String,
-    },
-    /// A turn begins: what is the model to be shown? Lines wait for [`crate::engine::Input::Consulted`].
+    /// A thread exists; its earlier history may be sent.
+    Opened { thread_id: String },
+    /// A turn begins and needs context. Its lines are held until [`crate::engine::Input::Consulted`].
     Assemble {
-        /// What waits.
+        /// The hold.
         token: Token,
-        /// Until when it waits, as [`crate::engine::Now::elapsed`].
+        /// Deadline, as [`crate::engine::Now::elapsed`].
         due: Duration,
-        /// The thread.
         thread_id: String,
-        /// What the user says.
+        /// The user's words.
         prompt: String,
-        /// What there is room for in front of it, in characters.
+        /// Room for context before the prompt, in characters.
         room_chars: usize,
-        /// The model, where it is known.
+        /// The model, if known.
         model: Option<String>,
-        /// The tools that the client has given the thread, by their names.
+        /// Names of the tools that the client defined for the thread.
         tools: Vec<String>,
     },
-    /// The client has the thread compacted. Lines wait, likewise.
+    /// The client requested a compaction. Its lines are held too.
     Compact {
-        /// What waits.
+        /// The hold.
         token: Token,
-        /// Until when it waits, as [`crate::engine::Now::elapsed`].
+        /// Deadline, as [`crate::engine::Now::elapsed`].
         due: Duration,
-        /// The thread.
         thread_id: String,
     },
-    /// A turn is over, and was not failed or interrupted.
-    TurnCompleted {
-        /// The thread.
-        thread_id: String,
-        /// The turn.
-        turn_id: String,
-    },
+    /// A turn completed without failure or interruption.
+    TurnCompleted { thread_id: String, turn_id: String },
 }
 
-/// What a context engine has assembled.
+/// The result of a context engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assembled {
-    /// What goes in front of the user's words, from marker to marker.
+    /// Text to put before the user's words, from marker to marker.
     pub projection: Option<String>,
-    /// It is to be shown once for each of these and thread; `None` is with every turn.
+    /// Show the projection once per thread for each epoch; `None` means with every turn.
     pub epoch: Option<String>,
-    /// What the developer says in this thread from now on.
+    /// Developer instructions for this thread from now on.
     pub addition: Option<String>,
 }
 
-/// What earlier runs have told threads, as the ledger has it.
+/// Context sent by earlier runs, from the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// The fragments that threads were told, oldest first.
-    pub fragments: Vec<(String, ToldFragment)>,
-    /// The epochs of which threads were shown a projection, oldest first: thread and epoch.
+    /// Fragments by thread, oldest first.
+    pub fragments: Vec<(String, SentFragment)>,
+    /// Epochs whose projection a thread has seen, oldest first: thread and epoch.
     pub epochs: Vec<(String, String)>,
 }
 
-/// A fragment as a thread was told it.
+/// A fragment as sent to a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToldFragment {
-    /// Its name.
+pub struct SentFragment {
     pub name: String,
     /// The role of the message that carried it.
     pub role: &'static str,
-    /// How it was carried.
     pub carrier: FragmentCarrier,
-    /// What the model was shown.
+    /// The text that the model saw.
     pub text: String,
 }
 
-/// How a fragment gets to the model.
+/// How a fragment reaches the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FragmentCarrier {
-    /// By a call of our own ahead of a turn.
+    /// A call of our own before a turn.
     InjectItems,
-    /// With the developer's words of a thread that is started or resumed.
+    /// The developer instructions of `thread/start` or `thread/resume`.
     DeveloperInstructions,
 }
 
 impl FragmentCarrier {
-    /// Its name in the ledger.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

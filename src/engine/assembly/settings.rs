@@ -1,59 +1,49 @@
-//! What the model is shown besides the user's words, as a user sets it: a context engine, and fragments.
-//!
-//! Plain data. Nothing is run or read here.
+//! Settings of the context engine and the fragments. Plain data.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the model is shown besides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AssemblySettings {
-    /// A context engine, where one is set.
     pub context_engine: Option<ContextEngineSettings>,
-    /// Fragments, in the order of the file.
+    /// In the order of the settings file.
     pub fragments: Vec<Fragment>,
 }
 
-/// A context engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextEngineSettings {
-    /// Its program and the arguments of that; never empty.
+    /// Program and arguments; never empty.
     pub command: Vec<String>,
-    /// How long lines of a thread wait for it.
+    /// How long the lines of a thread wait for it.
     pub deadline: Duration,
-    /// What it is told that there is room for, in tokens.
+    /// Advertised room for context, in tokens.
     pub token_budget: Option<u64>,
-    /// Longest projection of what it assembles, in characters from marker to marker.
+    /// Longest projection, in characters from marker to marker.
     pub projection_chars_max: usize,
 }
 
-/// Something that each thread is shown, and shown again once it has changed.
+/// A text that each thread receives, and receives again after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
-    /// Its name, which is its tag too.
+    /// The name, which is also the tag.
     pub name: String,
-    /// Who says it.
     pub role: FragmentRole,
-    /// Where it comes from.
     pub source: FragmentSource,
-    /// Which threads are shown it.
     pub threads: FragmentThreads,
-    /// Longest text of it, in bytes, without its tags.
+    /// Longest text in bytes, without the tags.
     pub bytes_max: usize,
 }
 
-/// Who says a fragment.
+/// The role that a fragment speaks in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FragmentRole {
-    /// The developer.
     Developer,
-    /// The user, though it is none of his words.
+    /// The user's role, for text that the user did not write.
     ContextualUser,
 }
 
 impl FragmentRole {
-    /// Its name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,14 +62,14 @@ impl FragmentRole {
     }
 }
 
-/// Where a fragment comes from.
+/// The source of a fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FragmentSource {
-    /// What a program prints: it and its arguments.
+    /// Output of a program: the program and its arguments.
     Command(Vec<String>),
-    /// What stands in a file.
+    /// Content of a file.
     File(PathBuf),
-    /// This.
+    /// Fixed text.
     Text(String),
 }
 
@@ -93,17 +83,15 @@ impl fmt::Display for FragmentSource {
     }
 }
 
-/// Which threads are shown a fragment.
+/// Which threads receive a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FragmentThreads {
-    /// All.
     All,
-    /// Those that begin while we look on, and those that were shown it when they did.
+    /// Threads that start while the relay runs; they also receive later changes.
     New,
 }
 
 impl FragmentThreads {
-    /// Its name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,23 +1,22 @@
-//! How context gets to the model.
+//! The ways to deliver context to the model.
 
 use std::fmt;
 
-/// How context gets to the model.
+/// The way to deliver context to the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// In front of the user's words.
     #[default]
     Envelope,
-    /// By a call of our own ahead of the turn.
+    /// A call of our own before the turn.
     InjectItems,
-    /// By a call of our own, and in front of the user's words once the server has refused that.
+    /// A call of our own, or in front of the user's words once the server has rejected such calls.
     Auto,
-    /// Not at all; it waits.
+    /// Not at all; commands stay queued.
     Off,
 }
 
 impl Carrier {
-    /// The name that it has in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! A command that the user ran in a terminal, as a model is shown it: cleaned and bounded.
+//! A command that the user ran in a terminal, cleaned and bounded for the model.
 //!
-//! Of an output the tail is kept. What is left out makes `truncated` true; escape sequences and control characters do
-//! not count as something left out.
+//! The tail of an output is kept. Omitted text sets `truncated`; removed escape sequences and control characters do
+//! not.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use super::provenance::{Origin, Provenance};
 use crate::engine::redaction::{may_hold_secret, redacted};
 
-/// Bounds on what a model is shown with one message. Source: the contract of the envelope.
+/// Limits on the context of one message. Source: the contract of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextBounds {
-    /// Commands in one envelope; the oldest go first.
+    /// Commands per envelope; the oldest are dropped first.
     pub commands_max: usize,
-    /// Lines of each preview.
+    /// Lines per preview.
     pub preview_lines_max: usize,
-    /// Bytes of each preview, line ends between its lines included.
+    /// Bytes per preview, including the line ends between lines.
     pub preview_bytes_max: usize,
-    /// Bytes of each `cmd`.
+    /// Bytes per `cmd`.
     pub cmd_bytes_max: usize,
-    /// Bytes of each `cwd`.
+    /// Bytes per `cwd`.
     pub cwd_bytes_max: usize,
-    /// Bytes of an envelope from marker to marker, as the model sees it.
+    /// Bytes per envelope from marker to marker, as the model sees it.
     pub envelope_bytes_max: usize,
 }
 
@@ -50,30 +50,28 @@ const LABEL_BYTES_MAX: usize = 200;
 /// A command that was run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// What was typed.
+    /// The command line.
     pub cmd: String,
-    /// Its exit status, where it has one.
+    /// The exit status, if any.
     pub exit_code: Option<i64>,
-    /// Where it ran.
+    /// The working folder.
     pub cwd: Option<String>,
-    /// What the pusher calls it.
+    /// The pusher's name for the command.
     pub block_id: Option<Label>,
     /// When it ran, in milliseconds since the Unix epoch.
     pub ts: i64,
     /// The end of its output.
     pub preview: Preview,
-    /// What the pusher calls the shell that it ran in.
+    /// The pusher's name for the shell.
     #[serde(default)]
     pub shell_id: Option<Label>,
-    /// Where it came from.
     #[serde(flatten)]
     pub provenance: Provenance,
 }
 
 impl Command {
-    /// Puts commands that were kept, oldest first, in the order in which they were run as far as that is known: each command of
-    /// a shell that a hook tells of is kept by a process of its own, and of two that were typed quickly the later one may be kept
-    /// first. Those of others stay where they are, and what is before or behind one of those does so too.
+    /// Sorts commands of shells with a hook by start time: a separate process pushes each of them, so two quick
+    /// commands may arrive in reverse order. Commands from other sources stay in place, and nothing moves across them.
     pub fn put_in_order<T>(kept: &mut [T], command: impl Fn(&T) -> &Command) {
         let is_of_shell = |one: &T| matches!(command(one).provenance.source, Origin::Hook | Origin::Shell);
         kept.chunk_by_mut(|one, next| is_of_shell(one) && is_of_shell(next))
@@ -81,80 +79,75 @@ impl Command {
     }
 }
 
-/// A name that a pusher gives to something of its own.
+/// A pusher's name for an object of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Label {
-    /// As a number.
     Number(i64),
-    /// As a text.
     Text(String),
 }
 
 /// The end of an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preview {
-    /// Its last lines.
     pub lines: Vec<String>,
-    /// There was more of it.
+    /// There was more output.
     #[serde(default)]
     pub truncated: bool,
 }
 
-/// A command as somebody pushes it.
+/// A command as pushed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushedCommand {
-    /// What was typed.
+    /// The command line.
     pub cmd: String,
-    /// Its exit status.
     #[serde(default)]
     pub exit_code: Option<i64>,
-    /// Where it ran.
+    /// The working folder.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// What the pusher calls it.
+    /// The pusher's name for the command.
     #[serde(default)]
     pub block_id: Option<Label>,
-    /// What the pusher calls the shell.
+    /// The pusher's name for the shell.
     #[serde(default)]
     pub shell_id: Option<Label>,
-    /// When it ran, in milliseconds since the Unix epoch; without it, now.
+    /// Start time in milliseconds since the Unix epoch; defaults to now.
     #[serde(default)]
     pub ts: Option<i64>,
-    /// The end of its output, cut by the pusher.
+    /// The end of the output, cut by the pusher.
     #[serde(default)]
     pub preview: Option<Preview>,
-    /// Its output, to be cut here.
+    /// The full output, to be cut here.
     #[serde(default)]
     pub output: Option<String>,
-    /// The thread that it is for; without it, whichever has the next turn.
+    /// The target thread; defaults to whichever has the next turn.
     #[serde(default)]
     pub thread_id: Option<String>,
-    /// It is to be forgotten at once.
+    /// Drop the command at once.
     #[serde(default)]
     pub private: bool,
-    /// It is to be forgotten where one of the same `block_id` was pushed so before.
+    /// Drop the command if one with the same `block_id` was pushed this way before.
     #[serde(default)]
     pub once: bool,
-    /// Where it came from.
     #[serde(flatten)]
     pub provenance: Provenance,
 }
 
-/// Why a pushed command is none.
+/// Why a pushed command is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushError {
-    /// There is nothing in `cmd`.
+    /// `cmd` is empty.
     EmptyCmd,
-    /// A member has a NUL character in it.
+    /// A member contains a NUL character.
     Nul(&'static str),
-    /// It has both `output` and `preview`.
+    /// Both `output` and `preview` are set.
     OutputAndPreview,
-    /// `ts` lies before 1970 or after 9999.
+    /// `ts` is before 1970 or after 9999.
     ImpossibleTime,
-    /// A member is longer than any such thing.
+    /// A member is too long to be genuine.
     TooLong(&'static str),
-    /// It has `once` and no `block_id`.
+    /// `once` is set without `block_id`.
     OnceWithoutBlock,
 }
 
@@ -176,11 +169,11 @@ impl fmt::Display for PushError {
 impl std::error::Error for PushError {}
 
 impl PushedCommand {
-    /// Cleans and bounds it. `now_ms` is in milliseconds since the Unix epoch.
+    /// Cleans and bounds the command. `now_ms` is in milliseconds since the Unix epoch.
     ///
     /// # Errors
     ///
-    /// [`PushError`] where it cannot be what somebody ran.
+    /// [`PushError`] if it cannot be a command that somebody ran.
     pub fn into_command(self, now_ms: i64, bounds: &ContextBounds) -> Result<Command, PushError> {
         for (member, text) in [("cmd", Some(&self.cmd)), ("cwd", self.cwd.as_ref())] {
             if text.is_some_and(|text| text.contains('\0')) {
@@ -230,7 +223,7 @@ impl PushedCommand {
 }
 
 impl Command {
-    /// Cuts what is over the bounds of one command.
+    /// Cuts members that exceed the bounds.
     pub fn bound(&mut self, bounds: &ContextBounds) {
         self.cmd.truncate(self.cmd.floor_char_boundary(bounds.cmd_bytes_max));
         if let Some(cwd) = &mut self.cwd {
@@ -242,12 +235,12 @@ impl Command {
 }
 
 impl Preview {
-    /// The preview of a whole output.
+    /// The preview of a full output.
     #[must_use]
     pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
         let output = output.strip_suffix('\n').unwrap_or(output);
         if may_hold_secret(output) {
-            // Masked as a whole, since a secret may be longer than a line, and without what colours it.
+            // Mask the whole output without its colour codes, because a secret may span lines.
             let plain: Vec<String> = output.split('\n').map(|line| clean(line, Keep::Nothing)).collect();
             let plain = masked(plain.join("\n"));
             return Preview::tail_of(plain.rsplit('\n').map(str::to_owned), false, bounds);
@@ -263,7 +256,7 @@ impl Preview {
         Preview { truncated: preview.truncated || self.truncated, ..preview }
     }
 
-    /// Keeps as much as the bounds allow of lines that are given from the last one on.
+    /// Keeps as many lines as the bounds allow, given from the last one backwards.
     fn tail_of(from_last: impl Iterator<Item = String>, truncated: bool, bounds: &ContextBounds) -> Preview {
         let mut kept = VecDeque::new();
         let mut left_bytes = bounds.preview_bytes_max;
@@ -292,18 +285,18 @@ impl Preview {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// Line ends and tabs.
+    /// Keep line ends and tabs.
     LineEnds,
-    /// No control character at all; a tab becomes a blank, so that what it stood between stays apart.
+    /// Keep no control characters; a tab becomes a blank, to keep words apart.
     Nothing,
 }
 
-/// A text in which nothing looks like a secret.
+/// Masks anything that looks like a secret.
 fn masked(text: String) -> String {
     redacted(&text).unwrap_or(text)
 }
 
-/// A text without escape sequences and control characters.
+/// Removes escape sequences and control characters.
 fn clean(text: &str, keep: Keep) -> String {
     let plain = |char: &char| !char.is_control() || matches!(char, '\n' | '\t');
     let clean_line = |line: &str| -> String {
@@ -313,7 +306,7 @@ fn clean(text: &str, keep: Keep) -> String {
         }
     };
     match keep {
-        // A line at a time: a sequence that never ends takes its own line with it and no more.
+        // Line by line, so that an unterminated sequence affects only its own line.
         Keep::LineEnds => text.split('\n').map(clean_line).collect::<Vec<_>>().join("\n"),
         Keep::Nothing => clean_line(text).replace(['\t', '\n'], " "),
     }
@@ -337,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_fits_is_whole() {
+    fn fitting_output_is_kept_whole() {
         check("", 3, 9, &[], false);
         check("\n", 3, 9, &[], false);
         check("a", 3, 9, &["a"], false);
@@ -347,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_kept_and_a_cut_is_told() {
+    fn tail_is_kept_and_truncation_marked() {
         check("a\nb\nc\nd\n", 3, 9, &["b", "c", "d"], true);
         check("\n\n\n\n", 3, 9, &["", "", ""], true);
         check("abc\ndef\n", 3, 6, &["bc", "def"], true);
@@ -360,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_steers_a_terminal_is_taken_out_and_is_nothing_missing() {
+    fn terminal_controls_are_removed_without_truncation_mark() {
         check("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07go\n", 9, 99, &["red", "go"], false);
         check("a\0b\x07c\x7fd\u{9b}e", 9, 99, &["abcde"], false);
         check("col1\tcol2", 9, 99, &["col1 col2"], false);
@@ -374,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_needs_a_command() {
+    fn push_without_command_is_rejected() {
         assert_eq!(push("{}").expect_err("no cmd"), "missing field `cmd` at line 1 column 2");
         for bad in [
             r#"{"cmd":" \n"}"#,
@@ -391,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_null_or_now() {
+    fn missing_members_are_null_or_now() {
         let command = push(r#"{"cmd":"ls\n-l"}"#).expect("it is one");
         let expect = Command {
             cmd: "ls\n-l".to_owned(),
@@ -404,9 +397,9 @@ mod tests {
             provenance: Provenance::default(),
         };
         assert_eq!(command, expect);
-        let told = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);
-        let told = told.expect("it is one");
-        assert_eq!((told.ts, told.exit_code, told.block_id), (3, Some(-1), Some(Label::Number(4))));
+        let command = push(r#"{"cmd":"a","ts":3,"block_id":4,"shell_id":"s","exit_code":-1,"cwd":"/","x":0}"#);
+        let command = command.expect("it is one");
+        assert_eq!((command.ts, command.exit_code, command.block_id), (3, Some(-1), Some(Label::Number(4))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The envelope: what stands in front of the user's words, as one line of JSON between two markers.
+//! The envelope: one line of JSON between two markers, in front of the user's words.
 //!
-//! The same commands give the same bytes. Nothing in it steers a terminal, ends it early, or names a skill to codex.
+//! Equal commands give equal bytes. Its text cannot steer a terminal, end the envelope early, or name a skill to codex.
 
 use std::fmt::Write as _;
 
@@ -12,20 +12,19 @@ use super::provenance::Origin;
 use crate::engine::assembly::projection::REQUEST_HEADING;
 use crate::engine::ledger::WaitingCommand;
 
-/// What an envelope begins with.
+/// Start marker of an envelope.
 pub const MARKER_START: &str = "\u{1e}CODEX_META ";
 
-/// What ends it.
+/// End marker.
 pub const MARKER_END: char = '\u{1f}';
 
-/// How the first character of a heading of codex's is written.
+/// The escaped first character of a codex heading.
 const HEADING_HASH: &str = "\\u0023";
 
-/// The tools of a terminal whose blocks are followed, with which the model can see more of it. Source: the contract of the
-/// envelope.
+/// The tools of a watched terminal, with which the model can see more of it. Source: the contract of the envelope.
 const WATCHED_TOOLS: [&str; 2] = ["pty_read_screen", "pty_read_scrollback"];
 
-/// The tools that the sources of commands have.
+/// The tools that belong to the sources of the commands.
 pub(super) fn tools_of(commands: &[&WaitingCommand]) -> Vec<String> {
     let is_watched = |waiting: &&WaitingCommand| waiting.command.provenance.source == Origin::WatchPty;
     match commands.iter().any(is_watched) {
@@ -34,24 +33,24 @@ pub(super) fn tools_of(commands: &[&WaitingCommand]) -> Vec<String> {
     }
 }
 
-/// The user's commands, as one message carries them.
+/// The user's commands as carried by one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Envelope {
-    /// The thread that the message belongs to, or what the newest command that names a conversation calls it.
+    /// The thread of the message, or the newest conversation name that a command gives.
     pub conversation_id: String,
     /// The shell of the newest command that names one.
     pub shell_id: Option<Label>,
-    /// Commands that were run since the last message, those that are not shown included.
+    /// Number of commands since the last message, including those not shown.
     pub total_commands_run: u64,
-    /// Those that are shown, oldest first.
+    /// The shown commands, oldest first.
     pub commands: Vec<Command>,
     /// Tools that show more of the terminal.
     pub mcp: Vec<String>,
 }
 
 impl Envelope {
-    /// Brings an envelope within the bounds: at most so many commands, then shorter previews from the oldest command
-    /// on, then fewer commands, then a shorter last one. `None` where it cannot be done.
+    /// Shrinks an envelope to the bounds: first fewer commands, then shorter previews from the oldest on, then fewer
+    /// commands again, then a shorter last command. `None` if it still does not fit.
     #[must_use]
     pub(crate) fn fit(mut self, bounds: &ContextBounds) -> Option<Envelope> {
         let surplus = self.commands.len().saturating_sub(bounds.commands_max);
@@ -99,7 +98,7 @@ impl Envelope {
         out
     }
 
-    /// Reads the envelope that a text begins with, and gives what follows it.
+    /// Parses the envelope at the start of a text; returns it and the rest.
     #[cfg(test)]
     pub(crate) fn parse(text: &str) -> Option<(Envelope, &str)> {
         let (json, rest) = text.strip_prefix(MARKER_START)?.split_once(MARKER_END)?;
@@ -126,13 +125,13 @@ struct Read {
 }
 
 impl Preview {
-    /// Takes at least `excess_bytes` off its rendering, from the front, as far as there is so much.
+    /// Removes up to `excess_bytes` or slightly more from the front of the preview, as rendered.
     fn shrink(&mut self, excess_bytes: usize) {
         let mut excess_bytes = excess_bytes;
         self.truncated = true;
         while excess_bytes > 0 && !self.lines.is_empty() {
             let first = &mut self.lines[0];
-            // With its quotation marks, and the comma behind it.
+            // Includes the quotation marks and the comma.
             if rendered_bytes(first) + 3 <= excess_bytes {
                 excess_bytes -= rendered_bytes(first) + 3;
                 self.lines.remove(0);
@@ -149,8 +148,8 @@ impl Preview {
 }
 
 impl Command {
-    /// Takes at least `excess_bytes` off its rendering, off the ends of its folder and then its text. False where
-    /// nothing of the text would be left.
+    /// Removes at least `excess_bytes`, as rendered, from the end of the folder and then of the command. Returns
+    /// `false` if nothing of the command would be left.
     fn shorten(&mut self, excess_bytes: usize) -> bool {
         let mut excess_bytes = excess_bytes;
         for text in self.cwd.iter_mut().chain([&mut self.cmd]) {
@@ -161,7 +160,8 @@ impl Command {
     }
 }
 
-/// How many bytes the first of `chars` have whose rendering is at least `excess_bytes` long, which goes down by it.
+/// Length in bytes of the shortest prefix of `chars` that renders to at least `excess_bytes`; reduces `excess_bytes` by
+/// that rendering.
 fn shortest_cut(chars: impl Iterator<Item = char>, excess_bytes: &mut usize) -> usize {
     let mut cut_bytes = 0;
     for char in chars {
@@ -216,8 +216,8 @@ fn push_label(out: &mut String, label: Option<&Label>) {
     }
 }
 
-/// A JSON string in which nothing is raw that could end the envelope, steer a terminal, or mean something to codex, which
-/// looks for `$name` in what a user says, and for a heading that the words follow.
+/// Appends a JSON string without raw characters that could end the envelope, steer a terminal, or mean something to
+/// codex, which looks for `$name` and for its own heading in user text.
 fn push_text(out: &mut String, text: &str) {
     out.push('"');
     for (at, char) in text.char_indices() {
@@ -240,7 +240,7 @@ fn is_escaped(char: char) -> bool {
     char == '$' || char.is_control()
 }
 
-/// How long a character is when it is written, but for the first of a heading of codex's, which is longer.
+/// Rendered length of a character, except the longer first character of a codex heading.
 fn rendered_char_bytes(char: char) -> usize {
     match char {
         '"' | '\\' | '\n' | '\t' | '\r' => 2,
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn no_heading_of_codexs_own_is_in_it() {
+    fn codex_headings_are_escaped() {
         let mut shown =
             envelope(vec![command("# ## My request for Codex: x", &["### My request for Codex:", "## My"])]);
         shown.commands[0].cwd = Some(REQUEST_HEADING.to_owned());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_commands_go_first() {
+    fn oldest_commands_are_dropped_first() {
         let commands: Vec<Command> = (0..12).map(|number| command(&number.to_string(), &[])).collect();
         let fitted = envelope(commands).fit(&ContextBounds::default()).expect("it fits");
         assert_eq!(fitted.commands.first().map(|command| &*command.cmd), Some("2"));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn previews_shrink_from_the_oldest_on() {
+    fn oldest_previews_shrink_first() {
         let whole = envelope(vec![command("a", &["12345", "67890"]), command("b", &["abcde"])]);
         let bytes = whole.render().len();
         let fit = |less: usize| {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn one_command_alone_is_cut_and_an_envelope_without_any_is_none() {
+    fn last_command_is_cut_but_never_dropped() {
         let alone = envelope(vec![command(&"$".repeat(1_024), &["x"])]);
         let fitted = alone.clone().fit(&ContextBounds::default()).expect("it fits");
         let left = fitted.commands[0].cmd.len();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_ours_is_not_read() {
+    fn foreign_text_is_not_an_envelope() {
         let text = envelope(vec![command("a", &[])]).render();
         assert!(Envelope::parse(&format!("x{text}")).is_none());
         assert!(Envelope::parse(text.trim_end_matches(MARKER_END)).is_none());
@@ -404,13 +404,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_rendered_can_be_read(envelope in any_envelope(), words in "(?s).{0,20}") {
+        fn rendered_envelope_parses_back(envelope in any_envelope(), words in "(?s).{0,20}") {
             let text = envelope.render() + &words;
             prop_assert_eq!(Envelope::parse(&text), Some((envelope, &*words)));
         }
 
         #[test]
-        fn any_envelope_fits_or_is_none(envelope in any_envelope(), bytes_max in 0usize..3_000) {
+        fn fitted_envelope_respects_bounds(envelope in any_envelope(), bytes_max in 0usize..3_000) {
             let fitted = envelope.clone().fit(&bounds(bytes_max));
             prop_assert_eq!(&fitted, &envelope.clone().fit(&bounds(bytes_max)));
             if let Some(fitted) = fitted {
@@ -418,7 +418,7 @@ mod tests {
                 prop_assert!(text.len() <= bytes_max && !fitted.commands.is_empty());
                 let inside = &text[1..text.len() - 1];
                 prop_assert!(!inside.contains(|char: char| char.is_control() || char == '$'));
-                // It fits already.
+                // Already fits.
                 prop_assert_eq!(&fitted.clone().fit(&bounds(bytes_max)), &Some(fitted.clone()));
             } else {
                 prop_assert!(envelope.commands.is_empty() || bytes_max < 1_000);

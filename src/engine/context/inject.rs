@@ -1,15 +1,15 @@
-//! Putting a text in front of what the user says in a `turn/start`: in the client's own line, every other byte as it was.
+//! Puts text in front of the user's words in the client's own `turn/start`; every other byte stays unchanged.
 
 use serde_json::value::RawValue;
 
 use super::threads::{IMAGE_PREVIEW, PREVIEW_CHARS_MAX};
 use crate::wire::{Members, Message, Splice, elements, text};
 
-/// Longest text of a turn that codex takes, in characters over all of its text items. Source: its answer
-/// `input_too_large` (0.169).
+/// Longest text of a turn that codex accepts, in characters over all text items. Source: its error `input_too_large`
+/// (0.169).
 pub(in crate::engine) const TURN_CHARS_MAX: usize = 1_048_576;
 
-/// Longest id of a thread that is taken for one, in bytes.
+/// Longest accepted thread id, in bytes.
 pub(in crate::engine) const THREAD_ID_BYTES_MAX: usize = 200;
 
 /// A `turn/start` that can carry something.
@@ -17,24 +17,24 @@ pub(in crate::engine) const THREAD_ID_BYTES_MAX: usize = 200;
 pub(in crate::engine) struct TurnStart<'a> {
     line: &'a [u8],
     pub(super) thread_id: String,
-    /// The array of its input, and the elements of that.
+    /// The input array and its elements.
     input: &'a RawValue,
     items: Vec<&'a RawValue>,
     said: Said<'a>,
 }
 
-/// What the user says in an input.
+/// The user's words in an input.
 #[derive(Debug, Default)]
 struct Said<'a> {
-    /// The first text item, with its text as it was written, unless that is empty.
+    /// The first non-empty text item, with its text as written.
     first: Option<(Members<'a>, &'a RawValue)>,
-    /// All of it.
+    /// The concatenated text.
     text: String,
     has_image: bool,
 }
 
 impl<'a> TurnStart<'a> {
-    /// Reads the message of a line. `None` where it is not one that the server would take either.
+    /// Parses the message of a line. `None` if the server would reject it too.
     pub(in crate::engine) fn read(line: &'a [u8], message: &Message<'a>) -> Option<TurnStart<'a>> {
         if message.repeated_member {
             return None;
@@ -47,7 +47,7 @@ impl<'a> TurnStart<'a> {
         Some(TurnStart { line, thread_id, input, items, said })
     }
 
-    /// The line with `envelope` in front of what the user says; `None` where codex would not take so much.
+    /// The line with `envelope` in front of the user's words; `None` if codex would reject its length.
     pub(super) fn with_envelope(&self, envelope: &str) -> Option<Vec<u8>> {
         if self.said.text.chars().count() + envelope.chars().count() > TURN_CHARS_MAX {
             return None;
@@ -69,12 +69,12 @@ impl<'a> TurnStart<'a> {
         splice.apply()
     }
 
-    /// What the user says.
+    /// The user's words.
     pub(in crate::engine) fn said_text(&self) -> &str {
         &self.said.text
     }
 
-    /// What codex takes as the preview of a thread that begins with this message, as far as it is ever asked for.
+    /// The preview that codex derives for a thread that begins with this message.
     pub(super) fn preview(&self) -> String {
         match &*self.said.text {
             "" if self.said.has_image => IMAGE_PREVIEW.to_owned(),
@@ -94,7 +94,7 @@ impl<'a> Said<'a> {
                     let raw = item.get("text")?;
                     let words = text(raw)?;
                     said.text.push_str(&words);
-                    // An empty one could not be told from an item of ours in the echo.
+                    // An empty text cannot be told apart from an injected item in the echo.
                     if !std::mem::replace(&mut first_seen, true) && !words.is_empty() {
                         said.first = Some((item, raw));
                     }
@@ -107,7 +107,7 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Moves the byte ranges of a text's elements, both as they are called now and as old events call them.
+/// Shifts the byte ranges of a text's elements, under their current and their old names.
 pub(super) fn move_ranges(splice: &mut Splice<'_>, item: &Members<'_>, moved: impl Fn(u64) -> Option<u64>) {
     let Some(spans) = item.get("text_elements").and_then(elements) else { return };
     for span in spans.into_iter().filter_map(Members::of) {
@@ -117,7 +117,7 @@ pub(super) fn move_ranges(splice: &mut Splice<'_>, item: &Members<'_>, moved: im
     }
 }
 
-/// Moves one range, an object with `start` and `end`.
+/// Shifts one range, an object with `start` and `end`.
 pub(super) fn move_range(splice: &mut Splice<'_>, range: &RawValue, moved: impl Fn(u64) -> Option<u64>) {
     let Some(range) = Members::of(range) else { return };
     for end in ["start", "end"].iter().filter_map(|name| range.get(name)) {
@@ -145,13 +145,13 @@ mod tests {
         format!(r#"{{"id":1,"method":"turn/start","params":{{"threadId":"t","input":{input}}}}}"#)
     }
 
-    /// `@` in what is expected stands for the envelope.
+    /// `@` in `expect` stands for the envelope.
     fn check(input: &str, expect: &str) {
         assert_eq!(injected(&turn(input)).as_deref(), Some(&*turn(&expect.replace('@', QUOTED))), "{input}");
     }
 
     #[test]
-    fn it_stands_in_front_of_the_first_text() {
+    fn envelope_precedes_first_text() {
         check(r#"[{"type":"text","text":"hi"}]"#, r#"[{"type":"text","text":"@hi"}]"#);
         check(
             r#"[ {"url":"x","type":"image"} , { "text" : "\"\u00e9" , "type" : "text" }, {"type":"text","text":"b"} ]"#,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_text_it_is_an_item_of_its_own() {
+    fn envelope_becomes_item_if_no_text() {
         check("[]", r#"[{"type":"text","text":"@"}]"#);
         check(r#"[{"type":"image","url":"x"}]"#, r#"[{"type":"text","text":"@"},{"type":"image","url":"x"}]"#);
         check(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_move_by_its_length_in_bytes() {
+    fn ranges_shift_by_envelope_bytes() {
         check(
             r#"[{"type":"text","text":"ä hi","text_elements":[{"byteRange":{"start":0,"end": 5},"placeholder":null},{"x":1}]}]"#,
             r#"[{"type":"text","text":"@ä hi","text_elements":[{"byteRange":{"start":5,"end": 10},"placeholder":null},{"x":1}]}]"#,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_begins_with_a_marker_is_a_text() {
+    fn text_with_leading_marker_is_ordinary() {
         check(
             r#"[{"type":"text","text":"\u001eCODEX_META {}\u001fx"}]"#,
             r#"[{"type":"text","text":"@\u001eCODEX_META {}\u001fx"}]"#,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_would_not_take_is_left_alone() {
+    fn invalid_turns_are_left_unchanged() {
         for input in ["7", r#"["x"]"#, r#"[{"type":"text"}]"#, r#"[{"type":"text","text":7}]"#] {
             assert_eq!(injected(&turn(input)), None, "{input}");
         }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_long_is_left_alone() {
+    fn overlong_turns_are_left_unchanged() {
         let room = TURN_CHARS_MAX - ENVELOPE.chars().count();
         let long = |chars: usize| turn(&format!(r#"[{{"type":"text","text":"{}"}}]"#, "ä".repeat(chars)));
         assert!(injected(&long(room)).is_some());

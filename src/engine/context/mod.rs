@@ -1,10 +1,10 @@
-//! Context: what the user did in a terminal, put in front of the next message and kept from every screen.
+//! Context: the user's terminal commands, put in front of the next message and hidden from every screen.
 //!
-//! Commands that were pushed flow in as [`ContextChange`]s, wait here, and leave with a `turn/start` under a lease: the
-//! answer that says that they have arrived deletes them, any other end puts them back in front. Between the two they
-//! stay in the ledger, so a crash shows them twice rather than never.
+//! Pushed commands arrive as [`ContextChange`]s, wait here, and leave with a `turn/start` under a lease: the response
+//! that confirms delivery deletes them, any other end queues them again in front. Until then they stay in the ledger,
+//! so a crash may show them twice but never loses them.
 //!
-//! A `turn/start` is never held up, and never changed while nothing waits for its thread.
+//! A `turn/start` is never delayed, and never changed while no command is queued for its thread.
 
 pub(super) mod carrier;
 pub(super) mod command;
@@ -36,34 +36,32 @@ pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 use strip::Scanner;
 use threads::{Previews, Threads};
 
-/// The errors for a method that is not there. Source: JSON-RPC; the real server gives the second one.
+/// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
 const METHOD_NOT_FOUND: i64 = -32_601;
 const INVALID_REQUEST: i64 = -32_600;
 
-/// The first version 0.x of codex that was seen to know `thread/inject_items`; 0.98 does not.
+/// The first 0.x version of codex observed to support `thread/inject_items`; 0.98 does not.
 const INJECTS_FROM_MINOR: u32 = 125;
 
-/// How context is carried, and how much of it.
+/// Settings of context delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContextSettings {
-    /// How.
     pub carrier: Carrier,
-    /// How much.
     pub bounds: ContextBounds,
-    /// Tools that show more of the terminal; `None` for those that the source of the commands has.
+    /// Tools that show more of the terminal; `None` for those of the commands' sources.
     pub mcp: Option<Vec<String>>,
 }
 
-/// The buffer, what is on its way, and how it is carried.
+/// Queued commands, deliveries in flight, and settings.
 #[derive(Debug)]
 pub(super) struct Context {
     settings: ContextSettings,
     waiting: Vec<Waiting>,
     deliveries: u64,
-    /// The server has refused `thread/inject_items`, and that has been said.
+    /// The server rejected `thread/inject_items`, and the user was warned.
     inject_refused: bool,
-    /// It was said that the bounds leave no room.
-    misfit_told: bool,
+    /// The user was warned that the bounds leave no room.
+    misfit_warned: bool,
     threads: Threads,
     previews: Previews,
     scanner: Scanner,
@@ -72,11 +70,11 @@ pub(super) struct Context {
 #[derive(Debug)]
 struct Waiting {
     command: WaitingCommand,
-    /// The delivery that it is on its way with.
+    /// The delivery that carries the command now.
     leased_to: Option<u64>,
 }
 
-/// Context that was sent and has not arrived yet. The response to the call that carries it settles it.
+/// Context sent but not confirmed. The response to the call that carries it settles it.
 #[derive(Debug)]
 pub(super) struct Lease {
     delivery: u64,
@@ -85,35 +83,34 @@ pub(super) struct Lease {
     text_bytes: usize,
 }
 
-/// What the response to a `turn/start` tells of the context that was sent with it.
+/// Facts to read from the response to a `turn/start` about the context sent with it.
 #[derive(Debug, Default)]
 pub(super) struct TurnSent {
-    /// The delivery whose turn it names.
+    /// The delivery that belongs to the turn.
     delivery: Option<u64>,
-    /// The user's words, or the start of them, if something goes in front or ahead of them.
+    /// The start of the user's words, if context goes before them.
     words: Option<String>,
 }
 
-/// The changes to a `turn/start` of the client.
+/// The changes to a client's `turn/start`.
 #[derive(Debug, Default)]
 pub(super) struct OnTurn {
-    /// Parameters of a `thread/inject_items` that goes ahead of it.
+    /// Parameters of a `thread/inject_items` to send ahead.
     pub(super) ahead: Option<String>,
-    /// The line that goes on in its place.
+    /// The line to send instead.
     pub(super) instead: Option<Vec<u8>>,
     /// Settled by the call ahead if there is one, and otherwise by the turn.
     pub(super) lease: Option<Lease>,
     pub(super) sent: Option<TurnSent>,
 }
 
-/// What waits for a thread, within the bounds.
+/// The queued commands of a thread, fitted to the bounds.
 #[derive(Debug)]
 enum Fitted {
-    /// As the model is shown it.
+    /// The text for the model.
     Envelope(String),
-    /// Nothing waits.
     Nothing,
-    /// The bounds leave no room for any of it.
+    /// The bounds leave no room.
     TooBig,
 }
 
@@ -124,39 +121,37 @@ impl Context {
             waiting: Vec::new(),
             deliveries: 0,
             inject_refused: false,
-            misfit_told: false,
+            misfit_warned: false,
             threads: Threads::default(),
             previews: Previews::default(),
             scanner: Scanner::default(),
         }
     }
 
-    /// Commands that were pushed and have not arrived yet.
+    /// Number of commands not yet confirmed.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Longest envelope, in bytes.
     pub(super) fn envelope_bytes_max(&self) -> usize {
         self.settings.bounds.envelope_bytes_max
     }
 
-    /// The server is of this version. One that is known to refuse `thread/inject_items` is not asked where there is another way.
+    /// Stores the server's version. `auto` does not try `thread/inject_items` with a version known to reject it.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.previews.server_is(codex_version);
         let refuses = threads::minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
         self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
-    /// Replaces the settings.
     pub(super) fn configure(&mut self, settings: ContextSettings) {
         if settings != self.settings {
-            self.misfit_told = false;
+            self.misfit_warned = false;
             self.settings = settings;
         }
     }
 
-    /// Fragments that users say may begin like this.
+    /// Registers opening tags of user-role fragments.
     pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
         self.previews.may_begin_with(openings);
     }
@@ -166,7 +161,7 @@ impl Context {
         self.threads.knows(thread_id)
     }
 
-    /// Takes over what has become of the buffer.
+    /// Applies a change of the command buffer.
     pub(super) fn changed(&mut self, change: ContextChange) {
         match change {
             ContextChange::Added(added) => {
@@ -186,24 +181,24 @@ impl Context {
         }
     }
 
-    /// Looks at a message of the client. A turn that it begins carries what waits for its thread, and `projection`.
-    pub(super) fn client_says(
+    /// Inspects a client message. A turn takes along the queued context of its thread, and `projection`.
+    pub(super) fn client_message(
         &mut self,
         now: Now,
         line: &[u8],
-        message: &Event<'_>,
+        event: &Event<'_>,
         projection: Option<&str>,
         effects: &mut Vec<Effect>,
     ) -> OnTurn {
         let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
-        if message.method != Some(Method::TurnStart) || message.id.is_none() || !carries {
+        if event.method != Some(Method::TurnStart) || event.id.is_none() || !carries {
             return OnTurn::default();
         }
-        self.load(now, line, message, projection, effects).unwrap_or_default()
+        self.load(now, line, event, projection, effects).unwrap_or_default()
     }
 
-    /// The client uses the id of an open call again, so that their responses cannot be told apart. Neither settles what was sent
-    /// with the other, and the new one carries nothing: to show something twice is better than to lose it.
+    /// The client reused the id of an open call, so their responses are indistinguishable. Neither settles the other's
+    /// context, and the new call carries none: showing context twice is better than losing it.
     pub(super) fn is_ambiguous(&mut self, call: &mut OpenCall, effects: &mut Vec<Effect>) {
         call.turn = None;
         if let Some(lease) = call.lease.take() {
@@ -211,7 +206,7 @@ impl Context {
         }
     }
 
-    /// Has a turn carry what waits for its thread, and what was assembled for it.
+    /// Loads a turn with the queued context of its thread and the assembled projection.
     fn load(
         &mut self,
         now: Now,
@@ -220,7 +215,7 @@ impl Context {
         projection: Option<&str>,
         effects: &mut Vec<Effect>,
     ) -> Option<OnTurn> {
-        // What has no id that the server would answer has no end either.
+        // Without an id the server would not respond, so nothing could settle the lease.
         if let RpcId::Other(_) = RpcId::from_raw(message.id?) {
             return None;
         }
@@ -229,7 +224,7 @@ impl Context {
             Fitted::Envelope(envelope) => Some((carrier, envelope)),
             Fitted::Nothing => None,
             Fitted::TooBig => {
-                if !std::mem::replace(&mut self.misfit_told, true) {
+                if !std::mem::replace(&mut self.misfit_warned, true) {
                     effects.push(Effect::Warn(Warning::ContextDoesNotFit));
                 }
                 None
@@ -241,9 +236,9 @@ impl Context {
         };
         let both = format!("{in_front}{}", projection.unwrap_or_default());
         let instead = if both.is_empty() { None } else { turn.with_envelope(&both) };
-        // What does not fit waits, or was for this turn alone.
+        // An envelope that does not fit stays queued; a projection was for this turn only.
         let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
-        // What goes ahead is what 0.125 takes for the thread's beginning.
+        // Codex 0.125 takes an item sent ahead as the thread's beginning.
         let is_fronted = instead.is_some() || envelope.is_some() || self.previews.may_show_fragments();
         let words = is_fronted.then(|| turn.preview());
         let Some((carrier, text)) = envelope else {
@@ -257,7 +252,7 @@ impl Context {
         Some(OnTurn { ahead, instead, lease: Some(lease), sent })
     }
 
-    /// How context is carried now, if it is.
+    /// The current carrier, unless context is off.
     fn carrier_now(&self) -> Option<Carrier> {
         match (self.settings.carrier, self.inject_refused) {
             (Carrier::Off, _) | (Carrier::InjectItems, true) => None,
@@ -266,7 +261,7 @@ impl Context {
         }
     }
 
-    /// Leases what waits for a thread to the turn that is sent now.
+    /// Leases the queued commands of a thread to this turn.
     fn lease(&mut self, now: Now, thread_id: &str, carrier: Carrier, text: String, effects: &mut Vec<Effect>) -> Lease {
         self.deliveries += 1;
         let number = self.deliveries;
@@ -280,7 +275,7 @@ impl Context {
         lease
     }
 
-    /// What waits for a thread, as it is shown to the model.
+    /// The queued commands of a thread as text.
     fn envelope_for(&self, thread_id: &str) -> Fitted {
         let mut free: Vec<&WaitingCommand> = self
             .waiting
@@ -306,18 +301,18 @@ impl Context {
         }
     }
 
-    /// Looks at a message of the server, and settles what the call that it completes has carried.
-    pub(super) fn server_says(
+    /// Inspects a server message, and settles the context of the call that it completes.
+    pub(super) fn server_message(
         &mut self,
-        message: &Event<'_>,
+        event: &Event<'_>,
         completed: Option<&mut OpenCall>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(thread_id) = self.threads.told(message, completed.as_deref()) {
+        if let Some(thread_id) = self.threads.first_mention(event, completed.as_deref()) {
             effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
         }
         if let Some(call) = completed {
-            self.settle(message, call, effects);
+            self.settle(event, call, effects);
         }
     }
 
@@ -342,7 +337,8 @@ impl Context {
         }
     }
 
-    /// A thread whose first turn was taken begins with what the user wrote, and not with what stood in front of it.
+    /// Stores the user's words as the beginning of a thread whose first turn was accepted, instead of the text put
+    /// before them.
     fn learn_beginning(&mut self, thread_id: &str, words: &str, message: &Message<'_>, effects: &mut Vec<Effect>) {
         if message.refusal().is_none()
             && self.threads.just_began(thread_id)
@@ -380,7 +376,7 @@ impl Context {
         effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
     }
 
-    /// The server has refused a call of ours. Where it does not know the call, it will not the next time either.
+    /// The server rejected a call of ours. If it does not know the method, later calls would fail too.
     fn note_refusal(&mut self, error: &RawValue, effects: &mut Vec<Effect>) {
         if is_unknown_method(error) && !std::mem::replace(&mut self.inject_refused, true) {
             effects.push(Effect::Warn(match self.settings.carrier {
@@ -390,12 +386,12 @@ impl Context {
         }
     }
 
-    /// The server has ended without a response to the call that carried this.
+    /// The server ended without responding to the call that carried this.
     pub(super) fn server_ended(&mut self, lease: &Lease, effects: &mut Vec<Effect>) {
         self.put_back(lease, Outcome::ServerExited, effects);
     }
 
-    /// A line of the server without what the client is not to see; `None` where there is nothing of that in it.
+    /// The server line without text that the client must not see; `None` if it has none.
     pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
         if !self.scanner.may_hold_ours(line, message, &self.previews) {
             return None;
@@ -404,7 +400,7 @@ impl Context {
     }
 }
 
-/// The turn that the response to a `turn/start` names.
+/// The turn named by the response to a `turn/start`.
 fn turn_named(message: &Message<'_>) -> Option<String> {
     Members::of(Members::of(message.result?)?.get("turn")?)?.text("id")
 }
@@ -435,7 +431,7 @@ mod tests {
     use crate::wire::Body;
     use std::time::Duration;
 
-    /// A relay's context, and what it was told so far.
+    /// A context with its effects so far.
     struct Play {
         context: Context,
         calls: Calls,
@@ -448,7 +444,7 @@ mod tests {
             Play { context: Context::new(settings), calls: Calls::new("codex-shim:x:".to_owned()), effects: Vec::new() }
         }
 
-        /// Commands are pushed, called by their rows, for this thread.
+        /// Pushes commands for this thread, named after their rows.
         fn push(&mut self, rows: &[RowId], thread_id: Option<&str>) {
             let waiting = |row: &RowId| WaitingCommand {
                 row: *row,
@@ -468,7 +464,7 @@ mod tests {
             self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()));
         }
 
-        /// The client starts a turn; tells how its line goes on, and which commands it tells the model of.
+        /// The client starts a turn; returns how the line is forwarded and which commands it carries.
         fn turn(&mut self, id: u32, thread: &str) -> String {
             let line = format!(
                 r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"hi"}}]}}}}"#
@@ -476,7 +472,7 @@ mod tests {
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
             let call = self.calls.to_server.open(&event, None).expect("BUG: there is room");
-            let on_turn = self.context.client_says(now, line.as_bytes(), &event, None, &mut self.effects);
+            let on_turn = self.context.client_message(now, line.as_bytes(), &event, None, &mut self.effects);
             let (how, bytes) = match self.calls.carry(call, on_turn) {
                 (None, None) => return "unchanged".to_owned(),
                 (None, Some(bytes)) => ("replaced", bytes),
@@ -496,13 +492,13 @@ mod tests {
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let event = Event::of(&message);
             let mut completed = self.calls.to_server.complete(&event).call;
-            self.context.server_says(&event, completed.as_deref_mut(), &mut self.effects);
+            self.context.server_message(&event, completed.as_deref_mut(), &mut self.effects);
             if event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) { "ours" } else { "client's" }
         }
 
-        /// Ends and names of deliveries since the last look, as `number outcome rows` and `number turn`, and warnings.
+        /// Ends and names of deliveries since the last call, as `number outcome rows` and `number turn`, and warnings.
         fn kept(&mut self) -> Vec<String> {
-            let told = |effect: &Effect| {
+            let in_words = |effect: &Effect| {
                 if let Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }) = effect {
                     return Some(format!("{delivery} {} {delete:?}", outcome.name()));
                 }
@@ -511,7 +507,7 @@ mod tests {
                 }
                 if let Effect::Warn(warning) = effect { Some(format!("{warning:?}")) } else { None }
             };
-            std::mem::take(&mut self.effects).iter().filter_map(told).collect()
+            std::mem::take(&mut self.effects).iter().filter_map(in_words).collect()
         }
     }
 
@@ -521,7 +517,7 @@ mod tests {
     const BUSY: &str = r#""error":{"code":-32001,"message":"Server overloaded; retry later."}"#;
 
     #[test]
-    fn a_result_deletes_and_an_error_puts_back_in_front() {
+    fn success_deletes_and_error_requeues_in_front() {
         let mut play = Play::start(Carrier::Envelope);
         assert_eq!(play.turn(1, "t"), "unchanged");
         play.push(&[1, 2], None);
@@ -538,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shells_tell_of_is_in_the_order_in_which_it_began() {
+    fn hook_commands_are_sorted_by_start() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1, 2, 3, 4, 5, 6], None);
         let of = [Origin::Push, Origin::Hook, Origin::Hook, Origin::Shell, Origin::Exec, Origin::Hook];
@@ -549,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_turn_takes_what_came_after() {
+    fn second_turn_carries_later_commands() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1], None);
         assert_eq!(play.turn(1, "t"), "replaced c1");
@@ -567,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ambiguous_answer_could_settle_waits_again() {
+    fn ambiguous_response_requeues_commands() {
         for (carrier, how) in [(Carrier::Envelope, "replaced c1"), (Carrier::InjectItems, "preceded c1")] {
             let mut play = Play::start(carrier);
             play.push(&[1], None);
@@ -578,18 +574,18 @@ mod tests {
                 play.context.is_ambiguous(call, &mut play.effects);
             }
             play.answer("5", RESULT);
-            // What goes by a call of our own is settled by its answer all the same; only its turn is not known.
-            let (told, again): (&[&str], _) = match carrier {
+            // A call of our own settles its delivery; only the turn stays unknown.
+            let (expect, again): (&[&str], _) = match carrier {
                 Carrier::Envelope => (&["1 unknown []"], how),
                 Carrier::InjectItems | Carrier::Auto | Carrier::Off => (&[], "unchanged"),
             };
-            assert_eq!(play.kept(), told);
+            assert_eq!(play.kept(), expect);
             assert_eq!((play.context.waiting(), &*play.turn(6, "t")), (1, again));
         }
     }
 
     #[test]
-    fn a_thread_is_shown_its_own_and_what_is_for_any() {
+    fn thread_gets_own_and_untargeted_commands() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1], Some("a"));
         play.push(&[2], None);
@@ -600,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cleared_or_forgotten_is_not_shown() {
+    fn cleared_or_evicted_commands_are_not_shown() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1, 2, 3], None);
         play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 });
@@ -616,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_our_own_is_settled_by_its_own_answer() {
+    fn own_call_is_settled_by_its_response() {
         let mut play = Play::start(Carrier::InjectItems);
         play.push(&[1], None);
         assert_eq!(play.turn(1, "t"), "preceded c1");
@@ -627,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_our_own_may_begin_a_thread_whichever_answer_is_first() {
+    fn own_call_may_begin_thread_in_any_order() {
         for ours_first in [true, false] {
             let mut play = Play::start(Carrier::InjectItems);
             for (number, id, began) in [(1, "1", true), (2, "2", false)] {
@@ -646,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_said_once_and_auto_falls_back_for_good() {
+    fn rejection_warns_once_and_auto_falls_back() {
         for (carrier, then, warning) in [
             (Carrier::Auto, "replaced c1", "InjectRefusedFallsBack"),
             (Carrier::InjectItems, "unchanged", "InjectRefusedWaits"),
@@ -667,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_knows_from_the_version_what_would_be_refused() {
+    fn auto_skips_injection_for_old_versions() {
         let first = |carrier, version| {
             let mut play = Play::start(carrier);
             play.context.server_is(version);
@@ -685,12 +681,12 @@ mod tests {
         ] {
             assert_eq!(first(Carrier::Auto, version), (how.to_owned(), Vec::new()), "{version}");
         }
-        // Where there is no other way it is tried.
+        // Without an alternative it is tried anyway.
         assert_eq!(first(Carrier::InjectItems, "0.98.0").0, "preceded c1");
     }
 
     #[test]
-    fn a_null_is_no_error_and_a_null_id_carries_nothing() {
+    fn null_error_succeeds_and_null_id_carries_nothing() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1], None);
         assert_eq!(play.turn(1, "t"), "replaced c1");
@@ -700,12 +696,12 @@ mod tests {
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        let on_turn = play.context.client_says(now, line, &Event::of(&message), None, &mut play.effects);
+        let on_turn = play.context.client_message(now, line, &Event::of(&message), None, &mut play.effects);
         assert!(on_turn.ahead.is_none() && on_turn.instead.is_none());
     }
 
     #[test]
-    fn bounds_that_leave_no_room_are_told_once() {
+    fn too_small_bounds_warn_once() {
         let mut play = Play::start(Carrier::Envelope);
         play.context.settings.bounds.envelope_bytes_max = 100;
         play.push(&[1], None);
@@ -714,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_where_it_is_off() {
+    fn nothing_is_sent_when_off() {
         let mut play = Play::start(Carrier::Off);
         play.push(&[1], None);
         assert_eq!((&*play.turn(1, "t"), play.context.waiting()), ("unchanged", 1));

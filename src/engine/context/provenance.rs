@@ -1,28 +1,27 @@
-//! Where a command came from, and what is known of it beside what the model is shown.
+//! The source of a command, and facts about it that the model does not see.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who has told of a command.
+/// The source of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// Somebody pushed it: `context push`, or a program at the control socket.
+    /// `context push`, or a program at the control socket.
     #[default]
     Push,
-    /// `codex-shim exec` ran it.
     Exec,
-    /// The hook of a shell.
+    /// A shell hook.
     Hook,
-    /// The shell in a terminal of ours.
+    /// A `codex-shim shell`.
     Shell,
     /// The events of an `agent_pty`.
     WatchPty,
 }
 
 impl Origin {
-    /// As it is written and told.
+    /// The name in settings and output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,16 +40,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is known of a command beside what the model is shown of it.
+/// Facts about a command that the model does not see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Where it came from.
     #[serde(default)]
     pub source: Origin,
-    /// How long it ran, in milliseconds.
+    /// Run time in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// What the pusher calls the conversation that it belongs to; the model is shown that in the place of the thread.
+    /// The pusher's name for the conversation; the model sees it instead of the thread id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! Recognizes texts of ours: a whole envelope or projection, or a piece that codex cut from one.
+//! Recognizes our own texts: a whole envelope or projection, or a piece that codex cut from one.
 //!
-//! A text is ours only if it reads as one. A user's own words that begin with a marker stay the user's.
+//! A text is ours only if it parses as one. A user's words that merely begin with a marker stay the user's.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::envelope::{MARKER_END, MARKER_START};
 use super::inject::TURN_CHARS_MAX;
 use crate::engine::assembly::projection::{self, Cut};
 
-/// The name of an envelope in its JSON.
+/// The `type` of an envelope.
 const ENVELOPE_TYPE: &str = "user_cmd_context";
 
 /// The first members of every envelope, without blanks. Source: the contract of the envelope.
@@ -20,7 +20,7 @@ const ENVELOPE_HEAD: &str = r#"{"v":1,"type":"user_cmd_context","#;
 /// The last member of every envelope without tools, without blanks.
 const ENVELOPE_TAIL: &str = r#"],"mcp":[]}"#;
 
-/// Beginnings that a piece may have lost whose first character stands inside a string of an envelope.
+/// Prefixes to prepend when parsing a piece whose first character is inside a string of an envelope.
 const LOST_BEGINNINGS: [&str; 6] = [
     r#"{"v":1,"type":"user_cmd_context","conversation_id":""#,
     r#"{"v":1,"type":"user_cmd_context","shell_id":""#,
@@ -30,7 +30,7 @@ const LOST_BEGINNINGS: [&str; 6] = [
     r#"{"v":1,"type":"user_cmd_context","commands":[{"preview":{"lines":[""#,
 ];
 
-/// The members by which an envelope is known. Others may stand beside them, as earlier builds and pushers wrote them.
+/// The members that identify an envelope. Others may be present, as earlier builds and pushers wrote them.
 #[derive(Deserialize)]
 struct Known<'a> {
     v: u64,
@@ -42,17 +42,17 @@ struct Known<'a> {
     _mcp: Option<Vec<IgnoredAny>>,
 }
 
-/// Whether a text is one envelope or one projection, from marker to marker, and nothing else.
+/// Whether a text is exactly one envelope or projection, from marker to marker.
 pub(super) fn is_ours(text: &str) -> bool {
     is_envelope(text) || projection::is_projection(text)
 }
 
-/// The same of a snippet, in which codex may write blanks in the place of line ends.
+/// Likewise for a snippet, in which codex may replace line ends with blanks.
 pub(super) fn is_ours_in_snippet(text: &str) -> bool {
     is_envelope(text) || projection::is_projection_in_snippet(text)
 }
 
-/// Whether a text is the beginning of an envelope or a projection whose end is missing, perhaps with an ellipsis in its place.
+/// Whether a text is the beginning of an envelope or projection without its end, possibly with an ellipsis.
 pub(super) fn is_cut_off(text: &str) -> bool {
     if text.contains(MARKER_END) {
         return false;
@@ -61,8 +61,8 @@ pub(super) fn is_cut_off(text: &str) -> bool {
     is_cut_envelope(shown) || is_cut_envelope(shown.trim_end()) || projection::is_cut_projection(shown)
 }
 
-/// Whether a text is the end of an envelope or a projection, without the marker, whose beginning is missing from a preview:
-/// codex shows only what follows a heading of its own, also if that stood in a string of ours.
+/// Whether a text is the end of an envelope or projection, without the marker, as in a preview that lost its beginning:
+/// codex shows only the text after its own heading, even if that heading was inside our string.
 pub(super) fn is_end_of_ours(shown: &str) -> bool {
     let is_end_of_envelope = || LOST_BEGINNINGS.iter().any(|lost| is_envelope_json(&format!("{lost}{shown}")));
     projection::ends_projection(shown) || is_end_of_envelope()
@@ -100,14 +100,14 @@ fn is_envelope(text: &str) -> bool {
     json.is_some_and(is_envelope_json)
 }
 
-/// Whether a text is the JSON of an envelope, in one line.
+/// Whether a text is the JSON of an envelope on one line.
 fn is_envelope_json(json: &str) -> bool {
     // A character has up to four bytes.
     let is_bounded = json.len() <= 4 * TURN_CHARS_MAX && !json.contains(['\n', '\r', MARKER_END]);
     is_bounded && serde_json::from_str::<Known<'_>>(json).is_ok_and(|known| known.v >= 1 && known.kind == ENVELOPE_TYPE)
 }
 
-/// Whether a text is the beginning of an envelope, cut anywhere behind its first character.
+/// Whether a text is the beginning of an envelope, cut off after its first character or later.
 fn is_cut_envelope(shown: &str) -> bool {
     let Some(json) = shown.strip_prefix(MARKER_START) else {
         return shown.len() > 1 && MARKER_START.starts_with(shown);
@@ -117,7 +117,7 @@ fn is_cut_envelope(shown: &str) -> bool {
     has_head && !json.contains(['\n', '\r']) && is_beginning_of_json(json)
 }
 
-/// Whether a text is JSON, or ends before its JSON does.
+/// Whether a text is JSON, or JSON that is cut off.
 fn is_beginning_of_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).map_or_else(|error| error.is_eof(), |_| true)
 }
@@ -140,7 +140,7 @@ mod tests {
     fn envelopes_are_known_by_their_json() {
         for json in [
             JSON.to_owned(),
-            // As a pusher that adds a member writes it, with blanks, and as a later build may.
+            // A pusher that adds a member writes blanks; a later build may too.
             JSON.replacen("{\"v\"", "{\"by\":\"x\",\"v\"", 1),
             JSON.replace("\":", "\": "),
             JSON.replacen("\"v\":1", "\"v\":2", 1),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_of_an_envelope_is_cut_off() {
+    fn any_envelope_prefix_counts_as_cut_off() {
         let text = envelope();
         for (at, _) in text.char_indices().skip(2) {
             for ellipsis in ["", "...", "…", " …"] {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_of_an_envelope_is_one_in_a_snippet() {
+    fn any_envelope_suffix_matches_in_snippet() {
         let text = &envelope()[..envelope().len() - 1];
         for (at, _) in text.char_indices().skip(1) {
             assert!(is_end_in_snippet(&format!("… {}", &text[at..])), "{}", &text[at..]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_a_preview_closes_a_string_of_an_envelope() {
+    fn preview_suffix_must_close_envelope_string() {
         let whole = [" x\"],\"truncated\":false}}],\"mcp\":[]}", " x\",\"exit_code\":0}],\"mcp\":[]}"];
         assert!(whole.iter().all(|end| is_end_of_ours(end)));
         for mine in ["a \"],\"mcp\":[]}", "],\"mcp\":[]}", "{}", "\"commands\":[],\"mcp\":[]}"] {

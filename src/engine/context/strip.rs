@@ -1,10 +1,11 @@
-//! Taking out of a line what was put in front of the user's words, so that the client sees what it would have seen.
+//! Removes from a server line the text that we put in front of the user's words, so that the client sees what it would
+//! have seen without us.
 //!
-//! An envelope, or a projection of what a context engine has assembled, is looked for where codex repeats a user's message,
-//! and nowhere else: at the start of the first text of a user's message, of a thread's preview, and in a search's snippet. A marker anywhere else is somebody's quotation. The
-//! places were read from codex's own schema (0.169), and from what 0.77 and 0.98 send.
+//! Envelopes and projections are removed only where codex repeats a user's message: at the start of the first text of a
+//! user message, of a thread's preview, and in a search snippet. A marker anywhere else is a quotation. The places come
+//! from codex's schema (0.169) and from the output of 0.77 and 0.98.
 //!
-//! Only the stretches that are taken out change; ranges that count from the start of a text move back.
+//! Only the removed stretches change; ranges that count from the start of a text are shifted.
 
 use memchr::memmem;
 use serde_json::value::RawValue;
@@ -16,19 +17,19 @@ use super::threads::{PreviewPlace, Previews};
 use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, Message, Splice, elements, text};
 
-/// How the first character of an envelope begins in JSON, and the last one too; the digit after it tells which.
+/// How the start and end markers begin in JSON; the next digit distinguishes them.
 const MARK_IN_JSON: &[u8] = b"\\u001";
 
-/// What stands in front of a preview.
+/// The text before a preview.
 const PREVIEW_IN_JSON: &[u8] = b"\"preview\"";
 
-/// How the last one is.
+/// The end marker in JSON.
 const END_IN_JSON: &[u8] = b"\\u001f";
 
-/// Deepest nesting of objects that are looked into: a message, its result, a page, a thread, a turn, an item, a content.
+/// Deepest nesting of inspected objects: a message, its result, a page, a thread, a turn, an item, a content.
 const DEPTH_MAX: usize = 8;
 
-/// Finds out quickly that a line has nothing to be taken out, as nearly all have not.
+/// Quickly rules out lines with nothing to remove, which is nearly all of them.
 #[derive(Debug)]
 pub(super) struct Scanner {
     mark: memmem::Finder<'static>,
@@ -42,15 +43,15 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Whether a line of the server may have something in it that is not for the client.
+    /// Whether a server line may contain text that the client must not see.
     pub(super) fn may_hold_ours(&self, line: &[u8], message: &Message<'_>, previews: &Previews) -> bool {
         self.may_hold_envelope(line, message) || (previews.may_show_fragments() && self.preview.find(line).is_some())
     }
 
-    /// Whether it may have a marker in it. A snippet, which may show only the end of an envelope,
-    /// comes in an answer, as a preview does that begins inside of one; that also comes with what is told of a thread.
+    /// Whether a line may contain a marker. A snippet may show only the end of an envelope and comes in a response; a
+    /// preview that begins inside an envelope comes in responses and in thread notifications.
     fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
-        // Most lines have no escape at all, and one byte is found faster than several.
+        // Most lines have no escape, and a search for one byte is faster than for several.
         let Some(line) = memchr::memchr(b'\\', line).and_then(|first| line.get(first..)) else { return false };
         let may_show_end = message.method.as_deref().is_none_or(|method| method.starts_with("thread/"));
         self.mark.find_iter(line).any(|at| match line.get(at + MARK_IN_JSON.len()) {
@@ -61,7 +62,7 @@ impl Scanner {
     }
 }
 
-/// The line without what is not for the client; `None` where there is nothing of that in it.
+/// The line without our text; `None` if it has none.
 pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> Option<Vec<u8>> {
     let mut stripper = Stripper { splice: Splice::of(line), previews, place: PreviewPlace::Thread };
     match (message.method.as_deref(), message.params, message.result) {
@@ -78,12 +79,12 @@ pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> 
 struct Stripper<'a> {
     splice: Splice<'a>,
     previews: &'a Previews,
-    /// Where the previews stand that are come upon now.
+    /// The place of the previews being visited.
     place: PreviewPlace,
 }
 
 impl Stripper<'_> {
-    /// Something that carries threads, turns, items, inputs or snippets, or is one of these.
+    /// Visits a value that is or contains threads, turns, items, inputs or snippets.
     fn node(&mut self, value: &RawValue, depth: usize) {
         let Some(members) = Members::of(value).filter(|_| depth < DEPTH_MAX) else { return };
         for (name, value) in members.iter() {
@@ -108,7 +109,7 @@ impl Stripper<'_> {
                     elements(value).into_iter().flatten().for_each(|event| self.old_event(event, depth + 1));
                 }
                 "input" => self.content(value),
-                // 0.125 names a thread by its beginning where something went ahead of that.
+                // 0.125 names a thread after its beginning if an item was sent ahead.
                 "preview" | "name" => self.preview(name, value, &members),
                 "snippet" => self.snippet(value, &members),
                 _ => {}
@@ -116,7 +117,7 @@ impl Stripper<'_> {
         }
     }
 
-    /// An item of a turn, or of a model's history.
+    /// An item of a turn or of a model's history.
     fn item(&mut self, value: &RawValue) {
         let Some(members) = Members::of(value) else { return };
         let is_users = match members.text("type").as_deref() {
@@ -129,7 +130,7 @@ impl Stripper<'_> {
         }
     }
 
-    /// What a user says: of its items, the first text. In a model's history codex sets an image between two texts of its
+    /// A user's input: only its first text matters. In a model's history, codex puts an image between two texts of its
     /// own.
     fn content(&mut self, value: &RawValue) {
         let Some(items) = elements(value) else { return };
@@ -155,7 +156,7 @@ impl Stripper<'_> {
         }
     }
 
-    /// Takes an envelope off the text of this name, and moves the ranges that stand beside it.
+    /// Removes an envelope from the text member `name`, and shifts the ranges beside it.
     fn cut(&mut self, members: &Members<'_>, name: &str, envelope: &Leading) {
         let Some(value) = members.get(name) else { return };
         let start = self.splice.range_of(value).start + 1;
@@ -174,13 +175,13 @@ impl Stripper<'_> {
         self.splice.replace(range, "");
     }
 
-    /// The preview of a thread, or what is called so: the first message, perhaps cut.
+    /// The preview of a thread: its first message, possibly cut off.
     fn preview(&mut self, called: &str, value: &RawValue, thread: &Members<'_>) {
         match Leading::in_text(value) {
             Some(envelope) if envelope.is_all => self.replace_preview(value, thread, usize::MAX),
             Some(envelope) => {
                 match envelope.rest(value).filter(|rest| is_cut_off(rest)) {
-                    // One of the two is whole, and the other was cut.
+                    // One of the two is whole, the other is cut off.
                     Some(cut) => self.replace_preview(value, thread, cut.chars().count()),
                     None => self.cut(thread, called, &envelope),
                 }
@@ -199,7 +200,7 @@ impl Stripper<'_> {
         }
     }
 
-    /// Puts the user's own words where they are known, at most `chars_max` of them.
+    /// Inserts the user's own words if they are known, at most `chars_max` of them.
     fn replace_preview(&mut self, value: &RawValue, thread: &Members<'_>, chars_max: usize) {
         let known = ["id", "conversationId", "forkedFromId"]
             .iter()
@@ -209,19 +210,19 @@ impl Stripper<'_> {
         self.splice.replace(self.splice.range_of(value), quoted);
     }
 
-    /// A stretch of a message around what was searched for: what it shows of an envelope goes, up to its end.
+    /// An excerpt around a search match: removes what it shows of an envelope, up to its end.
     fn snippet(&mut self, value: &RawValue, found: &Members<'_>) {
         let Some(envelope) = Leading::in_snippet(value) else { return };
         let start = self.splice.range_of(value).start + 1;
         self.splice.replace(start..start + envelope.raw_bytes, "");
         if let Some(range) = found.get("snippetMatchRange") {
-            // Counted in UTF-16, as seen with 0.169.
+            // Counted in UTF-16, as observed with 0.169.
             let moved_by = envelope.utf16_units as u64;
             move_range(&mut self.splice, range, |offset| Some(offset.saturating_sub(moved_by)));
         }
     }
 
-    /// The `msg` of an event as they were until early 2026.
+    /// The `msg` of an event as used until early 2026.
     fn old_event(&mut self, value: &RawValue, depth: usize) {
         let Some(members) = Members::of(value).filter(|_| depth < DEPTH_MAX) else { return };
         for (name, value) in members.iter() {
@@ -241,7 +242,7 @@ impl Stripper<'_> {
     }
 }
 
-/// One item of what a user says.
+/// One item of a user's input.
 struct Content<'a> {
     kind: String,
     members: Members<'a>,
@@ -254,36 +255,36 @@ impl<'a> Content<'a> {
     }
 }
 
-/// The stretch of a JSON string from its start to the end of an envelope.
+/// A JSON string from its start to the end of an envelope.
 #[derive(Debug)]
 struct Leading {
-    /// Its length as written, without the quotation mark before it.
+    /// Length as written, without the quotation mark before it.
     raw_bytes: usize,
-    /// Its length unescaped, in UTF-8.
+    /// Decoded length in UTF-8.
     utf8_bytes: usize,
-    /// Its length unescaped, in UTF-16.
+    /// Decoded length in UTF-16.
     utf16_units: usize,
-    /// Nothing follows it.
+    /// The envelope is the whole string.
     is_all: bool,
 }
 
 impl Leading {
-    /// What of ours a text begins with, and what stands right behind it: a projection behind an envelope, and both once
-    /// more where one shim runs behind another.
+    /// Finds our text at the start of a string: an envelope, a projection after it, and both again if one shim runs
+    /// behind another.
     fn in_text(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
         is_ours(&unescaped).then(|| leading.and_further(value, is_ours))
     }
 
-    /// What of ours a preview begins with whose beginning codex has cut off: it shows only what stands behind a heading of
-    /// its own, also where that was quoted inside of ours.
+    /// Finds our text at the start of a preview that codex cut: it shows only the text after its own heading, even if
+    /// that heading was quoted inside our text.
     fn from_inside(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
         let shown = unescaped.strip_suffix(MARKER_END)?;
         is_end_of_ours(shown).then(|| leading.and_further(value, is_ours))
     }
 
-    /// With the texts behind it, as long as each `is_one` of ours.
+    /// Extends the match over the following texts while `is_one` accepts them.
     fn and_further(self, value: &RawValue, is_one: impl Fn(&str) -> bool) -> Leading {
         let mut leading = self;
         while let Some((further, unescaped)) = Leading::up_to_end(value, leading.raw_bytes)
@@ -296,14 +297,14 @@ impl Leading {
         leading
     }
 
-    /// The text behind it.
+    /// The text after the match.
     fn rest(&self, value: &RawValue) -> Option<String> {
         let raw = value.get().strip_prefix('"')?.strip_suffix('"')?;
         serde_json::from_str(&format!("\"{}\"", raw.get(self.raw_bytes..)?)).ok()
     }
 
-    /// What a snippet shows of an envelope or a projection: all of it, or its last characters behind an ellipsis. A snippet
-    /// may have blanks in the place of line ends.
+    /// Finds what a snippet shows of our text: all of it, or its last characters after an ellipsis. Blanks may replace
+    /// line ends.
     fn in_snippet(value: &RawValue) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
         let shown = unescaped.strip_suffix(MARKER_END)?;
@@ -311,8 +312,8 @@ impl Leading {
         is_one.then(|| leading.and_further(value, is_ours_in_snippet))
     }
 
-    /// A text from byte `from` of its inside up to the next end of an envelope, which stands nowhere inside of one.
-    /// `raw_bytes` counts from the start all the same.
+    /// A text from byte `from` up to the next end marker, which cannot occur inside an envelope. `raw_bytes` still
+    /// counts from the start.
     fn up_to_end(value: &RawValue, from: usize) -> Option<(Leading, String)> {
         let raw = value.get().strip_prefix('"')?.strip_suffix('"')?;
         let raw_bytes = from + end_of_envelope(raw.as_bytes().get(from..)?)?;
@@ -327,7 +328,7 @@ impl Leading {
     }
 }
 
-/// Where the first escaped end of an envelope ends in the inside of a JSON string.
+/// The end of the first escaped end marker in the inside of a JSON string.
 fn end_of_envelope(raw: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -348,7 +349,7 @@ mod tests {
     use crate::wire::Body;
     use proptest::prelude::*;
 
-    /// As a server writes it; unescaped it has 69 bytes, and 68 units of UTF-16.
+    /// As a server writes it; decoded, it has 69 bytes and 68 UTF-16 units.
     const ENVELOPE: &str =
         r#"\u001eCODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"commands\":[],\"a\":\"é\"}\u001f"#;
     const ENVELOPE_BYTES: usize = 69;
@@ -368,14 +369,13 @@ mod tests {
         assert_eq!(stripped(&sent, &Previews::default()).as_deref(), Some(expect), "{line}");
     }
 
-    /// Nothing is taken out.
     fn check_stays(line: &str) {
         let sent = line.replace('@', ENVELOPE);
         assert_eq!(stripped(&sent, &Previews::default()), None, "{line}");
     }
 
     #[test]
-    fn items_in_every_place_that_carries_them() {
+    fn items_are_stripped_everywhere() {
         let user = |words: &str| format!(r#"{{"type":"userMessage","content":[{{"type":"text","text":"{words}"}}]}}"#);
         let (with, without) = (user("@hi"), user("hi"));
         for place in [
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_of_a_users_words() {
+    fn other_user_message_shapes_are_stripped() {
         check(
             r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"message","role":"user","content":[{"type":"input_text","text":"@hi"}]}}}"#,
             r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}}}"#,
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_only_an_envelope_is_removed() {
+    fn envelope_only_item_is_removed() {
         let line = |content: &str| {
             format!(
                 r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{content}],"id":"i"}}}}}}"#
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn one_envelope_is_ours_and_what_follows_is_the_users() {
+    fn only_leading_envelope_is_removed() {
         let line = |words: &str| format!(r#"{{"id":1,"result":{{"thread":{{"preview":"{words}"}}}}}}"#);
         check(&line("@@x"), &line("x"));
         let mine = r#"\u001eCODEX_META {\"a\":1}\u001fx"#;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_only_begin_with_a_marker_stay() {
+    fn words_after_bare_marker_stay() {
         let item = |words: &str| {
             format!(
                 r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"type":"text","text":"{words}"}}]}}}}}}"#
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_shims_in_a_row_all_go() {
+    fn envelopes_of_chained_shims_are_removed() {
         let whole = crate::engine::context::envelope::Envelope {
             conversation_id: "t".to_owned(),
             shell_id: None,
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_projection_goes_as_an_envelope_does_and_behind_one() {
+    fn projection_is_removed_alone_or_after_envelope() {
         let own = as_written(&projection());
         let user = |words: &str, at: usize| {
             format!(
@@ -541,7 +541,7 @@ mod tests {
         let bytes = projection().len();
         check(&user(&format!("{own}hi"), bytes + 1), &user("hi", 1));
         check(&user(&format!("@{own}hi"), bytes + ENVELOPE_BYTES + 2), &user("hi", 2));
-        // What only looks like one behind an envelope is the user's.
+        // A look-alike after an envelope is the user's.
         let quoted = r"\u001eCODEX_CONTEXT\nmine\u001fhi";
         check(&user(&format!("@{quoted}"), ENVELOPE_BYTES), &user(quoted, 0));
         check_stays(&user(&format!("see {own}"), 0));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn previews_that_begin_inside_of_ours() {
+    fn previews_cut_inside_our_text_are_replaced() {
         let mut previews = Previews::default();
         previews.learn("t", "what the user wrote");
         for start in [r#"{"id":1,"result":{"data":[{"#, r#"{"method":"thread/started","params":{"thread":{"#] {
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labels_of_an_image_are_not_the_users_words() {
+    fn image_labels_are_not_user_words() {
         let line = |words: &str| {
             format!(
                 r#"{{"method":"rawResponseItem/completed","params":{{"item":{{"type":"message","role":"user","content":[{{"type":"input_text","text":"<image name=[Image #1] path=\"/x\">"}},{{"type":"input_image","image_url":"x"}},{{"type":"input_text","text":"</image>"}},{{"type":"input_text","text":"{words}"}}]}}}}}}"#
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn previews_of_a_fragment_that_went_ahead() {
+    fn fragment_previews_are_replaced() {
         let mut previews = Previews::default();
         previews.learn("t", "what the user wrote");
         previews.may_begin_with(vec!["<notes>\n".to_owned()]);
@@ -669,14 +669,14 @@ mod tests {
         for words in [r"<notes> of mine", r"<notes>\nwhat do you think of this tag?"] {
             assert_eq!(stripped(&line("t", words), &previews), None);
         }
-        // Whose beginning is not known shows nothing of ours either.
+        // A thread with unknown beginning shows nothing of ours either.
         assert_eq!(stripped(&line("other", fragment), &previews), Some(line("other", "")));
         previews.server_is("0.135.0");
         assert_eq!(stripped(&line("t", fragment), &previews), None);
     }
 
     #[test]
-    fn previews_of_an_image_are_what_the_server_makes_of_one() {
+    fn image_previews_match_the_server() {
         let mut previews = Previews::default();
         previews.server_is("0.125.0");
         previews.learn("t", IMAGE_PREVIEW);
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn snippets_lose_all_up_to_the_end() {
+    fn snippets_lose_text_up_to_end_marker() {
         let line = |snippet: &str, start: usize| {
             format!(
                 r#"{{"id":1,"result":{{"data":[{{"snippet":"{snippet}","snippetMatchRange":{{"start":{start},"end":{}}}}}]}}}}"#,
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quotation_stays() {
+    fn quoted_markers_stay() {
         for line in [
             r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"see @"}]}}}"#,
             r#"{"method":"item/started","params":{"item":{"type":"userMessage","content":[{"type":"text","text":"a"},{"type":"text","text":"@b"}]}}}"#,
@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_stays_as_the_server_wrote_it() {
+    fn other_bytes_stay_unchanged() {
         check(
             "{ \"method\" : \"item/started\", \"params\":{\"item\":{\"x\":1e400,\"type\":\"userMessage\",\"content\":[ {\"type\":\"text\" ,\"text\":\"@\\u2028\\/\u{2028}\"}]} },\"z\":[]}",
             "{ \"method\" : \"item/started\", \"params\":{\"item\":{\"x\":1e400,\"type\":\"userMessage\",\"content\":[ {\"type\":\"text\" ,\"text\":\"\\u2028\\/\u{2028}\"}]} },\"z\":[]}",
@@ -736,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_nesting_is_safe() {
         let deep =
             format!(r#"{{"id":1,"result":{}{{"preview":"@"}}{}}}"#, r#"{"thread":"#.repeat(5_000), "}".repeat(5_000));
         check_stays(&deep);
@@ -744,7 +744,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_in_is_taken_out_again(
+        fn injected_text_is_always_stripped(
             said in "(?s).{0,20}",
             words in "(?s).{1,40}",
             start in 0u64..50,
@@ -773,7 +773,7 @@ mod tests {
         }
 
         #[test]
-        fn no_json_like_text_can_hurt(
+        fn json_like_text_never_panics(
             text in r#"(\{|\}|\[|\]|,|:|"preview"|"item"|"data"|"content"|"text"|"type"|"userMessage"|"\\u001eCODEX_META |\\u001f|"|\\){0,40}"#,
         ) {
             let line = format!(r#"{{"id":1,"result":{{"x":"\u001e","data":[{text}]}}}}"#);

@@ -1,4 +1,4 @@
-//! Which threads there are, as far as this relay has seen, and how those began whose first message carried an envelope.
+//! Threads seen in this run, and the beginnings of threads whose first message carried an envelope.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -9,38 +9,38 @@ use crate::wire::Members;
 /// Most opening markers that previews recognize.
 const OPENINGS_MAX: usize = 1_024;
 
-/// Threads that are remembered as told already; with more than these all are forgotten, and told again.
-const TOLD_MAX: usize = 4_096;
+/// Threads remembered as reported; one more clears them.
+const REPORTED_MAX: usize = 4_096;
 
-/// Threads whose beginnings are kept.
+/// Threads whose beginnings are stored.
 const PREVIEWS_MAX: usize = 256;
 
-/// Longest beginning that is kept, in characters.
+/// Longest stored beginning, in characters.
 pub(super) const PREVIEW_CHARS_MAX: usize = 1_000;
 
-/// What stands for an image in the preview of a thread that begins with nothing else.
+/// The preview of a thread that begins with only an image.
 pub(super) const IMAGE_PREVIEW: &str = "[Image]";
 
-/// What users wrote first, by thread, for previews that codex has cut in the middle of an envelope.
+/// The users' first words by thread, to repair previews that codex cut inside an envelope.
 #[derive(Debug, Default)]
 pub(super) struct Previews {
     by_thread: HashMap<String, String>,
     oldest_first: VecDeque<String>,
     of_images: ImagePreviews,
-    /// What goes ahead of a thread's first message is its beginning to this server.
+    /// This server takes an item sent ahead of the first message as the thread's beginning.
     take_what_goes_ahead: bool,
-    /// How fragments that users say begin.
+    /// Opening tags of user-role fragments.
     openings: Vec<String>,
 }
 
-/// The middle number of a version that begins with 0, as all did until now.
+/// The minor number of a 0.x version; no other major version exists yet.
 pub(super) fn minor_of(codex_version: &str) -> Option<u32> {
     let minor = codex_version.strip_prefix("0.")?.split('.').next()?.parse().ok();
-    // One that was built from its sources says 0.0.0, and may be of any day.
+    // A build from source reports 0.0.0 and may be of any age.
     minor.filter(|minor| *minor > 0)
 }
 
-/// Where this server's previews tell of an image.
+/// Which previews of this server mention an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ImagePreviews {
     #[default]
@@ -49,17 +49,17 @@ enum ImagePreviews {
     Nowhere,
 }
 
-/// Where a preview stands.
+/// The place of a preview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PreviewPlace {
-    /// Among other threads.
+    /// In a list of threads.
     List,
-    /// In a thread by itself.
+    /// In a single thread.
     Thread,
 }
 
 impl ImagePreviews {
-    /// As seen with 0.77 and 0.98, with 0.125, and from 0.135 on.
+    /// Source: observed with 0.77 and 0.98, with 0.125, and from 0.135 on.
     fn of(codex_version: &str) -> ImagePreviews {
         match minor_of(codex_version) {
             Some(..125) => ImagePreviews::Nowhere,
@@ -70,7 +70,7 @@ impl ImagePreviews {
 }
 
 impl Previews {
-    /// Keeps the beginning of a thread; the first one that is told counts. Gives what is kept, where that is new.
+    /// Stores the beginning of a thread; the first report counts. Returns the stored text if it is new.
     pub(super) fn learn(&mut self, thread_id: &str, words: &str) -> Option<String> {
         if self.by_thread.contains_key(thread_id) {
             return None;
@@ -86,14 +86,13 @@ impl Previews {
         Some(words)
     }
 
-    /// The server is of this version.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.of_images = ImagePreviews::of(codex_version);
-        // As seen with 0.125, and not with 0.135; older ones take nothing ahead.
+        // Observed with 0.125 but not with 0.135; older versions accept no items ahead.
         self.take_what_goes_ahead = minor_of(codex_version).is_some_and(|minor| (125..135).contains(&minor));
     }
 
-    /// What goes ahead of turns may begin like this.
+    /// Registers opening tags of texts sent ahead of turns.
     pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
         // Threads may still echo fragments from before the settings changed.
         let new = openings.into_iter().filter(|opening| !self.openings.contains(opening));
@@ -101,12 +100,12 @@ impl Previews {
         self.openings.extend(new);
     }
 
-    /// Whether a preview may show a fragment that went ahead.
+    /// Whether a preview may show a fragment that was sent ahead.
     pub(super) fn may_show_fragments(&self) -> bool {
         self.take_what_goes_ahead && !self.openings.is_empty()
     }
 
-    /// Whether a thread that begins with `words` begins with a fragment, whole or cut.
+    /// Whether a thread that begins with `words` begins with a fragment, whole or cut off.
     pub(super) fn is_fragment(&self, words: &str) -> bool {
         let is_one = |opening: &String| {
             let closing = format!("</{}>", opening.trim_matches(['<', '>', '\n']));
@@ -115,7 +114,7 @@ impl Previews {
         self.take_what_goes_ahead && self.openings.iter().any(is_one)
     }
 
-    /// What the server would show of a thread's beginning.
+    /// The server's own preview of a thread's real beginning.
     pub(super) fn get(&self, thread_id: &str, place: PreviewPlace) -> Option<&str> {
         let words = self.by_thread.get(thread_id).map(String::as_str);
         match (self.of_images, place) {
@@ -127,62 +126,60 @@ impl Previews {
     }
 }
 
-/// Learns of threads from what codex says when one is started, resumed or forked, or takes a turn.
+/// Tracks threads from codex's messages about starts, resumes, forks and turns.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    told: HashSet<String>,
-    /// Threads that have had a turn, here or before they were resumed.
+    reported: HashSet<String>,
+    /// Threads that have had a turn, in this run or before they were resumed.
     begun: HashSet<String>,
-    /// The thread whose first turn the message at hand has accepted.
+    /// The thread whose first turn the current message accepted.
     just_began: Option<String>,
 }
 
 impl Threads {
-    /// Looks at a message of the server; gives the thread that it tells of for the first time.
-    pub(super) fn told(&mut self, message: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
+    /// Inspects a server message; returns the thread that it mentions for the first time.
+    pub(super) fn first_mention(&mut self, event: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
         self.just_began = None;
         let call = completed.and_then(|call| call.method);
-        let thread_id = match (message.method, call) {
-            (Some(Method::ThreadStarted), _) => thread_in(message.params?)?,
-            (None, Some(Method::ThreadStart)) => thread_in(message.result?)?,
+        let thread_id = match (event.method, call) {
+            (Some(Method::ThreadStarted), _) => thread_in(event.params?)?,
+            (None, Some(Method::ThreadStart)) => thread_in(event.result?)?,
             (None, Some(Method::ThreadResume | Method::ThreadFork)) => {
-                let thread_id = thread_in(message.result?)?;
+                let thread_id = thread_in(event.result?)?;
                 self.begin(&thread_id);
                 thread_id
             }
-            (None, Some(Method::TurnStart)) if message.result.is_some() => {
+            (None, Some(Method::TurnStart)) if event.result.is_some() => {
                 let thread_id = completed?.thread_id.clone()?;
                 self.just_began = self.begin(&thread_id).then(|| thread_id.clone());
                 thread_id
             }
             (_, _) => return None,
         };
-        if self.told.len() >= TOLD_MAX {
-            self.told.clear();
+        if self.reported.len() >= REPORTED_MAX {
+            self.reported.clear();
         }
-        self.told.insert(thread_id.clone()).then_some(thread_id)
+        self.reported.insert(thread_id.clone()).then_some(thread_id)
     }
 }
 
 impl Threads {
-    /// Whether a thread was seen.
     pub(super) fn knows(&self, thread_id: &str) -> bool {
-        self.told.contains(thread_id)
+        self.reported.contains(thread_id)
     }
 
-    /// A thread has had a turn; whether that is news.
+    /// Marks a thread as begun; returns whether that is new.
     fn begin(&mut self, thread_id: &str) -> bool {
-        // With too many to remember, none is taken for new.
-        self.begun.len() < TOLD_MAX && self.begun.insert(thread_id.to_owned())
+        // If the set is full, no thread counts as new.
+        self.begun.len() < REPORTED_MAX && self.begun.insert(thread_id.to_owned())
     }
 
-    /// Whether the message that was looked at last has accepted the first turn of a thread.
+    /// Whether the last inspected message accepted the first turn of a thread.
     pub(super) fn just_began(&self, thread_id: &str) -> bool {
         self.just_began.as_deref() == Some(thread_id)
     }
 }
 
-/// The id of the thread in an object that carries one.
 fn thread_in(value: &serde_json::value::RawValue) -> Option<String> {
     Members::of(Members::of(value)?.get("thread")?)?.text("id")
 }
@@ -194,7 +191,7 @@ mod tests {
     use crate::wire::Body;
 
     #[test]
-    fn threads_are_told_once() {
+    fn threads_are_reported_once() {
         let (mut threads, mut calls) = (Threads::default(), OpenCalls::default());
         let mut play = |step: &str| {
             let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
@@ -202,7 +199,7 @@ mod tests {
             if step.starts_with('>') {
                 return calls.open(&event, None).and(None);
             }
-            threads.told(&event, calls.complete(&event).call.as_deref())
+            threads.first_mention(&event, calls.complete(&event).call.as_deref())
         };
         assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
         assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_told_of_as_the_server_does() {
+    fn image_previews_match_the_server() {
         for (version, in_list, by_itself) in [
             ("0.77.0", "", ""),
             ("0.98.0", "", ""),

@@ -29,7 +29,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
-use super::written::{MASK, Written, is_masked};
+use super::json_string::{JsonString, MASK, is_masked};
 use crate::wire::{TokenKind, tokens};
 
 pub(crate) use members::Members;
@@ -158,7 +158,7 @@ pub(crate) fn redacted_json(json: &str) -> Option<String> {
 
 /// The text of a JSON string, of one that was cut off too.
 fn unquoted(written: &str) -> Cow<'_, str> {
-    match Written::of(written).text() {
+    match JsonString::of(written).text() {
         Cow::Borrowed(text) => String::from_utf8_lossy(text),
         Cow::Owned(text) => Cow::Owned(String::from_utf8(text).unwrap_or_default()),
     }

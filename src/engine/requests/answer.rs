@@ -1,4 +1,4 @@
-//! Answers that somebody gives at the side: checked against what was asked, and made into what the server takes.
+//! Answers from API callers: validated against the request and converted to the server's format.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,17 +6,17 @@ use serde_json::{Map, Value, json};
 
 use crate::protocol::RequestKind;
 
-/// The decisions that an approval takes, whichever of them it offers. Source: the real server.
+/// Decisions that every approval accepts. Source: the real server.
 const DECISIONS: [&str; 4] = ["accept", "acceptForSession", "decline", "cancel"];
 
-/// The same in the words of early 2026.
+/// The same decisions in the protocol of early 2026.
 const OLD_DECISIONS: [&str; 4] = ["approved", "approved_for_session", "denied", "abort"];
 
-/// Longest word of a decision that is noted, in bytes: a client may say what it likes.
+/// Longest recorded decision, in bytes; a client may send anything.
 const DECIDED_BYTES_MAX: usize = 100;
 
-/// What an answer decides, in a word: that of an approval or an elicitation, the name of an offered object, or whether any
-/// permission was granted. `None` of what decides nothing, such as the answer to a question.
+/// The decision of an answer as one word: of an approval or elicitation, the name of an offered object, or whether any
+/// permission was granted. `None` if the answer decides nothing, such as the answer to a question.
 pub(super) fn decided(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).ok()?;
     let mut word = match (&answer["decision"], &answer["action"], &answer["permissions"]) {
@@ -29,32 +29,32 @@ pub(super) fn decided(answer: &str) -> Option<String> {
     Some(word)
 }
 
-/// What somebody answers, as it comes: exactly one of these.
+/// An answer as received; exactly one member is set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GivenAnswer {
-    /// To an approval: a word, or one of the offered objects.
+    /// The decision on an approval: a word or one of the offered objects.
     #[serde(default, deserialize_with = "present")]
     decision: Option<Value>,
-    /// Why it is declined; goes with `decision`.
+    /// Why it is declined; only with `decision`.
     #[serde(default)]
     reason: Option<String>,
-    /// To questions, by their ids.
+    /// Answers to questions, by question id.
     #[serde(default, deserialize_with = "present")]
     answers: Option<Value>,
-    /// To an elicitation.
+    /// The action of an elicitation.
     #[serde(default, deserialize_with = "present")]
     action: Option<Value>,
-    /// What goes with `action`.
+    /// The content for `action`.
     #[serde(default, deserialize_with = "present")]
     content: Option<Value>,
-    /// Permissions that are granted.
+    /// Granted permissions.
     #[serde(default, deserialize_with = "present")]
     permissions: Option<Value>,
-    /// For how long: `turn` or `session`.
+    /// The scope of `permissions`: `turn` or `session`.
     #[serde(default)]
     scope: Option<String>,
-    /// The result as the server takes it, unchecked.
+    /// A raw result for the server, not validated.
     #[serde(default, deserialize_with = "present")]
     result: Option<Value>,
 }
@@ -63,39 +63,32 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
-/// An answer that can be sent.
+/// A valid answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedAnswer {
-    /// The `result` of the answer.
     pub result: Value,
-    /// What the model is to be told besides.
+    /// Text for the model.
     pub reason: Option<String>,
-    /// It ends the turn.
+    /// The answer ends the turn.
     pub is_cancel: bool,
 }
 
-/// What is wrong with an answer, and what would be right.
+/// Why an answer is invalid, with valid examples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidAnswer {
-    /// What is wrong.
     pub message: String,
-    /// Examples of what would be right.
     pub valid: Value,
 }
 
 impl GivenAnswer {
-    /// The content of an accepted form; `None` of any other answer.
+    /// The content of an accepted form; `None` for any other answer.
     #[must_use]
     pub fn accepted_content(&self) -> Option<Value> {
         let is_accepted = self.action.as_ref().is_some_and(|action| action == "accept");
         is_accepted.then(|| self.content.clone().unwrap_or_default())
     }
 
-    /// Checks it against a request of this kind and these parameters.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidAnswer`].
+    /// Validates the answer for a request of this kind with these parameters.
     pub fn check(&self, kind: RequestKind, params: Option<&RawValue>) -> Result<CheckedAnswer, InvalidAnswer> {
         let params: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
         let invalid = |message: String| InvalidAnswer { message, valid: valid(kind, &params) };
@@ -190,7 +183,7 @@ impl GivenAnswer {
     }
 }
 
-/// `{ID:{answers:[…]}}`, also given as `{ID:"text"}` or `{ID:["text"]}`.
+/// Parses `{ID:{answers:[…]}}`; `{ID:"text"}` and `{ID:["text"]}` are also accepted.
 fn answers(given: Option<&Value>, params: &Value) -> Result<Value, String> {
     let asked: Vec<&str> = params["questions"]
         .as_array()
@@ -226,7 +219,7 @@ fn answers(given: Option<&Value>, params: &Value) -> Result<Value, String> {
     Ok(json!({ "answers": sent }))
 }
 
-/// What would be right.
+/// Examples of valid answers.
 #[must_use]
 pub fn valid(kind: RequestKind, params: &Value) -> Value {
     match kind {
@@ -250,7 +243,7 @@ pub fn valid(kind: RequestKind, params: &Value) -> Value {
     }
 }
 
-/// What can be decided: what was offered, and the words that are always taken.
+/// The possible decisions: those offered, and the words that are always accepted.
 #[must_use]
 pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
     match kind {
@@ -268,7 +261,7 @@ pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
     }
 }
 
-/// What policy answers where nobody has in time.
+/// The answer that policy gives after a timeout.
 #[must_use]
 pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
     Some(match kind {
@@ -286,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_for_what_was_decided() {
+    fn decisions_are_summarized_in_one_word() {
         let check = |answer: &str, expect: Option<&str>| assert_eq!(decided(answer).as_deref(), expect, "{answer}");
         check(r#"{"decision":"accept"}"#, Some("accept"));
         check(r#"{"decision":{"acceptWithX":{"y":1}}}"#, Some("acceptWithX"));
@@ -308,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_words_or_what_was_offered() {
+    fn decisions_are_known_words_or_offered_objects() {
         let offered = r#"{"availableDecisions":["accept",{"acceptWithX":{"y":["z"]}}]}"#;
         let command = |given: &str| check(RequestKind::Command, offered, given);
         assert_eq!(command(r#"{"decision":"accept"}"#), Ok(r#"{"decision":"accept"}"#.to_owned()));
@@ -338,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_to_what_was_asked() {
+    fn answers_must_match_the_request() {
         let asked = r#"{"questions":[{"id":"a"},{"id":"b"}]}"#;
         let input = |given: &str| check(RequestKind::UserInput, asked, given);
         let sent = Ok(r#"{"answers":{"a":{"answers":["x"]}}}"#.to_owned());

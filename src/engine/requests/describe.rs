@@ -1,4 +1,4 @@
-//! What a person needs to see of a request: one line, and what there is to decide.
+//! Describes a request for people: a one-line summary and the possible decisions.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -10,15 +10,15 @@ use crate::wire::Members;
 /// Longest summary, in characters.
 const SUMMARY_CHARS_MAX: usize = 160;
 
-/// The member of a ledger row that names the fields of a form in the order of its schema.
+/// The member of a ledger row that lists the fields of a form in schema order.
 pub(crate) const FIELD_ORDER: &str = "field_order";
 
-/// One line that a phone could show. `changes` are those of a file change, where they are known.
+/// A one-line summary that fits on a phone. `changes` are those of a file change, if known.
 #[must_use]
 pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: Option<&Value>) -> String {
     let text = |name: &str| params[name].as_str().map(one_line);
     let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let told = match kind {
+    let summary = match kind {
         RequestKind::Command => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
             (_, Some(host)) => format!("reach {}{because}", one_line(host)),
             (Some(command), None) => format!("run {}{because}", without_shell(&command)),
@@ -47,10 +47,10 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
         }
         RequestKind::Other => one_line(method),
     };
-    bounded(&told)
+    bounded(&summary)
 }
 
-/// The names of the fields in the order in which `params` of an elicitation define them.
+/// The names of the form fields in the order of the elicitation's schema.
 #[must_use]
 pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
     let schema = Members::of(params).and_then(|params| params.get("requestedSchema")).and_then(Members::of);
@@ -66,7 +66,6 @@ pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
     names
 }
 
-/// The files of a change.
 fn files(params: &Value, changes: Option<&Value>) -> String {
     let of_now = changes.and_then(Value::as_array).into_iter().flatten().filter_map(|change| change["path"].as_str());
     let of_old = params["fileChanges"].as_object().into_iter().flatten().map(|(path, _)| path.as_str());
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_each() {
+    fn summaries_are_one_line() {
         check(
             RequestKind::Command,
             r#"{"command":"/bin/bash -lc 'touch x\nls'","reason":"why\u001b[1m"}"#,
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_are_left_out_of_commands() {
+    fn command_lines_omit_the_shell() {
         let check = |command: &str, expect: &str| assert_eq!(without_shell(command), expect);
         check("/bin/bash -lc 'ls -l'", "ls -l");
         check(r#"bash -lc "echo 'a b'""#, "echo 'a b'");

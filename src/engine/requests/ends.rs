@@ -1,4 +1,4 @@
-//! The ends of requests that are nobody's answer, and what is heard of one afterwards.
+//! Ends of requests other than an answer, and later events about ended requests.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::items::is_same_item;
 use super::open::{Commit, ErrorText, LateAnswer, Request, State, Why};
 use super::{HOLD_MAX, Requests, resolved_note};
-use crate::engine::attendance::Passing;
+use crate::engine::attached_client::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};
@@ -19,14 +19,14 @@ const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want a
 const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
 
 impl Requests {
-    /// The server says that a request is done with.
+    /// The server sent `serverRequest/resolved`.
     pub(in crate::engine) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
         if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
             self.end(now, &id, &Why::Confirmed, effects);
         }
     }
 
-    /// An item is done with, and so is what was asked about it. Servers of early 2026 say no more than that.
+    /// An item completed, which ends requests about it. Servers of early 2026 report nothing more specific.
     pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
         let of_item = |request: &Request| is_same_item(&request.row.place, place);
         for id in self.ids_where(of_item) {
@@ -34,7 +34,7 @@ impl Requests {
         }
     }
 
-    /// A turn is over, and so is what was asked in it.
+    /// A turn completed, which ends its requests.
     pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
         let of_turn = |Request { row, .. }: &Request| {
             place.thread_id.is_some()
@@ -46,7 +46,7 @@ impl Requests {
         }
     }
 
-    /// The server has ended, and all that it said has been seen.
+    /// The server has ended, and all its output was processed.
     pub(in crate::engine) fn server_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
         for id in self.ids_where(|_| true) {
             self.end(now, &id, &Why::ServerExited, effects);
@@ -56,7 +56,7 @@ impl Requests {
         }
     }
 
-    /// Time has passed.
+    /// Expires requests and releases holds whose deadline passed.
     pub(in crate::engine) fn tick(&mut self, now: Now, audience: Passing, effects: &mut Vec<Effect>) {
         let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
         for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
@@ -65,11 +65,11 @@ impl Requests {
             match self.commits.get(&token) {
                 Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
                     let request_id = request_id.clone();
-                    self.goes_on_late(request_id, audience, effects);
+                    self.forward_late(request_id, audience, effects);
                 }
                 Some(Commit::Expires(id)) => {
                     let id = id.clone();
-                    // It is answered now, and not once more when it is kept after all.
+                    // The answer is sent now; a late commit result must not send it again.
                     self.commits.remove(&token);
                     self.answer_by_policy(now, &id, effects);
                 }
@@ -85,7 +85,7 @@ impl Requests {
         let is_over = |request: &Request| {
             matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
         };
-        // The oldest first, so that the same happens whenever the same is told.
+        // Oldest first, so that the order is deterministic.
         for id in self.ids_where(is_over) {
             let Some(request) = self.open.get_mut(&id) else { continue };
             request.state = State::Expired;
@@ -96,26 +96,26 @@ impl Requests {
         }
     }
 
-    /// A request comes to its end without an answer of somebody's, or an answered one is heard of again.
+    /// Ends a request without an answer, or handles a later event about an answered one.
     pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
         let at_us = now.unix_us;
         let has_followed = !request.answered_before.is_empty();
-        // `serverRequest/resolved` is about one answer, and the other ends about all.
+        // `serverRequest/resolved` confirms one answer, the other ends confirm all.
         let confirmed = if matches!(why, Why::Confirmed) { 1 } else { usize::MAX };
         for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
-            effects.extend(heard_of(why, request_id, at_us));
+            effects.extend(later_entry(why, request_id, at_us));
         }
         match (&mut request.state, why) {
             // The server confirmed the answer before this one.
             (State::Deciding(_) | State::Answered | State::Sent, Why::Confirmed) if has_followed => return,
-            // It is known once it is known whether the answer could be kept.
+            // The outcome depends on the pending commit.
             (State::Deciding(deciding), _) => {
                 deciding.over = Some(*why);
                 return;
             }
-            (State::Answered | State::Sent, _) => effects.extend(heard_of(why, request_id, at_us)),
+            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let end = RequestEnd::unanswered(
                     request_id,
@@ -145,7 +145,7 @@ impl Requests {
 }
 
 /// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
-fn heard_of(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
+fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
     match why {
         Why::Confirmed | Why::ItemCompleted => Some(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
         Why::TurnOver => Some(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us })),

@@ -1,5 +1,5 @@
-//! What the items that are under way do, so that nobody is asked to approve what cannot be seen: the request for a file
-//! change names only its item, and so does that for a command of early 2026.
+//! Items in progress, for approvals: the request for a file change names only its item, as does a command request of
+//! early 2026, and a person must see what they approve.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use super::About;
 use crate::protocol::RequestPlace;
 use crate::wire::{Members, elements};
 
-/// Items that are remembered at once.
+/// Items tracked at once.
 const ITEMS_MAX: usize = 64;
 
-/// Bytes that are remembered in all. Nobody reads a diff of more than a few megabytes before they answer, and the list of
-/// pending requests has the same bound. A larger diff is remembered as its files and sizes.
+/// Bytes of all tracked changes. Nobody reads a diff of more than a few megabytes before they answer, and the list of pending
+/// requests has the same bound. A larger diff is tracked as its files and sizes.
 const BYTES_MAX: usize = 8 << 20;
 
 /// Files of a diff without its text that are named; the last entry counts the others.
 const FILES_MAX: usize = 1000;
 
-/// What items do, oldest first.
+/// The content of items, oldest first.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Items {
     known: VecDeque<(RequestPlace, Does)>,
     bytes: usize,
 }
 
-/// What an item does.
+/// What an item changes or runs.
 #[derive(Debug)]
 enum Does {
     Changes(Box<RawValue>),
@@ -43,7 +43,7 @@ impl Does {
 }
 
 impl Items {
-    /// An item was begun; gives what it changes, where it changes files.
+    /// Tracks an item that started; returns its changes if it changes files.
     pub(in crate::engine) fn started(&mut self, params: &RawValue) -> Option<(RequestPlace, &RawValue)> {
         let params = Members::of(params)?;
         let raw_item = params.get("item")?;
@@ -74,7 +74,7 @@ impl Items {
         }
     }
 
-    /// An item is done with; gives its place.
+    /// Removes a completed item; returns its place.
     pub(in crate::engine) fn completed(&mut self, params: &RawValue) -> Option<RequestPlace> {
         let params = Members::of(params)?;
         let item_id = Members::of(params.get("item")?)?.text("id")?;
@@ -88,7 +88,7 @@ impl Items {
         Some(place)
     }
 
-    /// Takes the texts of the oldest diffs away until the rest fits: their files are still shown.
+    /// Drops the texts of the oldest diffs until the rest fits; their files are still shown.
     fn forget_texts(&mut self) {
         let last = self.known.len().saturating_sub(1);
         for (_, does) in self.known.iter_mut().take(last) {
@@ -105,12 +105,11 @@ impl Items {
         }
     }
 
-    /// Nothing is remembered.
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// What the item does that a request names.
+    /// The content of the item that a request names.
     pub(in crate::engine) fn of(&self, place: &RequestPlace) -> About<'_> {
         let known = self.known.iter().rev().find(|(of, _)| is_same_item(of, place)).map(|(_, does)| does);
         match known {
@@ -129,7 +128,7 @@ fn within_bounds(changes: &RawValue) -> Option<Box<RawValue>> {
     }
 }
 
-/// Changes whose diffs have their sizes in the place of their texts, `{"path","kind","omitted":"size","diff_bytes"}`; diffs
+/// Changes with the sizes of their diffs in the place of the texts, `{"path","kind","omitted":"size","diff_bytes"}`; diffs
 /// that fit into `bytes_max` together stay. `None` if they are not a list.
 fn without_texts(changes: &RawValue, bytes_max: usize) -> Option<Box<RawValue>> {
     let all = elements(changes)?;
@@ -159,7 +158,7 @@ fn value(value: &serde_json::Value) -> Box<RawValue> {
     to_raw_value(value).expect("BUG: plain data is JSON")
 }
 
-/// Items are named per thread.
+/// Item ids are unique only within a thread.
 pub(super) fn is_same_item(one: &RequestPlace, other: &RequestPlace) -> bool {
     one.item_id.is_some() && one.item_id == other.item_id && one.thread_id == other.thread_id
 }
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_known_while_their_item_is_under_way() {
+    fn changes_are_known_while_item_is_in_progress() {
         let mut items = Items::default();
         let started =
             raw(r#"{"threadId":"t","turnId":"u","item":{"id":"i","type":"fileChange","changes":[{"path":"/a"}]}}"#);
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn not_more_is_remembered_than_so_much() {
+    fn tracked_items_are_bounded() {
         let mut items = Items::default();
         for number in 0..200 {
             let started = format!(r#"{{"threadId":"t","item":{{"id":"{number}","type":"fileChange","changes":[]}}}}"#);

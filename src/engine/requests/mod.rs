@@ -1,15 +1,15 @@
-//! The ledger's state machine: what the server asks of a human, and every way in which that ends.
+//! State machine for the server's requests to a human, with every way in which one can end.
 //!
-//! A request is open from the line that asks until it has one end: answered by the client, at the side or by policy,
-//! withdrawn by the server, expired, or orphaned with the server. The first answer wins, here and not in a database; what
-//! is kept is what is sent. An end is never taken back: the one exception is an answer at the side that could not be kept,
-//! and was therefore never sent.
+//! A request is open until its one end: answered by the client, an API caller or policy; withdrawn by the server;
+//! expired; or orphaned when the server ends. The first answer wins, as decided here, not in a database; the answer
+//! stored is the answer sent. An end is final, with one exception: an API answer that could not be stored, and so was
+//! never sent.
 //!
-//! A server that asks again, with the same id, after an answer was written to it gets a new row: either the answer crossed the
-//! line that asks, and the server ignores a second one, or the server waits, and needs it.
+//! If the server repeats a request id after an answer was written, the request gets a new row: either the answer
+//! crossed the repeated line and the server ignores a second answer, or the server needs one.
 //!
-//! A request is kept before the client sees it, an answer before the server does; whoever waits for that is let go after
-//! [`HOLD_MAX`], and then nobody waits until something could be kept again.
+//! A request is stored before the client sees it, and an answer before the server does. Each waits at most [`HOLD_MAX`]
+//! for the ledger; after a timeout nothing waits until a commit succeeds again.
 
 pub(super) mod answer;
 mod describe;
@@ -26,12 +26,12 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::attendance::Passing;
-use super::effect::{Effect, Injection, Note, OwnLine, SideReply};
+use super::attached_client::Passing;
+use super::effect::{ApiReply, Effect, Injection, Note, OwnLine};
 use super::input::Now;
 use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::recording::form;
-use super::token::{AskerId, Token};
+use super::token::{ApiCallId, Token};
 use crate::protocol::{RequestKind, RequestPlace, RequestType};
 use crate::wire::{Body, Message, RpcId, Side};
 
@@ -45,23 +45,23 @@ pub(super) use open::{OnRequest, Pass};
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
 
-/// Requests that are open at once; what is asked beyond that goes to the client without a row.
+/// Open requests; beyond that, requests go to the client without a row.
 const OPEN_MAX: usize = 10_000;
 
-/// Names that are remembered; with more than these all are forgotten.
+/// Request names remembered; one more clears them.
 const NAMES_MAX: usize = 100_000;
 
-/// What stands for an answer that is a secret.
+/// Replaces a secret answer.
 pub(super) const OMITTED: &str = r#"{"omitted":"secret"}"#;
 
-/// How requests are treated.
+/// Settings for requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestSettings {
-    /// They are not shown to the client.
+    /// Withhold requests from the client.
     pub hold: bool,
-    /// After how long policy answers, for those types for which it does.
+    /// Time until policy answers, by request type.
     pub expiry: Vec<(RequestType, Duration)>,
-    /// After how long the user's command is run for a request that waits, where there is one.
+    /// Time until the user's hook runs for a pending request, if one is set.
     pub notify_after: Option<Duration>,
 }
 
@@ -69,31 +69,31 @@ pub struct RequestSettings {
 #[derive(Debug)]
 pub(super) struct Requests {
     settings: RequestSettings,
-    /// The run, once there is a session to keep something in.
+    /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
     open: HashMap<RpcId, Request>,
     ended: Ended,
-    /// Names that were given, and how often.
+    /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
-    /// Commits whose outcome is awaited.
+    /// Commits without a result yet.
     commits: HashMap<Token, Commit>,
-    /// Answers that are not written yet, by their marks: the ids and names of their requests.
+    /// Answers not yet written, by mark: request id and name.
     dispatches: HashMap<Token, (RpcId, String)>,
-    /// What policy has answered and is not written yet.
+    /// Policy answers not yet written.
     by_policy: HashMap<Token, (RpcId, RequestEnd)>,
-    /// Directions that are held, and until when.
+    /// Held directions and their deadlines.
     holds: Vec<(Token, Duration)>,
-    /// The last commit has worked, so the next one is waited for.
+    /// The last commit succeeded, so the next one is waited for.
     is_trusted: bool,
     tokens: Token,
     explanations: Vec<Explanation>,
 }
 
-/// Why something was declined, for the model.
+/// A decline reason for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Explanation {
     pub(super) thread_id: String,
-    /// The turn that goes on; `None` where it does not.
+    /// The running turn to send it to; `None` if the turn ends.
     pub(super) turn_id: Option<String>,
     pub(super) reason: String,
 }
@@ -121,17 +121,16 @@ impl Requests {
         self.settings = settings;
     }
 
-    /// There is a session; what is asked from now on is kept.
+    /// The session is open; requests are stored from now on.
     pub(super) fn session_opened(&mut self, generation: String) {
         self.generation = Some(generation);
     }
 
-    /// The last token that was given.
     pub(super) fn last_token(&self) -> Token {
         self.tokens
     }
 
-    /// When something is due.
+    /// The next deadline.
     pub(super) fn due(&self) -> Option<Duration> {
         let expiry = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let expiry = expiry.filter_map(|request| request.expires_at);
@@ -140,12 +139,12 @@ impl Requests {
         self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).min()
     }
 
-    /// How many wait for a human.
+    /// Number of requests waiting for a human.
     pub(super) fn pending(&self) -> usize {
         self.open.values().filter(|request| request.is_pending()).count()
     }
 
-    /// The oldest request for a human that is open in a thread.
+    /// The oldest open request for a human in a thread.
     pub(super) fn gate(&self, thread_id: &str) -> Option<&RequestRow> {
         let of_thread = self.open.values().filter(|request| {
             request.is_pending()
@@ -155,8 +154,8 @@ impl Requests {
         of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
     }
 
-    /// The server asks something, in this line, which goes on as far as `audience` says.
-    pub(super) fn asked(
+    /// Opens a request; `audience` says whether the line can reach a client.
+    pub(super) fn opened(
         &mut self,
         now: Now,
         line: &[u8],
@@ -174,14 +173,14 @@ impl Requests {
         if let Some(request) = self.open.get(&id)
             && request.is_same_as(message)
         {
-            // The same one again, for a client that has resumed.
+            // A repeated request for a client that resumed the thread.
             if request.withheld.is_some() || audience == Passing::Withheld {
                 return OnRequest::Withhold;
             }
             let request_id = request.row.request_id.clone();
-            return self.asked_again(now, request_id, effects);
+            return self.repeated(now, request_id, effects);
         }
-        // From now on an answer with this id is to this request.
+        // From now on, a response with this id answers this request.
         let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
         self.ended.forget(&id);
         let Some(kind) = RequestKind::of(method) else { return OnRequest::AT_ONCE };
@@ -189,7 +188,7 @@ impl Requests {
             return OnRequest::AT_ONCE;
         }
         let is_for_human = kind.request_type().is_for_human();
-        // What cannot be kept could be answered by nobody but the client.
+        // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
         let name = self.free_name(name::request_name(&generation, &id, raw_id.get()));
@@ -235,13 +234,13 @@ impl Requests {
         }
         match audience {
             Passing::Passes => self.hold(now, token, Pass::default()),
-            // What goes nowhere waits for nothing.
+            // A withheld line waits for nothing.
             Passing::Withheld => OnRequest::Withhold,
         }
     }
 
-    /// An open request is asked once more: where its row is still being kept, that is waited for again.
-    fn asked_again(&mut self, now: Now, request_id: String, effects: &mut Vec<Effect>) -> OnRequest {
+    /// The server repeated an open request. If its row is still being stored, the line waits for that again.
+    fn repeated(&mut self, now: Now, request_id: String, effects: &mut Vec<Effect>) -> OnRequest {
         let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
             return OnRequest::AT_ONCE;
@@ -255,8 +254,8 @@ impl Requests {
         self.hold(now, token, Pass::default())
     }
 
-    /// What waited for its row goes on without it: late, if it goes to anybody.
-    pub(super) fn goes_on_late(&mut self, request_id: String, audience: Passing, effects: &mut Vec<Effect>) {
+    /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
+    pub(super) fn forward_late(&mut self, request_id: String, audience: Passing, effects: &mut Vec<Effect>) {
         let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
         if let Some(request) = request
             && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
@@ -269,7 +268,7 @@ impl Requests {
         effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
     }
 
-    /// The client answers; `kept` gives the answer for the ledger.
+    /// The client answers; `kept` returns the answer for the ledger.
     pub(super) fn client_answers(
         &mut self,
         now: Now,
@@ -282,7 +281,8 @@ impl Requests {
         if self.open.is_empty() && self.ended.names.is_empty() {
             return OnRequest::AT_ONCE;
         }
-        // What says neither or both, or says it twice, is no answer: the server may make of it what it will.
+        // A message with neither result nor error, or with both, is not an answer; the server may interpret it as it
+        // likes.
         let answers = message.result.is_some() != message.refusal().is_some();
         let Some(id) = message.id.filter(|_| answers && !message.repeated_member).map(RpcId::from_raw) else {
             return OnRequest::AT_ONCE;
@@ -308,7 +308,7 @@ impl Requests {
         };
         let given = given(&request.row.request_id);
         match &mut request.state {
-            // A client answers what it was shown.
+            // The client can only answer a request that it received.
             State::Pending if request.withheld.is_none() => {}
             State::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
                 deciding.runner_up = Some((line.to_vec(), given));
@@ -329,8 +329,8 @@ impl Requests {
         self.hold(now, token, Pass { hold: None, mark: Some(token) })
     }
 
-    /// Somebody answers at the side.
-    pub(super) fn side_answers(
+    /// An API caller answers.
+    pub(super) fn api_answers(
         &mut self,
         now: Now,
         caller: Caller,
@@ -338,24 +338,24 @@ impl Requests {
         given: &GivenAnswer,
         effects: &mut Vec<Effect>,
     ) {
-        let Caller { asker, source, by, server_listens } = caller;
+        let Caller { api_call, source, by, server_listens } = caller;
         let found = self.open.iter_mut().find(|(_, request)| request.row.request_id == request_id);
         let Some((id, request)) = found else {
-            effects.push(Effect::Reply(asker, SideReply::NotOpen));
+            effects.push(Effect::Reply(api_call, ApiReply::NotOpen));
             return;
         };
         let answer = match (given.check(request.kind, request.params.as_deref()), &request.state) {
             (_, State::Deciding(_) | State::Answered | State::Sent | State::Expired) => {
-                effects.push(Effect::Reply(asker, SideReply::NotOpen));
+                effects.push(Effect::Reply(api_call, ApiReply::NotOpen));
                 return;
             }
             (Err(invalid), State::Pending) => {
-                effects.push(Effect::Reply(asker, SideReply::Invalid(invalid)));
+                effects.push(Effect::Reply(api_call, ApiReply::Invalid(invalid)));
                 return;
             }
-            // What cannot be sent is not taken.
+            // An answer that cannot be sent is rejected.
             (Ok(_), State::Pending) if !server_listens => {
-                effects.push(Effect::Reply(asker, SideReply::NotReady));
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
                 return;
             }
             (Ok(answer), State::Pending) => answer,
@@ -363,14 +363,14 @@ impl Requests {
         let id = id.clone();
         let payload = request.hides.kept(&answer.result);
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
-        let deciding = Deciding { asker, source, answer, runner_up: None, over: None };
+        let deciding = Deciding { api_call, source, answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
         effects.push(Effect::Commit(token, LedgerEntry::RequestEnded(Box::new(end))));
     }
 
-    /// A commit has worked, or not.
+    /// A commit succeeded or failed.
     pub(super) fn committed(
         &mut self,
         now: Now,
@@ -391,7 +391,7 @@ impl Requests {
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 if was_waited_for {
-                    self.goes_on_late(request_id, audience, effects);
+                    self.forward_late(request_id, audience, effects);
                 }
             }
             (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
@@ -400,14 +400,14 @@ impl Requests {
         }
     }
 
-    /// An answer at the side is kept, and sent; or it is not, and the request is as open as before.
+    /// Sends an API answer that was stored; otherwise the request is open again.
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
-        let Deciding { asker, source, answer, runner_up, over } = *deciding;
+        let Deciding { api_call, source, answer, runner_up, over } = *deciding;
         let row = &request.row;
         if !done {
-            effects.push(Effect::Reply(asker, SideReply::NotKept));
+            effects.push(Effect::Reply(api_call, ApiReply::NotKept));
             if let Some(why) = over {
                 effects.extend(runner_up.map(|(_, given)| Effect::Keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
@@ -449,10 +449,10 @@ impl Requests {
             let turn_id = turn_id.filter(|_| !answer.is_cancel && over.is_none());
             self.explanations.push(Explanation { thread_id, turn_id, reason });
         }
-        effects.push(Effect::Reply(asker, SideReply::Kept));
+        effects.push(Effect::Reply(api_call, ApiReply::Kept));
     }
 
-    /// Policy answers, after the expiry of a request was kept or could not be.
+    /// Sends the policy answer after storing the expiry, whether or not that succeeded.
     fn answer_by_policy(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         if !matches!(request.state, State::Expired) {
@@ -474,9 +474,9 @@ impl Requests {
         effects.push(inject(bytes, &Hides::Nothing, self.tokens));
     }
 
-    /// All up to the mark `token` has been written.
+    /// Everything up to the mark `token` was written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
-        // Until it is written, what has expired may still be orphaned.
+        // Until it is written, an expired request may still be orphaned.
         if let Some((id, end)) = self.by_policy.remove(&token)
             && let Some(request) = self.open.get_mut(&id)
             && request.row.request_id == end.request_id
@@ -497,7 +497,7 @@ impl Requests {
         }
     }
 
-    /// What a request is about has become known after it.
+    /// The changes behind a request became known after it.
     pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
         let asked = self.open.values_mut().filter(|request| {
             request.kind == RequestKind::FileChange && items::is_same_item(&request.row.place, place)
@@ -514,17 +514,16 @@ impl Requests {
         }
     }
 
-    /// Nothing is open.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// What the model is to be told of what was declined since the last look.
+    /// Takes the decline reasons queued for the model.
     pub(super) fn take_explanations(&mut self) -> Vec<Explanation> {
         std::mem::take(&mut self.explanations)
     }
 
-    /// A request is not open any more.
+    /// Closes a request.
     fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) {
         if let Some(request) = self.open.remove(id) {
             self.ended.add(id.clone(), request.row.request_id, late_answer);
@@ -558,7 +557,7 @@ impl Requests {
         self.tokens
     }
 
-    /// Has what goes on wait for its commit, if commits can be trusted.
+    /// Holds a line until its commit, if recent commits succeeded.
     fn hold(&mut self, now: Now, token: Token, pass: Pass) -> OnRequest {
         if !self.is_trusted {
             return OnRequest::Forward(pass);
@@ -567,7 +566,7 @@ impl Requests {
         OnRequest::Forward(Pass { hold: Some(token), ..pass })
     }
 
-    /// Lets go what waits for a commit; tells whether anything did.
+    /// Releases the line that waits for a commit; returns whether there was one.
     fn release(&mut self, token: Token, effects: &mut Vec<Effect>) -> bool {
         let held = self.holds.len();
         self.holds.retain(|(held, _)| *held != token);
@@ -585,7 +584,7 @@ impl Requests {
     }
 }
 
-/// What an answer of the client is kept as.
+/// The ledger form of a client's answer.
 pub(super) fn answered(message: &Message<'_>) -> String {
     match (message.refusal(), message.result) {
         (Some(error), _) => format!("{{\"error\":{}}}", error.get()),
@@ -594,7 +593,7 @@ pub(super) fn answered(message: &Message<'_>) -> String {
     }
 }
 
-/// The result of a request of this kind and these parameters, for the ledger.
+/// The result of a request of this kind with these parameters, as stored in the ledger.
 #[must_use]
 pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
     match (Hides::of(kind, params), serde_json::from_str(result)) {
@@ -604,26 +603,24 @@ pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> Stri
     }
 }
 
-/// Who answers at the side.
+/// The API caller of an answer.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) asker: AskerId,
+    pub(super) api_call: ApiCallId,
     pub(super) source: RequestSource,
     pub(super) by: String,
-    /// Lines of ours can reach the server.
+    /// Our lines can reach the server.
     pub(super) server_listens: bool,
 }
 
-/// What is known of the item that a request names.
+/// Known facts about the item of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct About<'a> {
-    /// The changes to files.
     pub(super) changes: Option<&'a RawValue>,
-    /// The command.
     pub(super) item: Option<&'a RawValue>,
 }
 
-/// Parameters with what they leave to their item.
+/// Adds the item's members to parameters that omit them.
 fn with_item(mut params: Value, item: Option<&Value>) -> Value {
     for name in ["command", "cwd"] {
         if let (Some(members), Some(value)) = (params.as_object_mut(), item.and_then(|item| item.get(name)))
@@ -635,7 +632,7 @@ fn with_item(mut params: Value, item: Option<&Value>) -> Value {
     params
 }
 
-/// An answer of ours on its way.
+/// Sends our answer.
 fn inject(bytes: Vec<u8>, hides: &Hides, mark: Token) -> Effect {
     let form = form(&hides.verdict(), &Body::parse(&bytes), &bytes);
     Effect::Inject(Injection { lines: vec![OwnLine { to: Side::Server, form, bytes }], mark: Some(mark) })

@@ -4,10 +4,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::wire::RpcId;
 
-/// Longest text of an id that is used in a name as it is. Source: the contract of the ledger.
+/// Longest id text used unchanged in a name. Source: the contract of the ledger.
 const PLAIN_ID_CHARS_MAX: usize = 40;
 
-/// The name of a request in the ledger, before it is made one of its own: `raw` is its id as it was written.
+/// The name of a request before it is made unique: `raw` is the id as written.
 pub(super) fn request_name(generation: &str, id: &RpcId, raw: &str) -> String {
     let is_plain = |text: &str| {
         (1..=PLAIN_ID_CHARS_MAX).contains(&text.len())
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_type_of_an_id() {
+    fn names_distinguish_id_types() {
         let check = |raw: &str, expect: &str| {
             let id = RpcId::from_raw(serde_json::from_str(raw).expect("BUG: test ids are JSON"));
             assert_eq!(request_name("g", &id, raw), expect);

@@ -1,4 +1,4 @@
-//! A request that is open, and those that have ended and are remembered.
+//! Open requests, and recently ended ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,36 +11,34 @@ use super::answer::CheckedAnswer;
 use crate::engine::credentials::Carrier;
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
 use crate::engine::secrets::{Verdict, asks_secret};
-use crate::engine::token::{AskerId, Token};
+use crate::engine::token::{ApiCallId, Token};
 use crate::protocol::RequestKind;
 use crate::wire::{Message, RpcId};
 
-/// Requests that have ended and are remembered, so that a later answer is known for one.
+/// Ended requests remembered, to recognize late answers.
 const ENDED_MAX: usize = 4_096;
 
-/// Answered rows of one request that wait for the server's word; of a server that asks more often the oldest are forgotten.
+/// Unconfirmed answered rows of one request; the oldest is evicted first.
 const ANSWERED_BEFORE_MAX: usize = 16;
 
-/// Why a request is heard of again.
+/// Why a request ended, or was mentioned after its end.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Why {
     /// The server sent `serverRequest/resolved`.
     Confirmed,
-    /// Its item is completed.
+    /// Its item completed.
     ItemCompleted,
-    /// Its turn is over.
+    /// Its turn ended.
     TurnOver,
-    /// The server has ended.
     ServerExited,
 }
 
-/// A code and what it means.
+/// An error code and its explanation.
 pub(super) type ErrorText = (&'static str, &'static str);
 
-/// Nobody has answered in time.
+/// The error of a request without a timely answer.
 pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
 
-/// A request that is open.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) row: RequestRow,
@@ -48,11 +46,11 @@ pub(super) struct Request {
     pub(super) params: Option<Box<RawValue>>,
     pub(super) hides: Hides,
     pub(super) expires_at: Option<Duration>,
-    /// It is not shown to the client; its line, until it is kept.
+    /// Set if the client has not received the request; holds its line until the row is stored.
     pub(super) withheld: Option<Withheld>,
-    /// When the user's command is run for it, unless it was.
+    /// When the user's hook runs; `None` if it already ran.
     pub(super) notify_at: Option<Duration>,
-    /// Rows of the same request that were answered, and whose answers the server has not confirmed; the oldest first.
+    /// Earlier rows of the same request whose answers the server has not confirmed, oldest first.
     pub(super) answered_before: VecDeque<String>,
     pub(super) state: State,
 }
@@ -62,7 +60,6 @@ pub(super) struct Request {
 pub(super) enum Hides {
     Nothing,
     All,
-    /// Fields of a form.
     Fields(Carrier),
 }
 
@@ -81,7 +78,7 @@ impl Hides {
         }
     }
 
-    /// How much of a line with the answer may stand in the record.
+    /// How much of a line with the answer may be recorded.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
             Hides::Nothing => Verdict::Open,
@@ -107,75 +104,74 @@ impl Hides {
     }
 }
 
-/// A request that the client is not shown.
+/// A request that the client has not received.
 #[derive(Debug)]
 pub(super) enum Withheld {
-    /// Unless it cannot be kept: then nobody else could answer it.
+    /// Withheld unless its row cannot be stored: then only the client could answer.
     Until(Vec<u8>),
-    /// For good.
+    /// Withheld permanently.
     Kept,
 }
 
-/// How far one has come.
+/// The state of an open request.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Nobody has answered.
     Pending,
-    /// An answer at the side is being kept.
+    /// An API answer is being stored.
     Deciding(Box<Deciding>),
-    /// An answer is on its way to the server.
+    /// An answer will be sent to the server.
     Answered,
-    /// An answer was written to the server.
     Sent,
-    /// Nobody has answered in time; policy does.
+    /// No timely answer; policy will answer.
     Expired,
 }
 
-/// An answer at the side that is being kept.
+/// An API answer that is being stored.
 #[derive(Debug)]
 pub(super) struct Deciding {
-    pub(super) asker: AskerId,
+    pub(super) api_call: ApiCallId,
     pub(super) source: RequestSource,
     pub(super) answer: CheckedAnswer,
-    /// The client has answered meanwhile; it is sent if the other one cannot be kept.
+    /// A later answer of the client, sent if the first cannot be stored.
     pub(super) runner_up: Option<(Vec<u8>, GivenRow)>,
-    /// The server does not want an answer any more, and why.
+    /// Why the server no longer needs an answer, if so.
     pub(super) over: Option<Why>,
 }
 
-/// What a commit is about.
+/// The purpose of a commit.
 #[derive(Debug)]
 pub(super) enum Commit {
-    /// A row, whose request goes on whatever becomes of the commit.
-    Opens { request_id: String },
-    /// The client's answer to one, likewise.
-    GoesOn { request_id: String },
-    /// An answer at the side.
+    /// A new row; its request is forwarded whatever the result.
+    Opens {
+        request_id: String,
+    },
+    /// The client's answer, likewise.
+    GoesOn {
+        request_id: String,
+    },
     Decides(RpcId),
-    /// Its expiry.
+    /// The expiry of a request.
     Expires(RpcId),
 }
 
-/// What is done with a line that asks or answers.
+/// How to route a request or an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum OnRequest {
-    /// It goes on.
     Forward(Pass),
-    /// It goes no further.
     Withhold,
 }
 
-/// How a line goes on.
+/// How to forward a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Pass {
-    /// Once this was released.
+    /// Hold the line until this token is released.
     pub(in crate::engine) hold: Option<Token>,
-    /// And this is told when it has been written.
+    /// Report this token once the line is written.
     pub(in crate::engine) mark: Option<Token>,
 }
 
 impl OnRequest {
-    /// It goes on at once.
+    /// Forward without waiting.
     pub(in crate::engine) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
 }
 
@@ -183,11 +179,11 @@ impl OnRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LateAnswer {
     Withhold,
-    /// The server may still wait: it asked twice, and said only once that it is done.
+    /// The server may still wait: it asked twice and confirmed only once.
     Forward,
 }
 
-/// Requests that have ended, by their ids.
+/// Ended requests by id.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
@@ -214,8 +210,8 @@ impl Ended {
 }
 
 impl Request {
-    /// Whether a line with the same id repeats this request, so that one answer serves both: the request has no answer yet, or
-    /// the server will read the answer after this line.
+    /// Whether a request line with the same id repeats this request, so that one answer serves both: the request has no
+    /// answer yet, or the server will read the answer after this line.
     pub(super) fn is_same_as(&self, message: &Message<'_>) -> bool {
         match self.state {
             State::Pending | State::Deciding(_) | State::Expired => true,
@@ -224,7 +220,7 @@ impl Request {
         }
     }
 
-    /// The rows that a request with this id and these parameters follows, this one included.
+    /// The rows before a request with this id and these parameters, including this one.
     pub(super) fn followed_by(mut self, message: &Message<'_>) -> VecDeque<String> {
         if !matches!(self.state, State::Sent) || !self.is_repeated_by(message) {
             return VecDeque::new();
@@ -241,7 +237,7 @@ impl Request {
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
     }
 
-    /// Whether it waits for an answer that nobody has given yet, or that is not kept yet.
+    /// Whether no answer has been given, or it is not yet stored.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
     }

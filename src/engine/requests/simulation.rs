@@ -1,25 +1,24 @@
-//! A seeded simulation: clients, callers, servers and a ledger that do whatever they may, with crashes between any two
-//! effects.
+//! A seeded simulation: clients, callers, servers and a ledger act at random, with crashes between any two effects.
 //!
-//! What has to hold: a request ends once and never comes back, the server gets one answer at most, what is sent is what is
-//! kept, and after a crash no row of an earlier run is open.
+//! Invariants: a request ends once and is never reopened, the server receives at most one answer, the sent answer is
+//! the stored one, and after a crash no row of an earlier run is open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
-use crate::engine::attendance::Passing;
+use crate::engine::attached_client::Passing;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
 use crate::engine::token::Token;
 use crate::wire::{Body, Message};
 
-/// As many as take a second or so.
+/// Enough for about one second.
 const SEEDS: u64 = 1_000;
 const STEPS: usize = 120;
 
-/// A generator of numbers that look like chance: xorshift64*.
+/// A pseudo-random generator: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -31,7 +30,6 @@ impl Dice {
     }
 }
 
-/// A row as the ledger has it.
 #[derive(Debug, Clone)]
 struct Row {
     generation: u64,
@@ -41,7 +39,7 @@ struct Row {
     source: Option<RequestSource>,
 }
 
-/// What is told of an entry once it is kept, or is not.
+/// The report owed after storing an entry.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Nothing,
@@ -49,23 +47,23 @@ enum Told {
     Whether(Token),
 }
 
-/// A run, the ledger that outlives it, and what the server was sent.
+/// A run, the ledger that outlives it, and the answers the server received.
 struct World {
     dice: Dice,
     generation: u64,
     requests: Requests,
     now: Now,
     rows: BTreeMap<String, Row>,
-    /// What is on its way to the ledger.
+    /// Entries not yet stored.
     queue: VecDeque<(Told, LedgerEntry)>,
-    /// Answers that the server of this run was sent, by the raw ids of requests.
+    /// Answers received by the server of this run, by raw request id.
     sent: BTreeMap<u64, String>,
-    /// Lines to the server that are held, and their holds.
+    /// Held lines to the server, with their tokens.
     held: Vec<(Token, u64, String, Option<Token>)>,
-    /// Answers of ours that the server does not read yet.
+    /// Answers of ours that the server has not read.
     on_their_way: VecDeque<(u64, String, Option<Token>)>,
     asked: u64,
-    /// The ledger fails now and then, or hangs.
+    /// The ledger sometimes fails or stalls.
     is_shaky: bool,
 }
 
@@ -102,7 +100,7 @@ impl World {
                 self.requests.server_resolved(self.now, params, &mut effects);
             }
             10 => {
-                // A ledger that works is in time.
+                // A working ledger is always in time.
                 while !self.is_shaky && !self.queue.is_empty() {
                     let mut effects = Vec::new();
                     self.ledger_works(&mut effects);
@@ -132,7 +130,7 @@ impl World {
             r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
         );
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
-        let _ = self.requests.asked(self.now, line.as_bytes(), &message, About::default(), Passing::Passes, effects);
+        let _ = self.requests.opened(self.now, line.as_bytes(), &message, About::default(), Passing::Passes, effects);
     }
 
     fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
@@ -159,12 +157,12 @@ impl World {
         let word = ["accept", "decline"][self.dice.roll(2) as usize];
         let given: GivenAnswer =
             serde_json::from_str(&format!(r#"{{"decision":"{word}"}}"#)).expect("BUG: it is an answer");
-        let (asker, source, by) = (1, RequestSource::Api, "me".to_owned());
-        let caller = Caller { asker, source, by, server_listens: true };
-        self.requests.side_answers(self.now, caller, &name, &given, effects);
+        let (api_call, source, by) = (1, RequestSource::Api, "me".to_owned());
+        let caller = Caller { api_call, source, by, server_listens: true };
+        self.requests.api_answers(self.now, caller, &name, &given, effects);
     }
 
-    /// The ledger takes the next that waits for it, or fails at it.
+    /// The ledger stores the next entry, or fails to.
     fn ledger_works(&mut self, effects: &mut Vec<Effect>) {
         let fails = self.is_shaky && self.dice.roll(3) == 0;
         let Some((token, entry)) = self.queue.pop_front() else { return };
@@ -221,13 +219,13 @@ impl World {
             | LedgerEntry::TurnNamed { .. }
             | LedgerEntry::ThreadSeen { .. }
             | LedgerEntry::ThreadBegan { .. }
-            | LedgerEntry::FragmentsTold { .. }
+            | LedgerEntry::FragmentsSent { .. }
             | LedgerEntry::EpochShown { .. }
             | LedgerEntry::ThreadCompacted { .. } => panic!("requests have nothing to do with context"),
         }
     }
 
-    /// Carries effects out in their order, and perhaps not all of them.
+    /// Carries out effects in order, possibly not all of them.
     fn carry_out(&mut self, effects: Vec<Effect>) {
         let mut further = Vec::new();
         for effect in effects {
@@ -259,7 +257,6 @@ impl World {
         }
     }
 
-    /// An answer reaches the server.
     fn arrives(&mut self, id: u64, answer: String, mark: Option<Token>, effects: &mut Vec<Effect>) {
         let first = self.sent.insert(id, answer.clone());
         assert_eq!(first, None, "{id}: the server is answered twice");
@@ -267,8 +264,8 @@ impl World {
         if !self.is_shaky
             && let Some(row) = row
         {
-            // Policy's answer is kept after it was sent: what it answers was kept before, and the server may have withdrawn
-            // it meanwhile.
+            // A policy answer is stored after it was sent. The expiry was stored before, and the server may have
+            // withdrawn the request since.
             let by_policy = row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server);
             assert!(by_policy || row.payload.as_ref() == Some(&answer), "{id}: {answer} is sent, {row:?} is kept");
         }
@@ -277,7 +274,7 @@ impl World {
         }
     }
 
-    /// The process is gone, and another one starts.
+    /// The process dies and another one starts.
     fn crash(&mut self) {
         let before = self.rows.clone();
         self.queue.clear();
@@ -301,10 +298,10 @@ impl World {
         }
     }
 
-    /// The server ends, and the ledger has all the time it needs.
+    /// The server ends, and the ledger finishes its work.
     fn end(mut self) {
         let mut effects = Vec::new();
-        // What is held for a server that is gone reaches nobody.
+        // Lines held for a dead server reach nobody.
         self.held.clear();
         self.on_their_way.clear();
         self.requests.server_ended(self.now, &mut effects);
@@ -335,7 +332,7 @@ fn answer_in(message: &Message<'_>) -> (u64, String) {
 }
 
 #[test]
-fn a_thousand_seeds() {
+fn random_runs_keep_the_invariants() {
     for seed in 1..=SEEDS {
         let mut world = World::new(seed);
         (0..STEPS).for_each(|_| world.step());

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::timeline::Heard;
 use crate::files::{self, Access};
-use crate::history::{Happening, Seen, UiFold};
+use crate::history::{RecordEvent, Seen, UiFold};
 use crate::index::{Follower, Next, Patience};
 use crate::journal::{Position, Record};
 
@@ -52,25 +52,25 @@ impl Source {
         let mut told = Vec::new();
         self.ui.take(&seen, &mut told);
         // The journal tells more than a client needs.
-        match &seen.happening {
-            Happening::Generation(generation) if self.generation.as_ref() != Some(generation) => {
+        match &seen.event {
+            RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
                 let begins = json!({ "type": "run", "generation": generation });
                 self.generation = Some(generation.clone());
                 if at.segment.number == 1 {
                     heard.push(Heard { at: at.clone(), at_us, told: begins });
                 }
             }
-            Happening::Gap { lines, reason } => {
+            RecordEvent::Gap { lines, reason } => {
                 let gap = json!({ "type": "gap", "lines": lines, "reason": reason });
                 heard.push(Heard { at: at.clone(), at_us, told: gap });
             }
-            Happening::Generation(_)
-            | Happening::Told(_)
-            | Happening::Asked { .. }
-            | Happening::Called { .. }
-            | Happening::Answered { .. }
-            | Happening::Ours { .. }
-            | Happening::Other => {}
+            RecordEvent::Generation(_)
+            | RecordEvent::Notification(_)
+            | RecordEvent::ServerRequest { .. }
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::ShimEvent { .. }
+            | RecordEvent::Other => {}
         }
         heard.extend(told.into_iter().map(|event| Heard {
             at: at.clone(),

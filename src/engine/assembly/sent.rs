@@ -1,57 +1,57 @@
-//! What threads have been told besides the user's words, and what they are to be told next.
+//! What each thread has received besides the user's words, and what it needs next.
 //!
-//! A thread is told a fragment whole, and again only once it has changed. What was sent counts as told until the server has
-//! refused it. Nothing is run or read here: what fragments say now comes from outside.
+//! A thread receives a fragment whole, and again only after a change. Sent text counts as received until the server
+//! rejects it. Nothing is run or read here: fragment states come from outside.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::consultation::{FragmentCarrier, Remembered, ToldFragment};
+use super::consultation::{FragmentCarrier, Remembered, SentFragment};
 use super::settings::{Fragment, FragmentRole, FragmentSource, FragmentThreads};
 use crate::protocol::inject_items_params;
 
-/// Threads that are remembered; of more than these the one that was not used for longest is forgotten, and told all anew.
+/// Threads that are tracked; the least recently used one is evicted and receives everything again.
 const THREADS_MAX: usize = 1_024;
 
-/// Longest developer addition, in bytes; of a longer one the start is told.
+/// Longest developer addition, in bytes; the rest is cut off.
 const ADDITION_BYTES_MAX: usize = 64 << 10;
 
-/// Folders of which it is known what fragments say there; with more than these all are forgotten, and read again.
+/// Folders whose fragment states are cached; one more clears the cache.
 const FOLDERS_MAX: usize = 256;
 
-/// The name of what the context engine has the developer say.
+/// The name of the context engine's addition.
 pub(in crate::engine) const ADDITION: &str = "developer_addition";
 
-/// A thread, as far as it matters here.
+/// The state of a thread.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Thread {
-    /// The model that it was started with, or that the client has named since.
+    /// The model it started with, or the one the client chose since.
     pub(in crate::engine) model: Option<String>,
-    /// The folder that it works in, likewise.
+    /// The working folder, likewise.
     pub(in crate::engine) cwd: Option<String>,
-    /// The tools that the client has given it, by name.
+    /// The names of the tools that the client defined.
     pub(in crate::engine) tools: Vec<String>,
-    /// It has begun while we looked on.
+    /// The thread began during this run.
     pub(in crate::engine) is_new: bool,
-    /// The context engine was told that it is there.
+    /// The context engine knows the thread.
     pub(in crate::engine) is_opened: bool,
-    /// The epoch of which it was shown a projection.
+    /// The epoch of the last projection shown.
     pub(in crate::engine) epoch: Option<String>,
-    /// What the context engine has had the developer say in this run last, whether it was told or not.
+    /// The context engine's latest addition in this run, sent or not.
     addition: Option<String>,
-    told: BTreeMap<String, String>,
-    /// The greatest is that of the thread that was used last; 0 was not used in this run.
+    sent: BTreeMap<String, String>,
+    /// The most recently used thread has the greatest value; 0 is unused in this run.
     last_use: u64,
 }
 
-/// All threads, and what fragments say as far as that is known.
+/// All threads, and the known fragment states.
 #[derive(Debug)]
 pub(in crate::engine) struct Threads {
     fragments: Vec<Fragment>,
-    /// What each of them says where nothing was read yet.
+    /// Initial fragment states, before any read.
     fixed: Vec<Option<String>>,
-    /// What each of them said last, by the folder that it was read in; without one it is the relay's.
+    /// The last fragment states by folder; `None` is the relay's folder.
     read: HashMap<Option<String>, Vec<Option<String>>>,
-    /// The folder that was read last.
+    /// The folder of the last read.
     read_last: Option<String>,
     by_id: HashMap<String, Thread>,
     uses: u64,
@@ -78,12 +78,12 @@ impl Threads {
         differs
     }
 
-    /// Whether what they say has to be looked for.
+    /// Whether any fragment comes from a command or file.
     pub(in crate::engine) fn are_read(&self) -> bool {
         self.fragments.iter().any(|fragment| !matches!(fragment.source, FragmentSource::Text(_)))
     }
 
-    /// The thread of this id, which is used now; one that was not known is from now on.
+    /// Marks a thread as used and returns it, new if unknown.
     pub(in crate::engine) fn of(&mut self, thread_id: &str) -> &mut Thread {
         self.make_room_for(thread_id);
         self.uses += 1;
@@ -96,7 +96,7 @@ impl Threads {
         if self.by_id.len() < THREADS_MAX || self.by_id.contains_key(thread_id) {
             return;
         }
-        // By the id where neither was used: the same happens in the same way.
+        // Ties are broken by id, so eviction is deterministic.
         let longest_unused =
             self.by_id.iter().min_by_key(|(id, thread)| (thread.last_use, *id)).map(|(id, _)| id.clone());
         if let Some(id) = longest_unused {
@@ -104,11 +104,11 @@ impl Threads {
         }
     }
 
-    /// Takes over what earlier runs have told, the newest first. No thread that was used in this run has to go for that.
+    /// Loads what earlier runs sent, newest first, without evicting a thread used in this run.
     pub(in crate::engine) fn remember(&mut self, remembered: Remembered) {
         for (thread_id, fragment) in remembered.fragments.into_iter().rev() {
             if let Some(thread) = self.known_before(thread_id) {
-                thread.told.entry(fragment.name).or_insert(fragment.text);
+                thread.sent.entry(fragment.name).or_insert(fragment.text);
             }
         }
         for (thread_id, epoch) in remembered.epochs.into_iter().rev() {
@@ -123,7 +123,7 @@ impl Threads {
         has_room.then(|| self.by_id.entry(thread_id).or_default())
     }
 
-    /// What fragments say now in a folder; one that could not be had says what it said there last.
+    /// Stores fragment states read in a folder. If a fragment could not be read, its last state there stays.
     pub(in crate::engine) fn read(&mut self, cwd: Option<&str>, states: Vec<Option<String>>) {
         let cwd = cwd.map(str::to_owned);
         if self.read.len() >= FOLDERS_MAX && !self.read.contains_key(&cwd) {
@@ -139,112 +139,116 @@ impl Threads {
         }
     }
 
-    /// The folder that a thread works in, where that is known.
+    /// The working folder of a thread, if known.
     pub(in crate::engine) fn cwd(&self, thread_id: &str) -> Option<&str> {
         self.by_id.get(thread_id)?.cwd.as_deref()
     }
 
-    /// What fragments said last in a folder.
+    /// The last fragment states in a folder.
     fn said_in(&self, cwd: Option<&str>) -> &[Option<String>] {
         self.read.get(&cwd.map(str::to_owned)).unwrap_or(&self.fixed)
     }
 
-    /// What a thread that works in `cwd` is to be told ahead of its next turn: the fragments in the order of the settings, and then what the
-    /// context engine has the developer say.
+    /// The texts that a thread in `cwd` needs before its next turn: fragments in the order of the settings, then the
+    /// context engine's addition.
     pub(in crate::engine) fn news(
         &mut self,
         thread_id: &str,
         cwd: Option<&str>,
         addition: Option<&str>,
-    ) -> Vec<ToldFragment> {
+    ) -> Vec<SentFragment> {
         let (fragments, states) = (self.fragments.clone(), self.said_in(cwd).to_vec());
         let thread = self.of(thread_id);
         let mut news = Vec::new();
         for (fragment, state) in fragments.iter().zip(&states) {
             let Some(state) = state else { continue };
-            let (text, before) = (fragment.render(state), thread.told.get(&fragment.name));
+            let (text, before) = (fragment.render(state), thread.sent.get(&fragment.name));
             let is_shown = fragment.threads == FragmentThreads::All || thread.is_new || before.is_some();
             let says_nothing = before.is_none() && state.trim().is_empty();
             if is_shown && !says_nothing && before != Some(&text) {
-                news.push(fragment.told(text, FragmentCarrier::InjectItems));
+                news.push(fragment.as_sent(text, FragmentCarrier::InjectItems));
             }
         }
         if let Some(addition) = addition.map(bounded_addition).filter(|addition| !addition.is_empty())
-            && thread.told.get(ADDITION).map(String::as_str) != Some(addition)
+            && thread.sent.get(ADDITION).map(String::as_str) != Some(addition)
         {
             let (name, role) = (ADDITION.to_owned(), FragmentRole::Developer.of_message());
-            news.push(ToldFragment { name, role, carrier: FragmentCarrier::InjectItems, text: addition.to_owned() });
+            news.push(SentFragment { name, role, carrier: FragmentCarrier::InjectItems, text: addition.to_owned() });
         }
         news
     }
 
-    /// The developer's fragments as they are known for this folder, for a server that takes them in no other way. Without a folder
-    /// the server takes its own, under whatever name: they are as they were read last.
-    pub(in crate::engine) fn developers(&self, cwd: Option<&str>) -> Vec<ToldFragment> {
+    /// The developer fragments for this folder, for a server that accepts them only as instructions. Without a folder,
+    /// the states of the last read apply, because the server then uses its own folder.
+    pub(in crate::engine) fn developers(&self, cwd: Option<&str>) -> Vec<SentFragment> {
         let cwd = cwd.or(self.read_last.as_deref());
         let shown = self.fragments.iter().zip(self.said_in(cwd)).filter_map(|(fragment, state)| {
             let state = state.as_ref().filter(|state| !state.trim().is_empty())?;
             (fragment.role == FragmentRole::Developer)
-                .then(|| fragment.told(fragment.render(state), FragmentCarrier::DeveloperInstructions))
+                .then(|| fragment.as_sent(fragment.render(state), FragmentCarrier::DeveloperInstructions))
         });
         shown.collect()
     }
 
-    /// The context engine has the developer say this.
-    pub(in crate::engine) fn says(&mut self, thread_id: &str, addition: &str) {
+    /// Stores the context engine's addition for a thread.
+    pub(in crate::engine) fn set_addition(&mut self, thread_id: &str, addition: &str) {
         self.of(thread_id).addition = Some(bounded_addition(addition).to_owned());
     }
 
-    /// What the context engine has had the developer say in a thread last, where it has.
+    /// The context engine's latest addition for a thread, if any.
     pub(in crate::engine) fn addition(&self, thread_id: &str) -> Option<&str> {
         let thread = self.by_id.get(thread_id)?;
-        let said = thread.addition.as_ref().or_else(|| thread.told.get(ADDITION))?;
+        let said = thread.addition.as_ref().or_else(|| thread.sent.get(ADDITION))?;
         (!said.is_empty()).then_some(said)
     }
 
-    /// Whether a thread was told one of these by a call of ours, and its history was not made shorter since: it is in it.
+    /// Whether the history of a thread has this addition: one of our calls sent it, and no compaction followed.
     pub(in crate::engine) fn has_addition(&self, thread_id: &str) -> bool {
-        self.by_id.get(thread_id).and_then(|thread| thread.told.get(ADDITION)).is_some_and(|text| !text.is_empty())
+        self.by_id.get(thread_id).and_then(|thread| thread.sent.get(ADDITION)).is_some_and(|text| !text.is_empty())
     }
 
-    /// A thread is told this. Gives what it was told before, to be put back where that was refused.
-    pub(in crate::engine) fn tell(&mut self, thread_id: &str, told: &[ToldFragment]) -> Vec<(String, Option<String>)> {
+    /// Marks texts as sent to a thread. Returns the earlier texts, to restore if the server rejects the new ones.
+    pub(in crate::engine) fn mark_sent(
+        &mut self,
+        thread_id: &str,
+        sent: &[SentFragment],
+    ) -> Vec<(String, Option<String>)> {
         let thread = self.of(thread_id);
-        let one = |fragment: &ToldFragment| {
-            let before = thread.told.insert(fragment.name.clone(), fragment.text.clone());
+        let one = |fragment: &SentFragment| {
+            let before = thread.sent.insert(fragment.name.clone(), fragment.text.clone());
             (fragment.name.clone(), before)
         };
-        told.iter().map(one).collect()
+        sent.iter().map(one).collect()
     }
 
-    /// A thread was not told this text: what it was told before is what it was told, unless that is something else by now.
+    /// Restores an earlier text, unless the thread has received yet another one since.
     pub(in crate::engine) fn put_back(&mut self, thread_id: &str, name: String, refused: &str, before: Option<String>) {
         let thread = self.of(thread_id);
-        if thread.told.get(&name).map(String::as_str) != Some(refused) {
+        if thread.sent.get(&name).map(String::as_str) != Some(refused) {
             return;
         }
         match before {
-            Some(text) => drop(thread.told.insert(name, text)),
-            None => drop(thread.told.remove(&name)),
+            Some(text) => drop(thread.sent.insert(name, text)),
+            None => drop(thread.sent.remove(&name)),
         }
     }
 
-    /// A thread's history was made shorter: what it was told may not be in it any more.
+    /// The history of a thread was compacted: it may have lost everything sent to it.
     pub(in crate::engine) fn forget(&mut self, thread_id: &str) {
         let thread = self.of(thread_id);
         thread.epoch = None;
-        // Those that only new threads are shown are known by having been told.
-        thread.told.values_mut().for_each(String::clear);
+        // Fragments for new threads only need the name to stay known.
+        thread.sent.values_mut().for_each(String::clear);
     }
 }
 
 impl Fragment {
-    /// What it begins with, whatever it says.
+    /// The opening tag.
     pub(in crate::engine) fn opening(&self) -> String {
         format!("<{}>\n", self.name)
     }
 
-    /// As the model is shown it, when it says `state`.
+    /// The text that the model sees for `state`.
     fn render(&self, state: &str) -> String {
         let closing = format!("</{}>", self.name);
         let clean: String = state.chars().filter(|char| !char.is_control() || matches!(char, '\n' | '\t')).collect();
@@ -260,8 +264,8 @@ impl Fragment {
         format!("{}{body}\n{closing}", self.opening())
     }
 
-    fn told(&self, text: String, carrier: FragmentCarrier) -> ToldFragment {
-        ToldFragment { name: self.name.clone(), role: self.role.of_message(), carrier, text }
+    fn as_sent(&self, text: String, carrier: FragmentCarrier) -> SentFragment {
+        SentFragment { name: self.name.clone(), role: self.role.of_message(), carrier, text }
     }
 }
 
@@ -269,12 +273,12 @@ fn bounded_addition(addition: &str) -> &str {
     addition[..addition.floor_char_boundary(ADDITION_BYTES_MAX)].trim()
 }
 
-/// The parameters of the call that tells a thread something: at most one message of the developer's, and one of the user's.
-pub(in crate::engine) fn inject_params(thread_id: &str, told: &[ToldFragment]) -> String {
+/// Parameters of the call that injects texts: at most one developer message and one user message.
+pub(in crate::engine) fn inject_params(thread_id: &str, sent: &[SentFragment]) -> String {
     let roles = [FragmentRole::Developer, FragmentRole::ContextualUser].map(FragmentRole::of_message);
     let messages = roles.map(|role| {
-        let told = told.iter().filter(|fragment| fragment.role == role);
-        (role, told.map(|fragment| fragment.text.as_str()).collect::<Vec<&str>>())
+        let sent = sent.iter().filter(|fragment| fragment.role == role);
+        (role, sent.map(|fragment| fragment.text.as_str()).collect::<Vec<&str>>())
     });
     let messages: Vec<(&str, Vec<&str>)> = messages.into_iter().filter(|(_, texts)| !texts.is_empty()).collect();
     inject_items_params(thread_id, &messages)
@@ -300,28 +304,28 @@ mod tests {
 
     fn news(threads: &mut Threads, thread: &str, addition: Option<&str>) -> String {
         let news = threads.news(thread, None, addition);
-        threads.tell(thread, &news);
-        news.iter().map(|told| format!("{}:{}", told.role, told.text.replace('\n', "|"))).collect::<Vec<_>>().join(" ")
+        threads.mark_sent(thread, &news);
+        news.iter().map(|sent| format!("{}:{}", sent.role, sent.text.replace('\n', "|"))).collect::<Vec<_>>().join(" ")
     }
 
-    fn says(threads: &mut Threads, a: &str, b: &str) {
+    fn set_states(threads: &mut Threads, a: &str, b: &str) {
         threads.read(None, vec![Some(a.to_owned()), Some(b.to_owned())]);
     }
 
     #[test]
-    fn each_is_told_whole_and_again_once_it_has_changed() {
+    fn fragments_are_sent_whole_after_changes() {
         let mut threads = threads();
         assert_eq!(news(&mut threads, "t", None), "");
         threads.of("t").is_new = true;
-        says(&mut threads, "1", "x\n");
+        set_states(&mut threads, "1", "x\n");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
         assert_eq!(news(&mut threads, "t", None), "");
-        // One that could not be had says what it said last.
+        // A failed read keeps the last state.
         threads.read(None, vec![None, Some("y".to_owned())]);
         assert_eq!(news(&mut threads, "t", None), "developer:<b>|y|</b>");
-        // A thread that was there before we were.
+        // A thread from before this run.
         assert_eq!(news(&mut threads, "old", None), "user:<a>|1|</a>");
-        says(&mut threads, "", "y");
+        set_states(&mut threads, "", "y");
         assert_eq!(news(&mut threads, "t", None), "user:<a>||</a>");
         assert_eq!(news(&mut threads, "other", None), "");
     }
@@ -329,39 +333,39 @@ mod tests {
     #[test]
     fn each_folder_has_what_was_read_there() {
         let mut threads = threads();
-        let told = |threads: &mut Threads, thread: &str, cwd: Option<&str>| {
+        let texts = |threads: &mut Threads, thread: &str, cwd: Option<&str>| {
             let news = threads.news(thread, cwd, None);
-            news.iter().map(|told| told.text.replace('\n', "|")).collect::<Vec<_>>().join(" ")
+            news.iter().map(|sent| sent.text.replace('\n', "|")).collect::<Vec<_>>().join(" ")
         };
         let says = |a: &str| vec![Some(a.to_owned()), None];
         threads.read(None, says("relay"));
         threads.read(Some("/a"), says("a"));
-        assert_eq!(told(&mut threads, "t", None), "<a>|relay|</a>");
-        assert_eq!(told(&mut threads, "t", Some("/a")), "<a>|a|</a>");
-        // One that could not be had says nothing that was read elsewhere.
+        assert_eq!(texts(&mut threads, "t", None), "<a>|relay|</a>");
+        assert_eq!(texts(&mut threads, "t", Some("/a")), "<a>|a|</a>");
+        // A failed read does not fall back to another folder's state.
         threads.read(Some("/b"), vec![None, None]);
-        assert_eq!(told(&mut threads, "t", Some("/b")), "");
+        assert_eq!(texts(&mut threads, "t", Some("/b")), "");
         threads.read(Some("/a"), vec![None, None]);
-        assert_eq!(told(&mut threads, "t", Some("/a")), "<a>|a|</a>");
+        assert_eq!(texts(&mut threads, "t", Some("/a")), "<a>|a|</a>");
         (0..FOLDERS_MAX).for_each(|number| threads.read(Some(&number.to_string()), says("x")));
         assert!(threads.read.len() <= FOLDERS_MAX);
-        assert_eq!(told(&mut threads, "t", Some("/a")), "");
+        assert_eq!(texts(&mut threads, "t", Some("/a")), "");
     }
 
     #[test]
-    fn what_was_refused_is_told_again_and_what_is_forgotten_too() {
+    fn rejected_or_forgotten_fragments_are_sent_again() {
         let mut threads = threads();
         threads.of("t").is_new = true;
-        says(&mut threads, "1", "x");
+        set_states(&mut threads, "1", "x");
         let first = threads.news("t", None, None);
-        let before = threads.tell("t", &first);
-        says(&mut threads, "2", "x");
+        let before = threads.mark_sent("t", &first);
+        set_states(&mut threads, "2", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|2|</a>");
         for ((name, before), refused) in before.into_iter().zip(&first) {
             threads.put_back("t", name.clone(), "something else", None);
             threads.put_back("t", name, &refused.text, before);
         }
-        // What it was told since it was told.
+        // Only changes since the last send.
         assert_eq!(news(&mut threads, "t", None), "developer:<b>|x|</b>");
         threads.of("t").is_new = false;
         threads.of("t").epoch = Some("e".to_owned());
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addition_stands_last_and_is_told_once() {
+    fn addition_comes_last_and_is_sent_once() {
         let mut threads = Threads::new(vec![Fragment {
             source: FragmentSource::Text("fixed".to_owned()),
             ..fragment("c", FragmentRole::Developer, FragmentThreads::All)
@@ -389,7 +393,7 @@ mod tests {
     fn changed_fragments_forget_only_what_was_read() {
         let mut threads = threads();
         threads.of("t").is_new = true;
-        says(&mut threads, "1", "x");
+        set_states(&mut threads, "1", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a> developer:<b>|x|</b>");
         let same = threads.fragments.clone();
         assert!(!threads.configure(same));
@@ -402,21 +406,21 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_runs_have_told_is_not_told_again() {
+    fn fragments_of_earlier_runs_are_not_repeated() {
         let mut threads = threads();
         let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
-            .told("<b>\nx\n</b>".to_owned(), FragmentCarrier::InjectItems);
+            .as_sent("<b>\nx\n</b>".to_owned(), FragmentCarrier::InjectItems);
         let epochs = vec![("t".to_owned(), "e".to_owned())];
         threads.remember(Remembered { fragments: vec![("t".to_owned(), fragment)], epochs });
-        says(&mut threads, "1", "x");
+        set_states(&mut threads, "1", "x");
         assert_eq!(news(&mut threads, "t", None), "user:<a>|1|</a>");
         assert_eq!(threads.of("t").epoch.as_deref(), Some("e"));
-        says(&mut threads, "1", "changed");
+        set_states(&mut threads, "1", "changed");
         assert_eq!(news(&mut threads, "t", None), "developer:<b>|changed|</b>");
     }
 
     #[test]
-    fn a_fragment_is_bounded_and_cannot_end_itself() {
+    fn fragment_is_bounded_and_cannot_close_its_tag() {
         let fragment = fragment("a", FragmentRole::Developer, FragmentThreads::All);
         let check = |state: &str, expect: &str| assert_eq!(fragment.render(state), format!("<a>\n{expect}\n</a>"));
         check("\u{1b}[1mx\r\n\ty\n\n", "[1mx\n\ty");
@@ -426,16 +430,16 @@ mod tests {
     }
 
     #[test]
-    fn one_message_a_role() {
-        let told = |name: &str, role| {
-            fragment(name, role, FragmentThreads::All).told(name.to_owned(), FragmentCarrier::InjectItems)
+    fn one_message_per_role() {
+        let one = |name: &str, role| {
+            fragment(name, role, FragmentThreads::All).as_sent(name.to_owned(), FragmentCarrier::InjectItems)
         };
         let params = inject_params(
             "t",
             &[
-                told("a", FragmentRole::ContextualUser),
-                told("b", FragmentRole::Developer),
-                told("c", FragmentRole::ContextualUser),
+                one("a", FragmentRole::ContextualUser),
+                one("b", FragmentRole::Developer),
+                one("c", FragmentRole::ContextualUser),
             ],
         );
         assert_eq!(
@@ -449,10 +453,10 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_that_was_not_used_for_longest_is_forgotten() {
+    fn least_recently_used_thread_is_evicted() {
         let mut threads = threads();
         let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
-            .told("x".to_owned(), FragmentCarrier::InjectItems);
+            .as_sent("x".to_owned(), FragmentCarrier::InjectItems);
         let remembered =
             |id: &str| Remembered { fragments: vec![(id.to_owned(), fragment.clone())], epochs: Vec::new() };
         threads.remember(remembered("before"));

@@ -1,34 +1,41 @@
-//! Lines of a thread that wait until it is known what the model is to be shown with the first of them.
+//! Queues of lines, one per thread, that wait until the context of the first line is known.
 //!
-//! Bounded in time by a deadline, and in bytes: what is over goes on as it is. Nothing is decided here on what the lines say.
+//! A deadline bounds the wait, and a byte limit bounds the queues; beyond either, lines continue without context.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::consultation::Assembled;
-use crate::engine::token::{AskerId, Token};
+use crate::engine::assembly::Assembled;
+use crate::engine::token::{ApiCallId, Token};
 use crate::wire::LineEnd;
 
-/// Longest line that lines wait behind, in bytes; a longer one goes on as it is.
+/// Longest line that can be held, in bytes; a longer line passes at once.
 pub(in crate::engine) const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of all lines that wait; with more, those of the thread that has brought the last one go on at once.
+/// Bytes of all held lines. Beyond this, the thread that added the last line is released at once.
 const HELD_BYTES_MAX: usize = 8 << 20;
 
-/// Something that waits.
 #[derive(Debug)]
 pub(in crate::engine) enum Queued {
-    /// A line of the client's.
-    Clients(Vec<u8>, LineEnd),
-    /// What somebody at the side says to the model.
-    Sides { asker: AskerId, says: String },
-    /// That somebody at the side wants a turn interrupted.
-    Interrupt { asker: AskerId },
-    /// A call of somebody at the side. The parameters are JSON.
-    Rpc { asker: AskerId, method: String, params: Option<String> },
+    ClientLine(Vec<u8>, LineEnd),
+    /// Input from an API caller to the model.
+    ApiInput {
+        api_call: ApiCallId,
+        text: String,
+    },
+    /// An API caller's request to interrupt a turn.
+    Interrupt {
+        api_call: ApiCallId,
+    },
+    /// A call of an API caller; `params` is JSON.
+    Rpc {
+        api_call: ApiCallId,
+        method: String,
+        params: Option<String>,
+    },
 }
 
-/// Something that waits, and when it was read.
+/// A queued message and the time it was read.
 #[derive(Debug)]
 pub(in crate::engine) struct Held {
     pub(in crate::engine) queued: Queued,
@@ -38,51 +45,51 @@ pub(in crate::engine) struct Held {
 impl Held {
     fn bytes(&self) -> usize {
         match &self.queued {
-            Queued::Clients(line, _) => line.len(),
-            Queued::Sides { says, .. } => says.len(),
+            Queued::ClientLine(line, _) => line.len(),
+            Queued::ApiInput { text, .. } => text.len(),
             Queued::Interrupt { .. } => 0,
             Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
         }
     }
 }
 
-/// What is known for a turn once its line goes on.
+/// The context known when a turn is released.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Prepared {
-    /// What the context engine has assembled.
+    /// The context engine's answer.
     pub(in crate::engine) assembled: Option<Assembled>,
-    /// What fragments say now, in the order of the settings; `None` where that could not be had.
+    /// Current fragment states, in the order of the settings; an entry is `None` if it could not be read.
     pub(in crate::engine) states: Option<Vec<Option<String>>>,
-    /// Where they were read, where that is known to be elsewhere than the relay.
+    /// The folder in which fragments were read, if known to differ from the relay's.
     pub(in crate::engine) cwd: Option<String>,
 }
 
-/// Lines of one thread that wait.
+/// The held lines of one thread.
 #[derive(Debug)]
 pub(in crate::engine) struct Hold {
     pub(in crate::engine) token: Token,
     pub(in crate::engine) thread_id: String,
     pub(in crate::engine) queue: VecDeque<Held>,
     pub(in crate::engine) prepared: Prepared,
-    /// What has not come yet.
+    /// Answers still missing.
     awaited: Awaited,
-    /// Nothing of it waits any more, whatever is known.
+    /// Release without waiting for missing answers.
     pub(in crate::engine) is_given_up: bool,
-    /// It was said that it goes on.
-    is_let_go: bool,
+    /// The release effect was emitted.
+    is_released: bool,
 }
 
-/// What the first line of a hold waits for, each until its own time.
+/// Deadlines of the answers that the first line of a hold waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) struct Awaited {
-    /// Until when it waits for the context engine; `None` is not at all, or not any more.
+    /// For the context engine; `None` if its answer is not expected or has arrived.
     pub(in crate::engine) engine_due: Option<Duration>,
-    /// The same for the fragments.
+    /// For the fragments, likewise.
     pub(in crate::engine) fragments_due: Option<Duration>,
 }
 
 impl Awaited {
-    /// What of it there is time for.
+    /// The answers whose deadline has not passed.
     pub(in crate::engine) fn not_overdue(self, elapsed: Duration) -> Awaited {
         Awaited {
             engine_due: self.engine_due.filter(|due| *due > elapsed),
@@ -95,7 +102,6 @@ impl Awaited {
     }
 }
 
-/// All that waits.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Holds {
     holds: Vec<Hold>,
@@ -104,12 +110,11 @@ pub(in crate::engine) struct Holds {
 }
 
 impl Holds {
-    /// Nothing waits yet; tokens go on behind `tokens_before`, which those before have used.
+    /// Tokens continue after `tokens_before`, the last one of the previous engine.
     pub(in crate::engine) fn new(tokens_before: Token) -> Holds {
         Holds { last_token: tokens_before, ..Holds::default() }
     }
 
-    /// The last token that was given.
     pub(in crate::engine) fn last_token(&self) -> Token {
         self.last_token
     }
@@ -118,7 +123,7 @@ impl Holds {
         self.holds.is_empty()
     }
 
-    /// Lines of a thread wait from now on, behind the first of them. Where that is too much they are ready at once.
+    /// Starts a hold with `queue`. If that exceeds the byte limit, the hold is ready at once.
     pub(in crate::engine) fn begin(&mut self, thread_id: &str, awaited: Awaited, queue: VecDeque<Held>) -> Token {
         self.last_token += 1;
         self.bytes += queue.iter().map(Held::bytes).sum::<usize>();
@@ -130,22 +135,22 @@ impl Holds {
             prepared: Prepared::default(),
             awaited,
             is_given_up,
-            is_let_go: false,
+            is_released: false,
         });
         self.last_token
     }
 
-    /// Whether what waits under a token is too much to wait.
+    /// Whether a hold was given up.
     pub(in crate::engine) fn is_given_up(&self, token: Token) -> bool {
         self.holds.iter().any(|hold| hold.token == token && hold.is_given_up)
     }
 
-    /// Whether lines of a thread wait.
+    /// Whether lines of a thread are held.
     pub(in crate::engine) fn holds(&self, thread_id: &str) -> bool {
         self.holds.iter().any(|hold| hold.thread_id == thread_id)
     }
 
-    /// One more waits behind what waits of its thread.
+    /// Queues one more message of a held thread.
     pub(in crate::engine) fn push(&mut self, thread_id: &str, held: Held) {
         let bytes = held.bytes();
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.thread_id == thread_id) else { return };
@@ -156,8 +161,7 @@ impl Holds {
         }
     }
 
-    /// The context engine has answered, or will not. What comes too late is as if it had not, though the fragments are still
-    /// waited for.
+    /// The context engine answered or failed. A late answer is dropped, but the hold still waits for its fragments.
     pub(in crate::engine) fn consulted(&mut self, elapsed: Duration, token: Token, assembled: Option<Assembled>) {
         if let Some(hold) = self.of(token)
             && let Some(due) = hold.awaited.engine_due.take()
@@ -166,14 +170,13 @@ impl Holds {
         }
     }
 
-    /// The fragments are read in this folder.
+    /// Sets the folder in which the fragments of a hold are read.
     pub(in crate::engine) fn reads_in(&mut self, token: Token, cwd: Option<String>) {
         if let Some(hold) = self.of(token) {
             hold.prepared.cwd = cwd;
         }
     }
 
-    /// The fragments are known.
     pub(in crate::engine) fn fragments_read(&mut self, token: Token, states: Vec<Option<String>>) {
         if let Some(hold) = self.of(token)
             && hold.awaited.fragments_due.take().is_some()
@@ -190,34 +193,34 @@ impl Holds {
         }
     }
 
-    /// Nothing waits any longer: whoever wrote it is gone.
+    /// Gives up all holds: their writer is gone.
     pub(in crate::engine) fn give_up_all(&mut self) {
         self.holds.iter_mut().for_each(|hold| hold.is_given_up = true);
     }
 
-    /// What goes on now; each is told once.
+    /// The holds that are ready now; each is returned once.
     pub(in crate::engine) fn ready(&mut self, elapsed: Duration) -> Vec<Token> {
-        let is_ready = |hold: &&mut Hold| !hold.is_let_go && hold.due_at() <= elapsed;
+        let is_ready = |hold: &&mut Hold| !hold.is_released && hold.due_at() <= elapsed;
         let ready = self.holds.iter_mut().filter(is_ready);
         ready
             .map(|hold| {
-                hold.is_let_go = true;
+                hold.is_released = true;
                 hold.token
             })
             .collect()
     }
 
-    /// All that waits, in the order in which it began to.
+    /// All tokens, oldest hold first.
     pub(in crate::engine) fn tokens(&self) -> Vec<Token> {
         self.holds.iter().map(|hold| hold.token).collect()
     }
 
-    /// When the next one goes on at the latest.
+    /// The next deadline.
     pub(in crate::engine) fn due(&self) -> Option<Duration> {
-        self.holds.iter().filter(|hold| !hold.is_let_go).map(Hold::due_at).min()
+        self.holds.iter().filter(|hold| !hold.is_released).map(Hold::due_at).min()
     }
 
-    /// Takes out what goes on.
+    /// Removes a hold.
     pub(in crate::engine) fn take(&mut self, token: Token) -> Option<Hold> {
         let index = self.holds.iter().position(|hold| hold.token == token)?;
         let hold = self.holds.remove(index);
@@ -225,7 +228,7 @@ impl Holds {
         Some(hold)
     }
 
-    /// Takes out all of it: the server has ended.
+    /// Removes all holds: the server has ended.
     pub(in crate::engine) fn take_all(&mut self) -> Vec<Hold> {
         self.bytes = 0;
         std::mem::take(&mut self.holds)

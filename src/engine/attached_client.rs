@@ -1,22 +1,20 @@
-//! Who speaks to the server: the client whose server it is, or clients that attach themselves to a server of ours, one
-//! after the other.
+//! The client of a server: the client that owns it, or clients that attach one after another to a server that the relay
+//! owns.
 //!
-//! An attached client finds a server that is initialized. Its first `initialize` is answered in the server's stead, with
-//! what the server answered to ours, and its `initialized` goes no further; a second `initialize` is the server's to
-//! refuse. Until that answer it gets nothing but the answers to its own calls; after it, all but the notifications that it
-//! has opted out of. Requests that were open before it came are not shown to it here: codex asks again, with the same id,
-//! once their thread is resumed.
+//! An attached client finds an initialized server. The relay answers its first `initialize` with the server's response
+//! to the relay's own, and does not forward its `initialized`; the server rejects a second `initialize`. Before that
+//! answer the client receives only responses to its own calls; after it, everything except notifications it opted out
+//! of. Requests opened before it attached are not replayed here: codex sends them again, with the same id, when their
+//! thread is resumed.
 //!
-//! The answer to a call of a client that has left goes to nobody. Where the next client uses the id of such a call while
-//! that is open, two answers may come for one id, or only one, and nothing tells them apart: the first is the client's, who
-//! would otherwise wait for ever where the elder call is never answered, and the second is withheld. So it is misled where
-//! the elder call is answered first, which has taken long by then: what is quickly answered is not open when a client has
-//! left and the next one has come. Such a call carries no context, and settles none.
+//! Responses to the calls of a departed client are dropped. If the next client reuses the id of such an open call, one
+//! or two responses may arrive for that id, and they look the same. The first goes to the client, because the old call
+//! may never be answered and the client would wait forever; the second is withheld. The client is misled only if the
+//! old call is answered first. Such a call is slow: quick ones complete before another client attaches. An ambiguous
+//! call carries no context and settles none.
 //!
-//! What the server asks of its client alone, such as the time or a token, is answered in the client's stead while nobody
-//! listens, and when a client leaves that has not answered: the server would wait for ever.
-//!
-//! Lines are only judged here: nothing is recorded, followed or sent.
+//! Requests that only a client can answer, such as the time or a token, are answered with an error if no client is
+//! attached, or when the client leaves without answering. Otherwise the server would wait forever.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -24,31 +22,33 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::open_calls::{CallKey, Caller, Calls, OpenCall, OpenCalls};
-use super::token::AskerId;
+use super::token::ApiCallId;
+use super::turns::{self, Purpose};
+use super::version::{self, ClientName};
+use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
 use crate::protocol::{Event, Method, RequestKind};
-use crate::wire::{Members, Message};
+use crate::wire::{Body, Members, Message, Side};
 
-/// Who speaks to the server, as an engine is told at its beginning.
+/// Who starts and initializes the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Attendance {
-    /// A client.
+pub enum ServerOwner {
     #[default]
     Client,
-    /// Only ourselves, and clients that attach themselves: the server is initialized by us.
-    Nobody,
+    /// The relay initializes the server; clients attach to it.
+    Relay,
 }
 
-/// Who speaks to the server now.
+/// The client that talks to the server now.
 #[derive(Debug)]
-pub(super) struct Attendant {
+pub(super) struct CurrentClient {
     who: Who,
-    /// The line of the server whose pieces pass now, where one does.
+    /// Whether the pieces of the server's current long line pass; `None` between long lines.
     long_line: Option<Passing>,
 }
 
 #[derive(Debug)]
 enum Who {
-    /// The client whose server it is.
+    /// The client owns the server.
     Owner,
     Nobody,
     Attached(Attached),
@@ -56,72 +56,72 @@ enum Who {
 
 #[derive(Debug)]
 struct Attached {
-    admission: AskerId,
+    admission: ApiCallId,
     stage: Stage,
-    /// Methods of notifications that it does not want.
+    /// Notification methods that the client opted out of.
     opted_out: HashSet<String>,
 }
 
-/// What an attached client has left behind.
+/// State that an attached client leaves behind.
 #[derive(Debug)]
-pub(super) struct Left {
-    /// It was answered, so that it has named itself.
+pub(super) struct Departed {
+    /// The client received the answer to `initialize`, so it has named itself.
     pub(super) was_answered: bool,
-    /// What it alone was asked and has not answered, by raw ids.
+    /// Raw ids of unanswered requests that only this client could answer.
     pub(super) asked: VecDeque<Box<RawValue>>,
 }
 
-/// How far an attached client has come.
+/// Handshake progress of an attached client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
     Attached,
-    /// Its `initialize` was answered.
+    /// We answered its `initialize`.
     Answered,
-    /// And its `initialized` was seen.
+    /// We saw its `initialized`.
     Initialized,
 }
 
-/// Whether a line of the server goes to a client.
+/// Whether the client receives a line of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
     Passes,
     Withheld,
 }
 
-/// What is done with a call or a notification of the client.
+/// How to treat a call or notification of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnCall {
-    /// It is the server's.
+    /// Forward it to the server.
     PassOn,
-    /// It is the server's too, and its answer cannot be told from that to the call of a client that has left.
+    /// Forward it; its response is indistinguishable from that to a departed client's call.
     PassAmbiguous,
-    /// We answer it, in the server's stead.
+    /// Answer it ourselves.
     Greet,
-    /// It goes no further.
+    /// Record it but do not forward it.
     Withhold,
 }
 
-impl Attendant {
-    pub(super) fn new(attendance: Attendance) -> Attendant {
-        let who = match attendance {
-            Attendance::Client => Who::Owner,
-            Attendance::Nobody => Who::Nobody,
+impl CurrentClient {
+    pub(super) fn new(server_owner: ServerOwner) -> CurrentClient {
+        let who = match server_owner {
+            ServerOwner::Client => Who::Owner,
+            ServerOwner::Relay => Who::Nobody,
         };
-        Attendant { who, long_line: None }
+        CurrentClient { who, long_line: None }
     }
 
-    /// Nobody but ourselves initializes this server.
+    /// The relay owns the server.
     pub(super) fn is_served(&self) -> bool {
         !matches!(self.who, Who::Owner)
     }
 
-    /// A client is there, whether its server it is or not.
+    /// A client is connected, whether or not it owns the server.
     pub(super) fn is_attended(&self) -> bool {
         !matches!(self.who, Who::Nobody)
     }
 
-    /// Lines of the server go to somebody.
+    /// The client receives server lines.
     pub(super) fn listens(&self) -> bool {
         match &self.who {
             Who::Owner => true,
@@ -130,50 +130,47 @@ impl Attendant {
         }
     }
 
-    /// Whether what the server says to its client goes to somebody now.
     pub(super) fn audience(&self) -> Passing {
         Passing::of(self.listens())
     }
 
-    /// By which admission the client was let in that is attached.
-    pub(super) fn admitted(&self) -> Option<AskerId> {
+    /// The API call that admitted the attached client.
+    pub(super) fn admitted(&self) -> Option<ApiCallId> {
         match &self.who {
             Who::Attached(client) => Some(client.admission),
             Who::Owner | Who::Nobody => None,
         }
     }
 
-    /// A client attaches itself.
-    pub(super) fn attach(&mut self, admission: AskerId) {
+    pub(super) fn attach(&mut self, admission: ApiCallId) {
         self.who = Who::Attached(Attached { admission, stage: Stage::default(), opted_out: HashSet::new() });
     }
 
-    /// The attached client has left; tells what it leaves, where there was one.
-    pub(super) fn detach(&mut self, elapsed: Duration, calls: &mut Calls) -> Option<Left> {
+    /// Removes the attached client and returns its leftover state.
+    pub(super) fn detach(&mut self, elapsed: Duration, calls: &mut Calls) -> Option<Departed> {
         if !self.is_served() {
             return None;
         }
         let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return None };
         calls.to_server.caller_left(elapsed);
-        // The rest of a line whose beginning it was sent is for nobody.
+        // The rest of a line that this client received in part goes to nobody else.
         self.long_line = self.long_line.map(|_| Passing::Withheld);
         let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
-        Some(Left { was_answered: client.stage != Stage::Attached, asked })
+        Some(Departed { was_answered: client.stage != Stage::Attached, asked })
     }
 
-    /// The client calls or notifies.
-    pub(super) fn client_calls(
+    pub(super) fn on_client_call(
         &mut self,
         elapsed: Duration,
-        message: &Event<'_>,
+        event: &Event<'_>,
         call: Option<CallKey>,
         calls: &mut OpenCalls,
     ) -> OnCall {
         let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
-        match (client.stage, message.id, message.method) {
+        match (client.stage, event.id, event.method) {
             (Stage::Attached, Some(_), Some(Method::Initialize)) => {
                 client.stage = Stage::Answered;
-                client.opted_out = opted_out(message).unwrap_or_default();
+                client.opted_out = opted_out(event).unwrap_or_default();
                 call.into_iter().for_each(|call| calls.forget(call));
                 return OnCall::Greet;
             }
@@ -186,14 +183,14 @@ impl Attendant {
         if call.is_some_and(|call| calls.is_ambiguous(call, elapsed)) { OnCall::PassAmbiguous } else { OnCall::PassOn }
     }
 
-    /// The server says something, and it is no answer to a call of ours.
-    pub(super) fn server_says(&self, message: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
+    /// Whether the client receives a server message that does not answer one of our own calls.
+    pub(super) fn passing_of(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
         if matches!(self.who, Who::Owner) {
             return Passing::Passes;
         }
-        let passes = match (message.name(), message.id, completed.map(|call| call.caller)) {
+        let passes = match (event.name(), event.id, completed.map(|call| call.caller)) {
             (None, Some(_), Some(Caller::Peer)) => true,
-            (None, Some(_), Some(Caller::Left(_))) => false,
+            (None, Some(_), Some(Caller::Departed(_))) => false,
             (None, Some(_), Some(Caller::Relay) | None) => self.is_attended(),
             (Some(method), None, _) => self.listens() && !self.has_opted_out(method),
             (Some(_), Some(_), _) | (None, None, _) => self.listens(),
@@ -201,7 +198,7 @@ impl Attendant {
         Passing::of(passes)
     }
 
-    /// Whether the attached client alone can answer a request of the server.
+    /// Whether only the attached client can answer this request of the server.
     pub(super) fn answers_alone(&self, method: &str) -> bool {
         matches!(self.who, Who::Attached(_)) && self.listens() && RequestKind::of(method).is_none()
     }
@@ -213,20 +210,20 @@ impl Attendant {
         }
     }
 
-    /// The server says something that is no message.
-    pub(super) fn server_says_other(&self) -> Passing {
+    /// Whether the client receives a line that is not a JSON-RPC message.
+    pub(super) fn passing_of_other(&self) -> Passing {
         Passing::of(self.listens())
     }
 
-    /// A piece of a long line of the server: all of it goes to one client, or none.
-    pub(super) fn server_says_piece(&mut self) -> Passing {
+    /// Decides once for all pieces of a long line, so that one client gets all of it or nothing.
+    pub(super) fn passing_of_piece(&mut self) -> Passing {
         let passing = Passing::of(self.listens());
         *self.long_line.get_or_insert(passing)
     }
 
-    /// The last piece of such a line.
-    pub(super) fn server_says_last_piece(&mut self) -> Passing {
-        self.server_says_piece();
+    /// Likewise for the last piece of the line.
+    pub(super) fn passing_of_last_piece(&mut self) -> Passing {
+        self.passing_of_piece();
         self.long_line.take().unwrap_or(Passing::Withheld)
     }
 }
@@ -237,19 +234,73 @@ impl Passing {
     }
 }
 
-/// The notifications that a client does not want, as its `initialize` has them.
+impl Engine {
+    /// Initializes the server, as a client would.
+    pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
+        let params = turns::initialize_params();
+        let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
+        if let Body::Message(message) = Body::parse(&line) {
+            effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
+        }
+        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+    }
+
+    /// Answers an attached client's `initialize` for the server.
+    pub(super) fn greet(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        self.introduce(version::introduced(event).unwrap_or_default(), effects);
+        effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
+        if let (Some(id), Some(result)) = (event.id, self.turns.initialized_with()) {
+            effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
+        }
+    }
+
+    /// Handles the departure of the attached client. Returns the ids of requests that only it could answer.
+    pub(super) fn detach(&mut self, now: Now, effects: &mut Vec<Effect>) -> VecDeque<Box<RawValue>> {
+        let Some(left) = self.current_client.detach(now.elapsed, &mut self.calls) else { return VecDeque::new() };
+        if left.was_answered {
+            effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
+        }
+        self.introduce(turns::own_name(), effects);
+        left.asked
+    }
+
+    fn introduce(&mut self, client: ClientName, effects: &mut Vec<Effect>) {
+        self.client.clone_from(&client.name);
+        effects.push(Effect::Introduce(Box::new(client)));
+    }
+
+    /// Admits a client, if possible.
+    pub(super) fn attach(&mut self, api_call: ApiCallId, server_listens: bool, effects: &mut Vec<Effect>) -> ApiReply {
+        if self.current_client.is_attended() {
+            return ApiReply::ClientAttached { name: self.client.clone() };
+        }
+        if !server_listens || self.turns.initialized_with().is_none() {
+            return ApiReply::NotReady;
+        }
+        self.current_client.attach(api_call);
+        // The client has not named itself yet.
+        self.introduce(ClientName::default(), effects);
+        ApiReply::Admitted { admission: api_call }
+    }
+}
+
+pub(super) fn answer_without_client(id: &RawValue) -> Effect {
+    Effect::Inject(Injection { lines: vec![free_line(no_client_error(id))], mark: None })
+}
+
+/// Reads `optOutNotificationMethods` from `initialize`.
 fn opted_out(message: &Message<'_>) -> Option<HashSet<String>> {
     let capabilities = Members::of(Members::of(message.params?)?.get("capabilities")?)?;
     serde_json::from_str(capabilities.get("optOutNotificationMethods")?.get()).ok()
 }
 
-/// The line that answers a client's `initialize`, with what the server answered to ours.
+/// Builds the answer to a client's `initialize` from the server's response to ours.
 pub(super) fn greeting(id: &RawValue, result: &RawValue) -> Vec<u8> {
     format!("{{\"id\":{},\"result\":{}}}", id.get(), result.get()).into_bytes()
 }
 
-/// The line that tells the server that nobody is there to answer this.
-pub(super) fn nobodys_answer(id: &RawValue) -> Vec<u8> {
+/// Builds the error response for a request that no client can answer.
+pub(super) fn no_client_error(id: &RawValue) -> Vec<u8> {
     format!("{{\"id\":{},\"error\":{{\"code\":-32601,\"message\":\"no client is attached\"}}}}", id.get()).into_bytes()
 }
 
@@ -258,8 +309,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input, LedgerEntry, Note, Now,
-        Question, RequestSettings, SideReply,
+        ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input,
+        LedgerEntry, Note, Now, RequestSettings,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -269,15 +320,15 @@ mod tests {
         r#""capabilities":{"optOutNotificationMethods":["item/delta"]}}}"#
     );
 
-    /// A server that was initialized by us, and what is done with lines: `>` the client's, `<` the server's; `+` lets a
-    /// client in, `-` has it leave. What is done comes out as words, a step a line.
-    fn check(settings: RequestSettings, attendance: Attendance, script: &[(&str, &str)]) {
+    /// Plays lines against a relay-owned server: `>` client line, `<` server line, `+` attach, `-` detach. `expect` has
+    /// the effects of each step as words.
+    fn check(settings: RequestSettings, server_owner: ServerOwner, script: &[(&str, &str)]) {
         let mut engine = Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
             requests: settings,
-            attendance,
+            server_owner,
             own_ids: "codex-shim:".to_owned(),
             tokens_before: 0,
         });
@@ -292,7 +343,7 @@ mod tests {
             let input = match who {
                 ">" => Input::Line { from: Side::Client, line },
                 "<" => Input::Line { from: Side::Server, line },
-                "+" => Input::Asked { asker: 9, question: Question::Attach, server_listens: true },
+                "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
                 "p" => Input::Piece { from: Side::Server },
                 "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
                 "x" => Input::Committed { token: 1, done: false },
@@ -301,14 +352,14 @@ mod tests {
                 _ => Input::Detached,
             };
             engine.handle(now, input, &mut effects);
-            let told: Vec<String> = effects.iter().filter_map(told).collect();
-            assert_eq!(told.join(" "), *expect, "{step}");
+            let actual: Vec<String> = effects.iter().filter_map(in_words).collect();
+            assert_eq!(actual.join(" "), *expect, "{step}");
         }
     }
 
-    /// What an effect is in a word, where it is about who gets what.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what else is done is for other tests")]
-    fn told(effect: &Effect) -> Option<String> {
+    /// Names the effects that concern routing.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other effects have their own tests")]
+    fn in_words(effect: &Effect) -> Option<String> {
         Some(match effect {
             Effect::Record(_) => "record".to_owned(),
             Effect::Forward => "forward".to_owned(),
@@ -332,10 +383,10 @@ mod tests {
                 let ClientName { name, version: _ } = &**client;
                 format!("client({})", name.as_deref().unwrap_or("-"))
             }
-            Effect::Reply(9, SideReply::Admitted { admission: 9 }) => "admitted".to_owned(),
-            Effect::Reply(9, SideReply::NotReady) => "not ready".to_owned(),
-            Effect::Reply(9, SideReply::NotServed) => "not served".to_owned(),
-            Effect::Reply(9, SideReply::ClientAttached { name }) => {
+            Effect::Reply(9, ApiReply::Admitted { admission: 9 }) => "admitted".to_owned(),
+            Effect::Reply(9, ApiReply::NotReady) => "not ready".to_owned(),
+            Effect::Reply(9, ApiReply::NotServed) => "not served".to_owned(),
+            Effect::Reply(9, ApiReply::ClientAttached { name }) => {
                 format!("taken by {}", name.as_deref().unwrap_or("-"))
             }
             _ => return None,
@@ -349,7 +400,7 @@ mod tests {
         (INITIALIZE, r#"record client(ide) attached(ide) answer({"id":1.0,"result":{"userAgent": "x/1.2.3 \u0061"}})"#);
 
     fn check_served(script: &[(&str, &str)]) {
-        check(RequestSettings::default(), Attendance::Nobody, &[&[READY], script].concat());
+        check(RequestSettings::default(), ServerOwner::Relay, &[&[READY], script].concat());
     }
 
     const HERE: (&str, &str) = ("+", "client(-) admitted");
@@ -357,20 +408,24 @@ mod tests {
     const GONE_UNNAMED: (&str, &str) = ("-", "client(codex-shim)");
 
     #[test]
-    fn a_client_is_let_in_once_the_server_is_initialized_and_alone() {
+    fn one_client_attaches_after_server_initializes() {
         let not_ready = ("+", "not ready");
-        check(RequestSettings::default(), Attendance::Nobody, &[not_ready, READY, HERE, ("+", "taken by -")]);
+        check(RequestSettings::default(), ServerOwner::Relay, &[not_ready, READY, HERE, ("+", "taken by -")]);
         check_served(&[HERE, GREETED, ("+", "taken by ide"), GONE, ("-", ""), HERE]);
         check_served(&[HERE, GONE_UNNAMED]);
         check_served(&[HERE, GREETED, (".", "left(ide) client(codex-shim)"), not_ready]);
         let initialized = (&INITIALIZE.replace("1.0", "1"), "record forward client(ide)");
         let initialized = (initialized.0.as_str(), initialized.1);
-        check(RequestSettings::default(), Attendance::Client, &[("+", "not served"), initialized, ("+", "not served")]);
-        check(RequestSettings::default(), Attendance::Client, &[("-", "")]);
+        check(
+            RequestSettings::default(),
+            ServerOwner::Client,
+            &[("+", "not served"), initialized, ("+", "not served")],
+        );
+        check(RequestSettings::default(), ServerOwner::Client, &[("-", "")]);
     }
 
     #[test]
-    fn initialize_is_answered_once_and_initialized_withheld_once() {
+    fn handshake_is_intercepted_only_once() {
         let initialized = r#">{"method":"initialized"}"#;
         check_served(&[
             HERE,
@@ -386,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_server_go_to_a_client_that_was_answered() {
+    fn server_lines_pass_after_handshake() {
         let lines = [r#"<{"method":"a"}"#, "<text", "<[]", "<{}"];
         let all = |expect| lines.map(|line| (line, expect));
         let script = [&all("record")[..], &[HERE], &all("record"), &[GREETED], &all("record forward"), &[GONE]];
@@ -394,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_gets_nothing_that_it_has_opted_out_of() {
+    fn opted_out_notifications_are_withheld() {
         let delta = r#"<{"method":"item/delta"}"#;
         check_served(&[
             HERE,
@@ -408,24 +463,24 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_to_those_who_asked() {
+    fn responses_reach_only_their_caller() {
         let call = |id: &str| format!(r#">{{"id":{id},"method":"m"}}"#);
         let answer = |id: &str| format!(r#"<{{"id":{id},"result":{{}}}}"#);
         let (call_5, call_s, answer_5, answer_s) = (call("5"), call("\"5\""), answer("5"), answer("\"5\""));
         let (called, called_s) = ((&*call_5, "record forward"), (&*call_s, "record forward"));
         let (answered, lost, lost_s) = ((&*answer_5, "record forward"), (&*answer_5, "record"), (&*answer_s, "record"));
-        // Also before its `initialize`: it is the only one that can be meant.
+        // This also holds before its `initialize`: only this client can be meant.
         check_served(&[HERE, called, answered, answered]);
         check_served(&[HERE, GREETED, called, GONE, lost]);
         check_served(&[HERE, called, called_s, GONE_UNNAMED, HERE, GREETED, lost_s]);
-        // Whoever is there is never left without.
+        // A connected client always gets an answer.
         let left = [HERE, called, GONE_UNNAMED];
         check_served(&[&left[..], &left, &[HERE, called, answered, lost, lost, answered]].concat());
         check_served(&[&left[..], &[HERE, called, answered, called, answered, lost]].concat());
     }
 
     #[test]
-    fn what_only_a_client_answers_is_answered_for_nobody() {
+    fn client_only_requests_fail_without_client() {
         let asked = |id: &str| format!(r#"<{{"id":{id},"method":"item/tool/call","params":{{}}}}"#);
         let (asked_1, asked_2, time) = (asked("1"), asked("2"), r#"<{"id":3,"method":"currentTime/read"}"#);
         let (nobody_1, nobody_time) = ((&*asked_1, "nobody(1) record"), (time, "nobody(3) record"));
@@ -434,28 +489,28 @@ mod tests {
         let left = ("-", "left(ide) client(codex-shim) nobody(2)");
         let answer = (r#">{"id":1,"result":{}}"#, "record forward");
         check_served(&[&[HERE, GREETED][..], &passed, &[answer, left, HERE, GONE_UNNAMED]].concat());
-        // An approval waits for a human, wherever that one is.
+        // An approval stays open, because any human may answer it from anywhere.
         let approval = r#"<{"id":4,"method":"item/fileChange/requestApproval","params":{}}"#;
         check_served(&[(approval, "record"), HERE, GREETED, (approval, "record hold1 forward"), GONE]);
     }
 
     #[test]
-    fn a_long_line_goes_to_one_client_or_none() {
+    fn long_line_reaches_one_client_or_none() {
         check_served(&[("p", ""), HERE, GREETED, ("p", ""), ("l", "record"), ("l", "record forward")]);
         check_served(&[HERE, GREETED, ("p", "forward"), ("p", "forward"), ("l", "record forward"), GONE, ("p", "")]);
         check_served(&[HERE, GREETED, ("p", "forward"), GONE, ("p", ""), HERE, GREETED, ("p", ""), ("l", "record")]);
     }
 
     #[test]
-    fn what_was_held_back_is_shown_late_to_those_who_listen() {
+    fn held_request_is_forwarded_late_to_listener() {
         let hold = RequestSettings { hold: true, ..RequestSettings::default() };
         let asked = (r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#, "record");
-        check(hold.clone(), Attendance::Nobody, &[READY, asked, HERE, ("x", "release1")]);
-        check(hold, Attendance::Nobody, &[READY, HERE, GREETED, asked, ("x", "release1 late row-late")]);
+        check(hold.clone(), ServerOwner::Relay, &[READY, asked, HERE, ("x", "release1")]);
+        check(hold, ServerOwner::Relay, &[READY, HERE, GREETED, asked, ("x", "release1 late row-late")]);
     }
 
     #[test]
-    fn what_nobody_sees_is_not_late_and_what_is_asked_again_waits_for_its_row() {
+    fn unseen_request_is_not_late_when_repeated() {
         let asked = r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{}}"#;
         let (unseen, waits, passes) = ((asked, "record"), (asked, "record hold1 forward"), (asked, "record forward"));
         check_served(&[unseen, ("x", ""), unseen, HERE, GREETED, passes]);

@@ -1,16 +1,15 @@
-//! What an item does, as far as a row of a tool tells of it.
+//! The action of an item, as shown in a tool row.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::bounded::Weigh;
 use super::event::{EXCERPT_CHARS_MAX, masked_start};
-use super::happening::{Params, name};
+use super::record_event::{Params, name};
 use crate::protocol::RequestKind;
 use crate::wire::{Members, elements, text};
 
-/// Items that are no tools: what is said, thought and planned, and marks in a conversation. Every other type is one, also
-/// those that nobody knows yet.
+/// Item types that are not tools: text, reasoning, plans and markers. Every other type is a tool, even an unknown one.
 const NO_TOOLS: [&str; 8] = [
     "userMessage",
     "agentMessage",
@@ -22,36 +21,35 @@ const NO_TOOLS: [&str; 8] = [
     "exitedReviewMode",
 ];
 
-/// Whether items of this type are tools.
 pub(super) fn is_tool(item_type: &str) -> bool {
     !NO_TOOLS.contains(&item_type)
 }
 
-/// What an item does, without secrets and bounded.
+/// The action of an item, masked and bounded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Does {
-    /// The protocol's name for what it is.
+pub(super) struct ToolCall {
+    /// The item type of the protocol.
     pub(super) item_type: Option<String>,
     pub(super) command: Option<String>,
     pub(super) cwd: Option<String>,
-    /// The first file that it changes.
+    /// The first changed file.
     pub(super) file_path: Option<String>,
-    /// How much of how many files it changes.
+    /// The size of the change and the number of files.
     pub(super) diff_summary: Option<String>,
 }
 
-impl Weigh for Does {
+impl Weigh for ToolCall {
     fn weight(&self) -> usize {
-        let Does { item_type, command, cwd, file_path, diff_summary } = self;
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = self;
         [item_type, command, cwd, file_path, diff_summary].map(Weigh::weight).into_iter().sum()
     }
 }
 
-impl Does {
-    /// That of an item.
-    pub(super) fn of_item(item_type: String, item: &Members<'_>) -> Does {
+impl ToolCall {
+    /// Reads it from an item.
+    pub(super) fn of_item(item_type: String, item: &Members<'_>) -> ToolCall {
         let changes = item.get("changes").and_then(elements);
-        Does {
+        ToolCall {
             item_type: Some(name(item_type.into()).into_owned()),
             command: item.get("command").and_then(command),
             cwd: item.text("cwd").as_deref().map(bounded),
@@ -64,8 +62,8 @@ impl Does {
         }
     }
 
-    /// What a request says of its item.
-    pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> Does {
+    /// Reads it from a request about an item.
+    pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> ToolCall {
         let item_type = match kind {
             RequestKind::Command | RequestKind::OldCommand => Some("commandExecution"),
             RequestKind::FileChange | RequestKind::OldPatch => Some("fileChange"),
@@ -73,10 +71,10 @@ impl Does {
         };
         let item_type = item_type.map(str::to_owned);
         let Some(params) = params.written().and_then(Members::of) else {
-            return Does { item_type, ..Does::default() };
+            return ToolCall { item_type, ..ToolCall::default() };
         };
         let changed = params.get("fileChanges").and_then(Members::of);
-        Does {
+        ToolCall {
             item_type,
             command: params.get("command").and_then(command),
             cwd: params.text("cwd").as_deref().map(bounded),
@@ -85,9 +83,9 @@ impl Does {
         }
     }
 
-    /// With what `other` knows where this does not.
-    pub(super) fn or(self, other: &Does) -> Does {
-        Does {
+    /// Fills missing members from `other`.
+    pub(super) fn or(self, other: &ToolCall) -> ToolCall {
+        ToolCall {
             item_type: self.item_type.or_else(|| other.item_type.clone()),
             command: self.command.or_else(|| other.command.clone()),
             cwd: self.cwd.or_else(|| other.cwd.clone()),
@@ -97,7 +95,7 @@ impl Does {
     }
 }
 
-/// A command as a line; until early 2026 it is at times a list of words.
+/// A command as one line; until early 2026 it may be a list of words.
 fn command(written: &RawValue) -> Option<String> {
     let line = text(written).or_else(|| {
         let words: Vec<String> = elements(written)?.into_iter().filter_map(text).collect();
@@ -110,7 +108,7 @@ fn bounded(text: &str) -> String {
     masked_start(text, EXCERPT_CHARS_MAX)
 }
 
-/// Such as `+3 -1 in 2 files`.
+/// For example `+3 -1 in 2 files`.
 fn diff_summary(changes: &[&RawValue]) -> String {
     let (mut added, mut removed) = (0, 0);
     for change in changes.iter().filter_map(|change| Members::of(change)) {
@@ -118,10 +116,10 @@ fn diff_summary(changes: &[&RawValue]) -> String {
         let kind = kind.and_then(|kind| text(kind).or_else(|| Members::of(kind)?.text("type")));
         let diff = change.text("diff").unwrap_or_default();
         match kind.as_deref() {
-            // The file itself.
+            // The diff is the content of the file.
             Some("add") => added += diff.lines().count(),
             Some("delete") => removed += diff.lines().count(),
-            // What stands before the first hunk names the files.
+            // Lines before the first hunk name the files.
             Some(_) | None => {
                 let hunks = || diff.lines().skip_while(|line| !line.starts_with("@@"));
                 added += hunks().filter(|line| line.starts_with('+')).count();
@@ -141,17 +139,17 @@ mod tests {
         serde_json::from_str(json).expect("BUG: a test gives JSON")
     }
 
-    fn told(does: &Does) -> String {
-        let Does { item_type, command, cwd, file_path, diff_summary } = does;
+    fn in_words(does: &ToolCall) -> String {
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         let parts = [item_type, command, cwd, file_path, diff_summary];
         parts.map(|part| part.as_deref().unwrap_or("~")).join("|")
     }
 
     #[test]
-    fn items_say_what_they_do() {
+    fn items_describe_their_action() {
         let check = |item: &str, expect: &str| {
             let members = Members::of(raw(item)).expect("BUG: a test gives objects");
-            assert_eq!(told(&Does::of_item("x".to_owned(), &members)), expect);
+            assert_eq!(in_words(&ToolCall::of_item("x".to_owned(), &members)), expect);
         };
         check(r#"{"command":"ls","cwd":"/w"}"#, "x|ls|/w|~|~");
         check(r#"{"command":["ls","-l"],"cwd":7}"#, "x|ls -l|~|~|~");
@@ -167,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_say_what_they_are_about() {
+    fn requests_describe_their_action() {
         let check = |kind, params: &str, expect: &str| {
-            assert_eq!(told(&Does::of_request(kind, Params::Written(raw(params)))), expect);
+            assert_eq!(in_words(&ToolCall::of_request(kind, Params::Written(raw(params)))), expect);
         };
         check(RequestKind::Command, r#"{"command":"ls","cwd":"/w"}"#, "commandExecution|ls|/w|~|~");
         check(RequestKind::OldCommand, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");
         check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{},"/b":{}}}"#, "fileChange|~|~|/a|~");
         check(RequestKind::UserInput, "[]", "~|~|~|~|~");
-        assert_eq!(told(&Does::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
+        assert_eq!(in_words(&ToolCall::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
     }
 }

@@ -1,34 +1,34 @@
-//! A string of JSON character by character, and the signs that stand for what was masked.
+//! JSON strings with their escapes, and the mask characters that replace secrets.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What stands where a secret stood. It is the same for every secret, so equal texts stay equal.
+/// Replaces a secret. The mask is the same for every secret, so equal texts stay equal.
 pub(super) const MASK: &str = "[redacted]";
 
-/// What stands for a character of one byte that was written with two; what is JSON in the text stays JSON.
+/// Replaces a one-byte character that was escaped with two bytes, so that JSON inside the text stays JSON.
 const ESCAPED_BYTE: (char, &str) = ('/', "\\/");
 
-/// What stands for a character of two, three or four bytes that was written as an escape, and how that is written.
+/// Replace escaped characters of two, three and four UTF-8 bytes, with their escapes.
 const ESCAPED: [(char, &str); 3] = [('\u{b7}', "\\u00b7"), ('\u{2022}', "\\u2022"), ('\u{1f512}', "\\ud83d\\udd12")];
 
-/// A JSON string, character by character as it was written.
-pub(super) struct Written<'a> {
+/// A JSON string in its escaped form.
+pub(super) struct JsonString<'a> {
     written: &'a str,
 }
 
-impl<'a> Written<'a> {
-    pub(super) fn of(written: &'a str) -> Written<'a> {
+impl<'a> JsonString<'a> {
+    pub(super) fn of(written: &'a str) -> JsonString<'a> {
         let inner = written.strip_prefix('"').unwrap_or(written);
-        Written::of_inner(inner.strip_suffix('"').unwrap_or(inner))
+        JsonString::of_inner(inner.strip_suffix('"').unwrap_or(inner))
     }
 
-    /// The same of what stands between the quotation marks, or of any text as if it stood there.
-    pub(super) fn of_inner(written: &'a str) -> Written<'a> {
-        Written { written }
+    /// Wraps text without its quotation marks.
+    pub(super) fn of_inner(written: &'a str) -> JsonString<'a> {
+        JsonString { written }
     }
 
-    /// Yields each character with the number of bytes that it is written with.
+    /// Yields each character with the length of its escaped form in bytes.
     fn units(&self) -> impl Iterator<Item = (usize, char)> + use<'a> {
         let mut rest = self.written;
         std::iter::from_fn(move || {
@@ -46,7 +46,7 @@ impl<'a> Written<'a> {
         Cow::Owned(self.units().map(|(_, char)| char).collect::<String>().into_bytes())
     }
 
-    /// Where `spans` of its text stand as it was written.
+    /// Maps `spans` of the decoded text to spans of the escaped form.
     pub(super) fn written_spans(&self, spans: &[Range<usize>]) -> Vec<Range<usize>> {
         let (mut found, mut spans) = (Vec::new(), spans.iter().peekable());
         let (mut at, mut written_at) = (0, 0);
@@ -65,7 +65,7 @@ impl<'a> Written<'a> {
         found
     }
 
-    /// It with `spans` of its text masked; `None` where there are none.
+    /// Masks `spans` of the decoded text; returns `None` if there are none.
     pub(super) fn masked(&self, text: &[u8], spans: &[Range<usize>]) -> Option<String> {
         let (mut spans, mut span) = (spans.iter().cloned(), None);
         if spans.len() == 0 {
@@ -100,7 +100,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// How long the escape is that a text begins with, and what it stands for.
+/// Length of the escape at the start of `rest`, and the character it encodes.
 fn escape(rest: &str) -> (usize, char) {
     let code = |at: usize| rest.get(at..at + 4).and_then(|hex| u32::from_str_radix(hex, 16).ok());
     match rest.as_bytes().get(1) {
@@ -128,7 +128,7 @@ fn escape(rest: &str) -> (usize, char) {
     }
 }
 
-/// Whether a text is what was put in the place of a secret, or a part of that.
+/// Whether a text is a mask or a part of one.
 pub(super) fn is_masked(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     let is_sign = |char: &char| {
@@ -137,17 +137,17 @@ pub(super) fn is_masked(text: &[u8]) -> bool {
     };
     let signs: String = text.chars().filter(is_sign).collect();
     let word = signs.trim_end_matches('*');
-    // A short secret may be a part of the word by chance: `red`.
+    // A short secret may be part of the mask by coincidence: `red`.
     let is_part = || word.len() >= 4 || word.starts_with('[');
     MASK.ends_with(word) || (signs.len() == word.len() && is_part() && MASK.contains(word))
 }
 
-/// Layout is no secret, and the marks of an envelope are needed to find it again.
+/// Layout is not secret, and envelope markers must stay findable.
 pub(super) fn stays(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r' | b'\t' | b' ' | 0x1e | 0x1f)
 }
 
-/// The signs of one mask, one after the other: the word, where it fits, then stars.
+/// The characters of one mask: the word if it fits, then stars.
 pub(super) struct MaskSigns {
     word: &'static [u8],
 }

@@ -1,65 +1,63 @@
-//! What items do that are under way, so that what is asked about them can be shown: the request names only the item.
+//! Items in progress, with what they run or change: an approval request names only its item.
 
 use serde::{Deserialize, Serialize};
 
 use super::bounded::{Bounded, Weigh};
-use super::happening::Place;
 use super::item::Item;
+use super::record_event::Place;
 
-/// Bytes that are remembered in all, about.
+/// Approximate limit of all stored items, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Items that are under way, by thread and item.
+/// Items in progress, by thread and item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct UnderWay(Bounded<(String, String), Does, BYTES_MAX>);
+pub(super) struct InProgress(Bounded<(String, String), Operation, BYTES_MAX>);
 
-/// What an item does.
+/// What an item runs or changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Does {
+pub(super) enum Operation {
     Runs {
         command: Option<String>,
         cwd: Option<String>,
     },
-    /// As JSON: read, it takes many times as much.
+    /// As JSON text; parsed, it would take many times the memory.
     Changes(String),
 }
 
-impl Weigh for Does {
+impl Weigh for Operation {
     fn weight(&self) -> usize {
         match self {
-            Does::Runs { command, cwd } => command.weight() + cwd.weight(),
-            Does::Changes(changes) => changes.weight(),
+            Operation::Runs { command, cwd } => command.weight() + cwd.weight(),
+            Operation::Changes(changes) => changes.weight(),
         }
     }
 }
 
-impl UnderWay {
-    /// An item has begun.
+impl InProgress {
     pub(super) fn started(&mut self, place: &Place<'_>, item: &Item) {
         let Some(key) = key(place) else { return };
         let does = match (item.changes(), item.command()) {
-            (Some(changes), _) => Does::Changes(changes.to_string()),
-            (None, Some(command)) => Does::Runs { command: Some(command), cwd: item.cwd().map(str::to_owned) },
+            (Some(changes), _) => Operation::Changes(changes.to_string()),
+            (None, Some(command)) => Operation::Runs { command: Some(command), cwd: item.cwd().map(str::to_owned) },
             (None, None) => return,
         };
-        // What goes for it is asked about without what it does.
+        // Approvals of evicted items lack these details.
         self.0.insert(key, does);
     }
 
-    /// An item is done with.
     pub(super) fn completed(&mut self, place: &Place<'_>) {
         if let Some(key) = key(place) {
             self.0.remove(&key);
         }
     }
 
-    /// What the item does that is meant.
-    pub(super) fn of(&self, place: &Place<'_>) -> Option<&Does> {
+    /// The operation of an item.
+    pub(super) fn of(&self, place: &Place<'_>) -> Option<&Operation> {
         self.0.get(&key(place)?)
     }
 }
 
-/// Items are named per thread.
+/// Item ids are unique only within a thread.
 fn key(place: &Place<'_>) -> Option<(String, String)> {
     Some((place.thread_id.as_deref()?.to_owned(), place.item_id.as_deref()?.to_owned()))
 }
@@ -69,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn not_more_is_remembered_than_so_much() {
-        let mut items = UnderWay::default();
+    fn stored_items_are_bounded() {
+        let mut items = InProgress::default();
         let text = "x".repeat(1 << 20);
         let item = |id: &str| {
             let json = format!(r#"{{"id":"{id}","type":"commandExecution","command":"{text}"}}"#);
@@ -85,7 +83,7 @@ mod tests {
         items.started(&place("8"), &item("8"));
         assert!(items.of(&place("2")).is_some());
         ids.into_iter().for_each(|id| items.completed(&place(id)));
-        assert_eq!(items, UnderWay::default());
+        assert_eq!(items, InProgress::default());
     }
 
     #[test]
@@ -93,8 +91,8 @@ mod tests {
         let json = r#"{"id":"i","type":"fileChange","changes":[[],[]]}"#;
         let item = Item::of(serde_json::from_str(json).expect("it is JSON")).expect("it names its type");
         let place = Place { thread_id: Some("t".into()), item_id: Some("i".into()), ..Place::default() };
-        let mut items = UnderWay::default();
+        let mut items = InProgress::default();
         items.started(&place, &item);
-        assert_eq!(items.of(&place), Some(&Does::Changes("[[],[]]".to_owned())));
+        assert_eq!(items.of(&place), Some(&Operation::Changes("[[],[]]".to_owned())));
     }
 }

@@ -1,72 +1,83 @@
-//! Which lines wait for what the model is to be shown, and how they go on.
+//! Holds back turns until their context is ready.
 //!
-//! A turn that begins is held together with all that its thread says behind it, until the context engine and the fragments
-//! have answered, or time is up. What has waited behind something else has waited: its time counts from when it was read. A
-//! line that goes on late goes the way of any other: it is judged, put on record and forwarded then, and not before.
+//! A turn and all later messages of its thread wait until the context engine and the fragments have answered, or the
+//! deadline passes. Each line's deadline counts from when it was read, even if it waited behind another line. A
+//! released line takes the normal path: it is judged, recorded and forwarded only then.
+
+mod holds;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::assembly::{Awaited, Consultation, Held, Hold, LINE_BYTES_MAX, Prepared, Queued, cwd_in, thread_of};
+use super::assembly::{Consultation, cwd_in, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::effect::LateLine;
-use super::{Effect, Engine, Note, Now, SideReply};
+use super::{ApiReply, Effect, Engine, Note, Now};
 use crate::protocol::{Event, Method};
 use crate::wire::{Body, Line, Members, RpcId, Side};
 
+pub(super) use holds::{Awaited, Held, Holds, Prepared, Queued};
+use holds::{Hold, LINE_BYTES_MAX};
+
 impl Engine {
-    /// Whether a line of the client's waits; if so it is kept until it goes on.
-    pub(super) fn waits(&mut self, now: Now, line: Line<'_>, body: &Body<'_>, effects: &mut Vec<Effect>) -> bool {
+    /// Holds a client line if it must wait; returns whether it was held.
+    pub(super) fn hold_if_needed(
+        &mut self,
+        now: Now,
+        line: Line<'_>,
+        body: &Body<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let Body::Message(message) = body else { return false };
         if message.method.is_none() || !self.assembly.is_set() {
             return false;
         }
-        let message = &Event::of(message);
+        let event = &Event::of(message);
         if self.assembly.holds.is_empty()
-            && !matches!(message.method, Some(Method::TurnStart | Method::ThreadCompactStart))
+            && !matches!(event.method, Some(Method::TurnStart | Method::ThreadCompactStart))
         {
             return false;
         }
-        let Some(thread_id) = thread_of(message) else { return false };
+        let Some(thread_id) = thread_of(event) else { return false };
         if self.assembly.holds.holds(&thread_id) {
-            let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+            let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
             self.assembly.holds.push(&thread_id, Held { queued, read_at: now.elapsed });
-            self.let_ready_go(now, effects);
+            self.release_ready(now, effects);
             return true;
         }
-        let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, message, effects) else {
+        let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, event, effects) else {
             return false;
         };
-        let queued = Queued::Clients(line.bytes.to_vec(), line.end);
+        let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
         let held = Held { queued, read_at: now.elapsed };
         self.hold(now, &thread_id, awaited, wanted, VecDeque::from([held]), effects);
         true
     }
 
-    /// What the first line of a hold waits for, and what the context engine is asked.
+    /// The answers that the first line of a hold waits for, and the query for the context engine.
     fn awaited(
         &self,
         read_at: Duration,
         thread_id: &str,
         line: &[u8],
-        message: &Event<'_>,
+        event: &Event<'_>,
         effects: &mut Vec<Effect>,
     ) -> Option<(Awaited, Wanted)> {
-        match (message.method?, message.id.map(RpcId::from_raw)?) {
+        match (event.method?, event.id.map(RpcId::from_raw)?) {
             (_, RpcId::Other(_)) => None,
             (Method::ThreadCompactStart, _) => {
                 Some((self.assembly.awaited_by_compaction(read_at)?, Wanted::Compaction))
             }
             (Method::TurnStart, _) => {
-                let turn = TurnStart::read(line, message)?;
+                let turn = TurnStart::read(line, event)?;
                 let awaited = self.assembly.awaited(read_at)?;
                 if line.len() > LINE_BYTES_MAX {
-                    // Fragments are then told as they were last.
-                    let says = awaited.engine_due.is_some();
-                    effects.extend(says.then(|| not_asked("assemble", thread_id, Duration::ZERO, "line_too_long")));
+                    // The turn uses the last known fragment states.
+                    let is_asked = awaited.engine_due.is_some();
+                    effects.extend(is_asked.then(|| not_asked("assemble", thread_id, Duration::ZERO, "line_too_long")));
                     return None;
                 }
-                let params = Members::of(message.params?)?;
+                let params = Members::of(event.params?)?;
                 let prompt = turn.said_text().to_owned();
                 Some((awaited, Wanted::Context { prompt, model: params.text("model"), cwd: cwd_in(&params) }))
             }
@@ -74,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Has lines wait, and asks for what the first of them waits for.
+    /// Starts a hold and requests the answers that its first line waits for.
     fn hold(
         &mut self,
         now: Now,
@@ -89,7 +100,7 @@ impl Engine {
             if awaited.engine_due.is_some() {
                 effects.push(not_asked(wanted.method(), thread_id, Duration::ZERO, "given_up"));
             }
-            return self.let_ready_go(now, effects);
+            return self.release_ready(now, effects);
         }
         if awaited.engine_due.is_some() {
             self.open_thread(thread_id, effects);
@@ -122,9 +133,9 @@ impl Engine {
         }
     }
 
-    /// What somebody at the side says to the model waits as a client's line does, and what else they want of a thread behind
-    /// what waits of it. Gives it back where it does not.
-    pub(super) fn side_waits(
+    /// Queues input of an API caller as a client line would be, and its other calls behind lines already held. Returns
+    /// the message if it need not wait.
+    pub(super) fn hold_api_request(
         &mut self,
         now: Now,
         thread_id: &str,
@@ -133,39 +144,39 @@ impl Engine {
     ) -> Option<Queued> {
         if self.assembly.holds.holds(thread_id) {
             self.assembly.holds.push(thread_id, Held { queued, read_at: now.elapsed });
-            self.let_ready_go(now, effects);
+            self.release_ready(now, effects);
             return None;
         }
-        let (Some(awaited), Queued::Sides { says, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
+        let (Some(awaited), Queued::ApiInput { text, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
             return Some(queued);
         };
-        let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
+        let wanted = Wanted::Context { prompt: text.clone(), model: None, cwd: None };
         let held = Held { queued, read_at: now.elapsed };
         self.hold(now, thread_id, awaited, wanted, VecDeque::from([held]), effects);
         None
     }
 
-    /// Says of all that has nothing to wait for any more that it goes on.
-    pub(super) fn let_ready_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::LetGo));
+    /// Emits the release of each hold that is ready.
+    pub(super) fn release_ready(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::ReleaseHeld));
     }
 
-    /// Nothing waits any longer: whoever wrote it is gone.
-    pub(super) fn let_all_go(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// Gives up all holds: their writer is gone.
+    pub(super) fn release_all_held(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.assembly.holds.give_up_all();
-        self.let_ready_go(now, effects);
+        self.release_ready(now, effects);
     }
 
-    /// Decides now on all that waits: none of it does any longer.
-    pub(super) fn decide_on_all(&mut self, now: Now, effects: &mut Vec<Effect>) {
+    /// Processes all held lines now, without their context.
+    pub(super) fn process_all_held(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.assembly.holds.give_up_all();
         for token in self.assembly.holds.tokens() {
-            self.let_go(now, token, effects);
+            self.release_held(now, token, effects);
         }
     }
 
-    /// Lets lines go on that have waited, up to the next one that has to.
-    pub(super) fn let_go(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
+    /// Releases the lines of a hold, up to the next one that must wait.
+    pub(super) fn release_held(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
         let Some(hold) = self.assembly.holds.take(token) else { return };
         let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
         let mut prepared = Some(prepared);
@@ -174,7 +185,7 @@ impl Engine {
             let at_hand = match prepared.take() {
                 Some(prepared) => prepared,
                 None if is_given_up => {
-                    if let Some((awaited, wanted)) = self.wants_again(now, &thread_id, &held, effects)
+                    if let Some((awaited, wanted)) = self.still_awaited(now, &thread_id, &held, effects)
                         && awaited.engine_due.is_some()
                     {
                         let waited = now.elapsed.saturating_sub(held.read_at);
@@ -182,42 +193,43 @@ impl Engine {
                     }
                     Prepared::default()
                 }
-                None => match self.wants_again(now, &thread_id, &held, effects) {
+                None => match self.still_awaited(now, &thread_id, &held, effects) {
                     None => Prepared::default(),
                     Some((awaited, wanted)) => {
-                        pass_late(&mut late, effects);
+                        flush_late(&mut late, effects);
                         queue.push_front(held);
                         return self.hold(now, &thread_id, awaited, wanted, queue, effects);
                     }
                 },
             };
             match held.queued {
-                Queued::Clients(bytes, end) => {
+                Queued::ClientLine(bytes, end) => {
                     let mut of_line = Vec::new();
                     self.assembly.at_hand = Some(at_hand);
-                    self.line_at_hand(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
+                    self.process_line(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
                     self.assembly.at_hand = None;
                     late.push(LateLine { bytes, end, effects: of_line });
                 }
-                Queued::Sides { asker, says } => {
-                    pass_late(&mut late, effects);
-                    self.say(now, asker, &says, thread_id.clone(), Some(at_hand), effects);
+                Queued::ApiInput { api_call, text } => {
+                    flush_late(&mut late, effects);
+                    self.send_input(now, api_call, &text, thread_id.clone(), Some(at_hand), effects);
                 }
-                Queued::Interrupt { asker } => {
-                    pass_late(&mut late, effects);
-                    self.interrupt_behind(now, asker, thread_id.clone(), effects);
+                Queued::Interrupt { api_call } => {
+                    flush_late(&mut late, effects);
+                    self.interrupt_behind(now, api_call, thread_id.clone(), effects);
                 }
-                Queued::Rpc { asker, method, params } => {
-                    pass_late(&mut late, effects);
-                    self.call_server(asker, &method, params.as_deref(), effects);
+                Queued::Rpc { api_call, method, params } => {
+                    flush_late(&mut late, effects);
+                    self.call_server(api_call, &method, params.as_deref(), effects);
                 }
             }
         }
-        pass_late(&mut late, effects);
+        flush_late(&mut late, effects);
     }
 
-    /// What something still waits for that has waited behind something else. What there is no time left for is not asked.
-    fn wants_again(
+    /// The answers that a queued message still needs after waiting behind others. Answers past their deadline are not
+    /// requested.
+    fn still_awaited(
         &self,
         now: Now,
         thread_id: &str,
@@ -225,14 +237,14 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<(Awaited, Wanted)> {
         let (awaited, wanted) = match &held.queued {
-            Queued::Clients(bytes, _) => match Body::parse(bytes) {
+            Queued::ClientLine(bytes, _) => match Body::parse(bytes) {
                 Body::Message(message) => {
                     self.awaited(held.read_at, thread_id, bytes, &Event::of(&message), effects)?
                 }
                 Body::OtherJson | Body::Text | Body::Bytes => return None,
             },
-            Queued::Sides { says, .. } => {
-                let wanted = Wanted::Context { prompt: says.clone(), model: None, cwd: None };
+            Queued::ApiInput { text, .. } => {
+                let wanted = Wanted::Context { prompt: text.clone(), model: None, cwd: None };
                 (self.assembly.awaited(held.read_at)?, wanted)
             }
             Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
@@ -244,27 +256,27 @@ impl Engine {
         (!in_time.is_nothing()).then_some((in_time, wanted))
     }
 
-    /// The server has ended: what waits for it is for nobody.
+    /// The server has ended: API callers in the queues get an error.
     pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
         for hold in self.assembly.holds.take_all() {
             effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
-                Queued::Sides { asker, .. } | Queued::Interrupt { asker } | Queued::Rpc { asker, .. } => {
-                    Some(Effect::Reply(asker, SideReply::NotReady))
+                Queued::ApiInput { api_call, .. } | Queued::Interrupt { api_call } | Queued::Rpc { api_call, .. } => {
+                    Some(Effect::Reply(api_call, ApiReply::NotReady))
                 }
-                Queued::Clients(..) => None,
+                Queued::ClientLine(..) => None,
             }));
         }
     }
 }
 
-/// What the first line of a hold is held for.
+/// The query for the first line of a hold.
 enum Wanted {
     Context { prompt: String, model: Option<String>, cwd: Option<String> },
     Compaction,
 }
 
 impl Wanted {
-    /// The call of the context engine's protocol that it is for.
+    /// The context engine call for this query.
     fn method(&self) -> &'static str {
         match self {
             Wanted::Context { .. } => "assemble",
@@ -273,7 +285,7 @@ impl Wanted {
     }
 }
 
-/// Says of a call that it was not made, after its line has waited for `waited`.
+/// Notes a context engine call that was not made because its line had waited for `waited`.
 fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &'static str) -> Effect {
     Effect::Note(Note::ContextEngineCall {
         method,
@@ -285,7 +297,7 @@ fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &
     })
 }
 
-fn pass_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
+fn flush_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
     if !late.is_empty() {
         effects.push(Effect::PassHeld(std::mem::take(late)));
     }

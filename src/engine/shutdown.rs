@@ -1,46 +1,41 @@
-//! How a relay ends: which end came first, what it leads to, and how long anything may take.
+//! Shutdown: which side closed first, what follows, and the deadlines.
 //!
-//! Time comes in as the time since the relay began. Nothing here waits; what is due is asked for by
-//! [`Ending::tick_due`].
+//! Pure: time is passed in as the duration since the relay started, and [`Shutdown::next_deadline`] tells the caller
+//! when to tick.
 //!
-//! The grace of a server whose client has ended its input stands still while the server's output waits for that client: without us
-//! the server would wait in its `write` for as long. A signal is the way to end that wait.
+//! After the client closes its input, the server's grace period pauses while server output is blocked on that client:
+//! without us, the server would block in `write` just as long. A signal ends that wait.
 
 use std::time::Duration;
 
-use super::{Attendance, Effect, Note};
+use super::{Effect, Note, ServerOwner};
 
-/// How long a child may take to end after a SIGTERM.
+/// Grace period between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
-/// How long the server's output may be silent, once the child is reaped, before it counts as ended: a launcher's own
-/// child may hold it open.
+/// After the child is reaped, its output counts as closed once it has been silent this long: a launcher's own child may
+/// keep the pipe open.
 const DRAIN_QUIET_MAX: Duration = Duration::from_millis(100);
 
-/// A signal that is passed on to the child.
+/// A signal forwarded to the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// SIGTERM.
     Terminate,
-    /// SIGTERM, which our launcher has blocked: the child inherits that, and need not see the signal until it unblocks it.
+    /// SIGTERM while our launcher has it blocked. The child inherits the mask and may not see the signal until it
+    /// unblocks it.
     BlockedTerminate,
-    /// SIGINT.
     Interrupt,
-    /// SIGHUP.
     HangUp,
 }
 
-/// How the child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// With this status.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 
 impl Exit {
-    /// The status that we hand back: the child's own, or 128+n where signal n ended it.
+    /// Our exit status: the child's, or 128 + n if signal n killed it.
     #[must_use]
     pub fn status(self) -> i32 {
         match self {
@@ -58,28 +53,28 @@ impl Exit {
     }
 }
 
-/// The ends that have been seen, and the deadlines they set.
+/// Observed ends and pending deadlines.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct Shutdown {
     exit_grace: Duration,
-    attendance: Attendance,
+    server_owner: ServerOwner,
     client_closed: bool,
     server_closed: bool,
     signalled: bool,
     exited: Option<Exit>,
-    /// What is left of the time that the child has after the client's end.
+    /// Remaining time for the child after the client's end.
     grace: Option<Grace>,
-    /// The server's output waits for the client to take some.
+    /// Server output is blocked on the client.
     output_waits: bool,
     kill_due: Option<Duration>,
     finished: bool,
 }
 
-/// A time that stands still now and then.
+/// A countdown that can pause.
 #[derive(Debug, Clone, Copy)]
 struct Grace {
     left: Duration,
-    /// `None` while it stands still.
+    /// `None` while paused.
     runs_since: Option<Duration>,
 }
 
@@ -99,11 +94,11 @@ impl Grace {
     }
 }
 
-impl Ending {
-    pub(super) fn new(exit_grace: Duration, attendance: Attendance) -> Ending {
-        Ending {
+impl Shutdown {
+    pub(super) fn new(exit_grace: Duration, server_owner: ServerOwner) -> Shutdown {
+        Shutdown {
             exit_grace,
-            attendance,
+            server_owner,
             client_closed: false,
             server_closed: false,
             signalled: false,
@@ -115,18 +110,18 @@ impl Ending {
         }
     }
 
-    /// The client is gone, though not all that it wrote has been handed on.
-    pub(super) fn client_left(&mut self, elapsed: Duration) {
+    /// The client disconnected while some of its output was still queued.
+    pub(super) fn client_disconnected(&mut self, elapsed: Duration) {
         if self.exited.is_none() {
             let runs_since = (!self.output_waits).then_some(elapsed);
             self.grace.get_or_insert(Grace { left: self.exit_grace, runs_since });
         }
     }
 
-    /// The server's output waits for the client, or no longer does. A server of ours that is told to stop is not given longer by a
-    /// client that is only attached.
+    /// Server output became blocked on the client, or unblocked. An attached client cannot delay the stop of a server
+    /// that the relay owns.
     pub(super) fn output_waits(&mut self, elapsed: Duration, waits: bool) {
-        self.output_waits = waits && self.attendance == Attendance::Client;
+        self.output_waits = waits && self.server_owner == ServerOwner::Client;
         if let Some(grace) = &mut self.grace {
             if self.output_waits { grace.stand_still(elapsed) } else { grace.run(elapsed) }
         }
@@ -135,7 +130,7 @@ impl Ending {
     pub(super) fn client_closed(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
         if !std::mem::replace(&mut self.client_closed, true) {
             effects.push(Effect::CloseServerInput);
-            self.client_left(elapsed);
+            self.client_disconnected(elapsed);
         }
     }
 
@@ -153,7 +148,7 @@ impl Ending {
         self.exited = Some(exit);
         self.grace = None;
         self.kill_due = None;
-        self.hand_over(exit, effects);
+        self.drain(exit, effects);
     }
 
     pub(super) fn signalled(&mut self, elapsed: Duration, signal: Signal, effects: &mut Vec<Effect>) {
@@ -165,9 +160,9 @@ impl Ending {
                     self.kill_due = Some(elapsed + TERM_GRACE);
                 }
             }
-            // Nobody is left to pass it on to. Who says it twice does not want the rest of the output.
+            // The child is gone. A second signal skips the drain.
             Some(exit) if signalled_before => self.finish(exit, effects),
-            Some(exit) => self.hand_over(exit, effects),
+            Some(exit) => self.drain(exit, effects),
         }
     }
 
@@ -183,7 +178,7 @@ impl Ending {
         }
     }
 
-    pub(super) fn tick_due(&self) -> Option<Duration> {
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
         [self.grace.and_then(|grace| grace.due()), self.kill_due].into_iter().flatten().min()
     }
 
@@ -191,16 +186,16 @@ impl Ending {
         self.signalled
     }
 
-    /// The child is gone; what it wrote goes to the client as slowly as that reads. A client that has sent us a signal
-    /// may be waiting for our exit instead of reading, so then it is given a limit; and one that is only attached does not
-    /// keep the server from being started again.
-    fn hand_over(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
+    /// The child is gone; the client reads the remaining output at its own pace. There is a limit if the client sent us
+    /// a signal, because it may be waiting for our exit instead of reading, and for an attached client, because it must
+    /// not delay the restart of the server.
+    fn drain(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
         if self.server_closed {
             self.finish(exit, effects);
         } else {
-            let stall_max = match self.attendance {
-                Attendance::Client => self.signalled.then_some(self.exit_grace),
-                Attendance::Nobody => Some(self.exit_grace),
+            let stall_max = match self.server_owner {
+                ServerOwner::Client => self.signalled.then_some(self.exit_grace),
+                ServerOwner::Relay => Some(self.exit_grace),
             };
             effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
         }
@@ -217,17 +212,17 @@ impl Ending {
 mod tests {
     use super::*;
 
-    /// Plays `script` (steps `TIME WHAT`, times in milliseconds) and returns the effects in words.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "what is new is told as it stands")]
+    /// Plays `script` (steps `TIME INPUT`, times in milliseconds) and returns the effects as words.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "new effects are shown in debug form")]
     fn check(script: &str, expect: &[&str]) {
-        let mut ending = Ending::new(Duration::from_secs(10), Attendance::Client);
-        let mut told = Vec::new();
+        let mut ending = Shutdown::new(Duration::from_secs(10), ServerOwner::Client);
+        let mut actual = Vec::new();
         for step in script.split(", ") {
             let (at, what) = step.split_once(' ').expect("BUG: a step is TIME WHAT");
             let elapsed = Duration::from_millis(at.parse().expect("BUG: a time is a number"));
             let mut effects = Vec::new();
             match what {
-                "client left" => ending.client_left(elapsed),
+                "client left" => ending.client_disconnected(elapsed),
                 "output waits" => ending.output_waits(elapsed, true),
                 "output goes on" => ending.output_waits(elapsed, false),
                 "client closed" => ending.client_closed(elapsed, &mut effects),
@@ -240,7 +235,7 @@ mod tests {
                 "tick" => ending.tick(elapsed, &mut effects),
                 other => panic!("unknown step {other}"),
             }
-            told.extend(effects.iter().map(|effect| match effect {
+            actual.extend(effects.iter().map(|effect| match effect {
                 Effect::DrainServer { stall_max, .. } => format!("drain {stall_max:?}"),
                 Effect::Finish(exit) => format!("finish {}", exit.status()),
                 Effect::Note(_) => "note".to_owned(),
@@ -248,11 +243,11 @@ mod tests {
                 other => format!("{other:?}"),
             }));
         }
-        assert_eq!(told, expect);
+        assert_eq!(actual, expect);
     }
 
     #[test]
-    fn the_ordinary_end_is_half_close_drain_exit() {
+    fn client_close_leads_to_drain_and_exit() {
         check(
             "0 client closed, 50 exit 0, 51 server closed",
             &["CloseServerInput", "drain None", "CloseClientOutput", "note", "finish 0"],
@@ -264,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_dies_ends_us_while_the_client_is_there() {
+    fn child_death_ends_relay_despite_client() {
         check("0 killed, 5 server closed", &["drain None", "CloseClientOutput", "note", "finish 137"]);
     }
 
     #[test]
-    fn a_child_that_ignores_the_end_of_its_input_is_terminated_and_then_killed() {
+    fn stubborn_child_is_terminated_then_killed() {
         check(
             "0 client closed, 9999 tick, 10000 tick, 11999 tick, 12000 tick, 12001 tick",
             &["CloseServerInput", "Terminate", "KillServer"],
@@ -277,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminate_is_passed_on_and_has_a_limit() {
+    fn sigterm_is_forwarded_with_deadline() {
         check(
             "0 TERM, 100 TERM, 1999 tick, 2000 tick, 2001 killed, 2002 server closed",
             &["Terminate", "Terminate", "KillServer", "drain Some(10s)", "CloseClientOutput", "note", "finish 137"],
@@ -285,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_stands_still_while_output_waits() {
+    fn grace_pauses_while_output_is_blocked() {
         check(
             "0 client closed, 4000 output waits, 90000 tick, 90000 output goes on, 95999 tick, 96000 tick, 98000 tick",
             &["CloseServerInput", "Terminate", "KillServer"],
@@ -299,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_keep_their_limits_while_output_waits() {
+    fn signal_deadlines_ignore_blocked_output() {
         check(
             "0 client closed, 1 output waits, 5000 TERM, 7000 tick, 7001 killed, 7002 TERM",
             &["CloseServerInput", "Terminate", "KillServer", "drain Some(10s)", "note", "finish 137"],
@@ -307,17 +302,17 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_terminate_is_passed_on_without_a_limit() {
+    fn blocked_sigterm_has_no_deadline() {
         check("0 blocked TERM, 60000 tick, 60001 TERM, 62001 tick", &["BlockedTerminate", "Terminate", "KillServer"]);
     }
 
     #[test]
-    fn an_interrupt_is_passed_on_without_a_limit() {
+    fn sigint_has_no_deadline() {
         check("0 INT, 60000 tick, 60001 INT", &["Interrupt", "Interrupt"]);
     }
 
     #[test]
-    fn a_signal_after_the_child_has_gone_sets_a_limit_and_a_second_one_ends_us() {
+    fn second_signal_after_child_exit_ends_relay() {
         check(
             "0 exit 0, 5 TERM, 6 server closed",
             &["drain None", "drain Some(10s)", "CloseClientOutput", "note", "finish 0"],
@@ -326,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_leaves_with_lines_on_their_way_starts_the_grace() {
+    fn disconnect_with_queued_lines_starts_grace() {
         check(
             "0 client left, 9000 client closed, 10000 tick, 12000 tick",
             &["CloseServerInput", "Terminate", "KillServer"],

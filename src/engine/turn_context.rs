@@ -1,24 +1,25 @@
-//! How an engine has the model shown more than the user's words: what goes with a turn, and what is learned of it from the
-//! server. Which lines wait for that is not decided here.
+//! Adds context to a turn (projection, fragments, instructions) and tracks from server messages whether it arrived. The
+//! turn gate decides which lines wait for it.
 
 use serde_json::json;
 
 use super::assembly::{
-    Asked, Consultation, Delivered, FragmentCarrier, Prepared, ToldFragment, cwd_in, inject_params, thread_of,
+    Consultation, Delivered, FragmentCarrier, SentFragment, ThreadCall, cwd_in, inject_params, thread_of,
 };
 use super::context::is_unknown_method;
 use super::open_calls::{CallKey, OpenCall};
+use super::turn_gate::Prepared;
 use super::turns::Purpose;
 use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
 use crate::protocol::{Event, Method};
 use crate::wire::{Members, Message, Side, Splice, elements, text};
 
-/// The way that codex itself compacts, by the name that the ancestor has for it.
+/// Codex's own compaction, by the name that session-manager uses.
 const NATIVE_BACKEND: &str = "codex-app-server";
 
 impl Engine {
-    /// Tells a thread what it is to know ahead of the turn that `message` begins; gives our call for that, and what is put in
-    /// front of the user's words.
+    /// Prepares a thread for the turn that `message` starts. Returns the call to send ahead of it and the text to put
+    /// before the user's words.
     pub(super) fn before_turn(
         &mut self,
         message: &Message<'_>,
@@ -37,7 +38,7 @@ impl Engine {
         thread.cwd = cwd_in(&params).or(thread.cwd.take());
         let cwd = read_in.or_else(|| thread.cwd.clone());
         if let Some(addition) = &assembled.addition {
-            self.assembly.threads.says(&thread_id, addition);
+            self.assembly.threads.set_addition(&thread_id, addition);
         }
         let news = match self.assembly.inject_refused {
             true => Vec::new(),
@@ -45,76 +46,76 @@ impl Engine {
         };
         let ahead = (!news.is_empty()).then(|| {
             let params = inject_params(&thread_id, &news);
-            let before = self.assembly.threads.tell(&thread_id, &news);
-            let delivered = Delivered { thread_id: thread_id.clone(), told: news, before };
+            let before = self.assembly.threads.mark_sent(&thread_id, &news);
+            let delivered = Delivered { thread_id: thread_id.clone(), sent: news, before };
             let purpose = Purpose::Fragments(delivered);
             let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), purpose);
-            self.echoes.expect(&call);
+            self.own_items.expect(&call);
             call
         });
         let is_shown = assembled.epoch.is_some() && self.assembly.threads.of(&thread_id).epoch == assembled.epoch;
         let projection = assembled.projection.filter(|_| !is_shown);
         if let Some(projection) = &projection {
             let (epoch, bytes) = (assembled.epoch, projection.len());
-            // It counts as shown until the server refuses it: the next turn may begin before it has answered.
+            // The epoch counts as shown until the server rejects it: the next turn may begin before the response.
             let before = epoch.clone().and_then(|epoch| self.assembly.threads.of(&thread_id).epoch.replace(epoch));
-            self.ask(call, Asked::Turn { thread_id, epoch, before, bytes });
+            self.expect_response(call, ThreadCall::Turn { thread_id, epoch, before, bytes });
         }
         (ahead, projection)
     }
 
-    /// The response to this call will tell something.
-    fn ask(&mut self, call: Option<CallKey>, asked: Asked) {
+    /// Remembers how to interpret the response to this call.
+    fn expect_response(&mut self, call: Option<CallKey>, asked: ThreadCall) {
         if let Some(call) = call.and_then(|call| self.calls.to_server.get_mut(call)) {
             call.asked = Some(asked);
         }
     }
 
-    /// Looks at a call of the client that is about a thread; gives the line that goes on in its place, where one does.
-    pub(super) fn asks_for_thread(
+    /// Handles a client call about a thread. Returns the line to send in its place, if any.
+    pub(super) fn client_thread_call(
         &mut self,
         line: &[u8],
-        message: &Event<'_>,
+        event: &Event<'_>,
         call: Option<CallKey>,
     ) -> Option<Vec<u8>> {
-        let method = message.method.filter(|_| self.assembly.is_set());
+        let method = event.method.filter(|_| self.assembly.is_set());
         let asked = match method {
-            Some(Method::ThreadStart) => Asked::Start { tools: tools_in(message), instructed: Vec::new() },
-            Some(Method::ThreadResume | Method::ThreadFork) => Asked::Thread { instructed: Vec::new() },
+            Some(Method::ThreadStart) => ThreadCall::Start { tools: tools_in(event), instructed: Vec::new() },
+            Some(Method::ThreadResume | Method::ThreadFork) => ThreadCall::Thread { instructed: Vec::new() },
             Some(Method::ThreadCompactStart) if self.assembly.has_engine() => {
-                let thread_id = thread_of(message)?;
+                let thread_id = thread_of(event)?;
                 self.assembly.compacts(&thread_id);
-                Asked::Compact { thread_id }
+                ThreadCall::Compact { thread_id }
             }
             _ => return None,
         };
         let mut instructed = Vec::new();
         if self.assembly.inject_refused && method != Some(Method::ThreadFork) {
-            let cwd = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
+            let cwd = event.params.and_then(Members::of).and_then(|params| cwd_in(&params));
             let threads = &self.assembly.threads;
-            let of_thread = thread_of(message).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
+            let of_thread = thread_of(event).and_then(|thread_id| threads.cwd(&thread_id).map(str::to_owned));
             instructed = threads.developers(cwd.or(of_thread).as_deref());
         }
-        let mut says: Vec<String> = instructed.iter().map(|told| told.text.clone()).collect();
+        let mut texts: Vec<String> = instructed.iter().map(|sent| sent.text.clone()).collect();
         if method == Some(Method::ThreadResume) {
-            says.extend(self.addition_for_resume(message));
+            texts.extend(self.addition_for_resume(event));
         }
-        let replaced = if says.is_empty() { None } else { with_instructions(line, message, &says.join("\n\n")) };
+        let replaced = if texts.is_empty() { None } else { with_instructions(line, event, &texts.join("\n\n")) };
         let instructed = if replaced.is_some() { instructed } else { Vec::new() };
-        self.ask(
+        self.expect_response(
             call,
             match asked {
-                Asked::Start { tools, .. } => Asked::Start { tools, instructed },
-                Asked::Thread { .. } => Asked::Thread { instructed },
-                other @ (Asked::Turn { .. } | Asked::Compact { .. }) => other,
+                ThreadCall::Start { tools, .. } => ThreadCall::Start { tools, instructed },
+                ThreadCall::Thread { .. } => ThreadCall::Thread { instructed },
+                other @ (ThreadCall::Turn { .. } | ThreadCall::Compact { .. }) => other,
             },
         );
         replaced
     }
 
-    /// What the context engine has the developer say, as far as it has to go with a `thread/resume`. Instructions there take the
-    /// place of those in the user's own settings: where the client gives none, and the thread has it in its history, the line
-    /// stays as it is.
+    /// The context engine's developer addition for a `thread/resume`. Instructions in that call override those in the
+    /// user's settings; so if the client sends none and the thread already has the addition in its history, the line
+    /// stays unchanged.
     fn addition_for_resume(&self, message: &Message<'_>) -> Option<String> {
         let instructs =
             Members::of(message.params?)?.text("developerInstructions").is_some_and(|said| !said.is_empty());
@@ -123,21 +124,21 @@ impl Engine {
         (instructs || !self.assembly.threads.has_addition(&thread_id)).then(|| addition.to_owned())
     }
 
-    /// Learns from the server what has become of all this.
-    pub(super) fn learns_of_threads(
+    /// Learns from server messages which context arrived.
+    pub(super) fn track_threads(
         &mut self,
         now: Now,
-        message: &Event<'_>,
+        event: &Event<'_>,
         completed: Option<&mut OpenCall>,
         effects: &mut Vec<Effect>,
     ) {
         if !self.assembly.is_set() {
             return;
         }
-        match (message.method, message.params) {
+        match (event.method, event.params) {
             (None, _) => {
                 if let Some(call) = completed {
-                    self.answered_about_thread(now, call, message, effects);
+                    self.answered_about_thread(now, call, event, effects);
                 }
             }
             (Some(Method::TurnCompleted), Some(params)) => self.turn_is_over(params, effects),
@@ -163,25 +164,25 @@ impl Engine {
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(Purpose::Fragments(delivered)) = call.purpose.take_if(|purpose| purpose.tells_fragments()) {
-            return self.was_told(now, call.key, delivered, message, effects);
+        if let Some(Purpose::Fragments(delivered)) = call.purpose.take_if(|purpose| purpose.is_fragments()) {
+            return self.fragments_answered(now, call.key, delivered, message, effects);
         }
         let Some(asked) = call.asked.take() else { return };
         let is_refused = message.refusal().is_some();
         match asked {
-            Asked::Compact { thread_id } => {
+            ThreadCall::Compact { thread_id } => {
                 if is_refused && self.assembly.has_compacted(&thread_id) {
                     effects.push(self.native_compaction(thread_id, None, "client", "failed"));
                 }
             }
-            Asked::Turn { thread_id, epoch, before, .. } if is_refused => {
+            ThreadCall::Turn { thread_id, epoch, before, .. } if is_refused => {
                 if let Some(epoch) = epoch {
                     let later = self.calls.to_server.later_than(call.key);
                     self.assembly.epoch_refused(later, &thread_id, &epoch, before);
                 }
             }
             _ if is_refused => {}
-            Asked::Turn { thread_id, epoch, before: _, bytes } => {
+            ThreadCall::Turn { thread_id, epoch, before: _, bytes } => {
                 let turn = message.result.and_then(Members::of).and_then(|result| Members::of(result.get("turn")?));
                 let turn_id = turn.and_then(|turn| turn.text("id"));
                 if let Some(epoch) = &epoch {
@@ -190,13 +191,13 @@ impl Engine {
                 }
                 effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
             }
-            Asked::Start { tools, instructed } => {
+            ThreadCall::Start { tools, instructed } => {
                 let Some(thread_id) = self.thread_answered(message) else { return };
                 let thread = self.assembly.threads.of(&thread_id);
                 (thread.tools, thread.is_new, thread.is_opened) = (tools, true, true);
                 self.was_instructed(now, thread_id, instructed, effects);
             }
-            Asked::Thread { instructed } => {
+            ThreadCall::Thread { instructed } => {
                 let Some(thread_id) = self.thread_answered(message) else { return };
                 if self.assembly.has_engine() {
                     self.open_thread(&thread_id, effects);
@@ -206,18 +207,18 @@ impl Engine {
         }
     }
 
-    /// The thread that an answer tells of, and what it tells.
+    /// Reads the thread and the outcome from a response.
     fn thread_answered(&mut self, message: &Message<'_>) -> Option<String> {
         let result = Members::of(message.result?)?;
-        let told = Members::of(result.get("thread")?)?;
-        let thread_id = told.text("id")?;
+        let named = Members::of(result.get("thread")?)?;
+        let thread_id = named.text("id")?;
         let thread = self.assembly.threads.of(&thread_id);
         thread.model = result.text("model").or(thread.model.take());
-        thread.cwd = cwd_in(&result).or_else(|| cwd_in(&told)).or(thread.cwd.take());
+        thread.cwd = cwd_in(&result).or_else(|| cwd_in(&named)).or(thread.cwd.take());
         Some(thread_id)
     }
 
-    /// Tells the context engine that there is a thread, once.
+    /// Tells the context engine about a thread, once.
     pub(super) fn open_thread(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
         let thread = self.assembly.threads.of(thread_id);
         if !std::mem::replace(&mut thread.is_opened, true) {
@@ -225,7 +226,7 @@ impl Engine {
         }
     }
 
-    fn was_told(
+    fn fragments_answered(
         &mut self,
         now: Now,
         call: CallKey,
@@ -233,37 +234,37 @@ impl Engine {
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        let Delivered { thread_id, told, before: _ } = &delivered;
-        let names = told.iter().map(|told| told.name.clone()).collect();
-        let bytes = told.iter().map(|told| told.text.len() as u64).sum();
+        let Delivered { thread_id, sent, before: _ } = &delivered;
+        let names = sent.iter().map(|sent| sent.name.clone()).collect();
+        let bytes = sent.iter().map(|sent| sent.text.len() as u64).sum();
         let outcome = if message.refusal().is_some() { "refused" } else { "delivered" };
         let carrier = FragmentCarrier::InjectItems.name();
-        let note = Note::FragmentsTold { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
+        let note = Note::FragmentsSent { thread_id: thread_id.clone(), fragments: names, bytes, carrier, outcome };
         effects.push(Effect::Note(note));
         let Some(error) = message.refusal() else {
-            let Delivered { thread_id, told, before: _ } = delivered;
-            effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
+            let Delivered { thread_id, sent, before: _ } = delivered;
+            effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
             return;
         };
-        self.assembly.telling_refused(self.calls.to_server.later_than(call), delivered);
+        self.assembly.fragments_refused(self.calls.to_server.later_than(call), delivered);
         if is_unknown_method(error) && !std::mem::replace(&mut self.assembly.inject_refused, true) {
             effects.push(Effect::Warn(Warning::FragmentsRefused));
         }
     }
 
-    fn was_instructed(&mut self, now: Now, thread_id: String, told: Vec<ToldFragment>, effects: &mut Vec<Effect>) {
-        if told.is_empty() {
+    fn was_instructed(&mut self, now: Now, thread_id: String, sent: Vec<SentFragment>, effects: &mut Vec<Effect>) {
+        if sent.is_empty() {
             return;
         }
-        self.assembly.threads.tell(&thread_id, &told);
-        effects.push(Effect::Note(Note::FragmentsTold {
+        self.assembly.threads.mark_sent(&thread_id, &sent);
+        effects.push(Effect::Note(Note::FragmentsSent {
             thread_id: thread_id.clone(),
-            fragments: told.iter().map(|told| told.name.clone()).collect(),
-            bytes: told.iter().map(|told| told.text.len() as u64).sum(),
+            fragments: sent.iter().map(|sent| sent.name.clone()).collect(),
+            bytes: sent.iter().map(|sent| sent.text.len() as u64).sum(),
             carrier: FragmentCarrier::DeveloperInstructions.name(),
             outcome: "delivered",
         }));
-        effects.push(Effect::Keep(LedgerEntry::FragmentsTold { thread_id, at_us: now.unix_us, told }));
+        effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
     }
 
     fn turn_is_over(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
@@ -282,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// Codex has compacted a thread. It may say so in two ways.
+    /// Codex compacted a thread. It may report this in two ways.
     fn is_compacted(&mut self, params: &serde_json::value::RawValue, effects: &mut Vec<Effect>) {
         let Some(params) = Members::of(params) else { return };
         let Some(thread_id) = params.text("threadId") else { return };
@@ -316,7 +317,7 @@ impl Engine {
         })
     }
 
-    /// A call of ours that goes ahead of the line at hand.
+    /// A call of ours that precedes the current line.
     pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
         Effect::Send(own_line(Side::Server, &seen.verdict, seen.body, call))
     }
@@ -329,7 +330,7 @@ fn tools_in(message: &Message<'_>) -> Vec<String> {
     tools.into_iter().filter_map(|tool| Members::of(tool)?.text("name")).collect()
 }
 
-/// The line with more for the developer to say; `None` where there is no place for it.
+/// Adds developer instructions to a line; returns `None` if the line has no place for them.
 fn with_instructions(line: &[u8], message: &Message<'_>, more: &str) -> Option<Vec<u8>> {
     let params = message.params.filter(|_| !message.repeated_member)?;
     let members = Members::of(params)?;
@@ -364,28 +365,28 @@ mod tests {
     use super::*;
     use crate::engine::effect::LateLine;
     use crate::engine::{
-        AskerId, Assembled, AssemblySettings, Attendance, ContextEngineSettings, ContextSettings, EngineSettings,
-        Fragment, Injection, Input, Question, RequestSettings, SideReply, Token,
+        ApiCallId, ApiReply, ApiRequest, Assembled, AssemblySettings, ContextEngineSettings, ContextSettings,
+        EngineSettings, Fragment, Injection, Input, RequestSettings, ServerOwner, Token,
     };
     use crate::wire::{Line, LineEnd};
 
     const DEADLINE: Duration = Duration::from_millis(100);
 
-    /// An engine with a context engine beside it, which answers when it is told to; `passed` is what the server gets.
+    /// An engine with a simulated context engine; `passed` has the lines that the server gets.
     struct Play {
         engine: Engine,
         elapsed: Duration,
         asked: Vec<Token>,
-        told: Vec<String>,
+        calls: Vec<String>,
         passed: Vec<String>,
-        /// Until when what was asked was to be answered.
+        /// Deadlines of the consultations.
         dues: Vec<Duration>,
-        /// Fragments that are read.
+        /// Tokens of fragment reads.
         reads: Vec<Token>,
-        /// And where.
+        /// Folders of fragment reads.
         read_in: Vec<Option<String>>,
-        replies: Vec<(AskerId, SideReply)>,
-        /// The same as it was sent, with what was added.
+        replies: Vec<(ApiCallId, ApiReply)>,
+        /// Lines to the server, including additions.
         sent: Vec<String>,
     }
 
@@ -395,10 +396,10 @@ mod tests {
         }
 
         fn start_with(fragments: Vec<Fragment>) -> Play {
-            Play::start_as(fragments, Attendance::Client)
+            Play::start_as(fragments, ServerOwner::Client)
         }
 
-        fn start_as(fragments: Vec<Fragment>, attendance: Attendance) -> Play {
+        fn start_as(fragments: Vec<Fragment>, server_owner: ServerOwner) -> Play {
             let context_engine = ContextEngineSettings {
                 command: vec!["x".to_owned()],
                 deadline: DEADLINE,
@@ -411,7 +412,7 @@ mod tests {
                 context: ContextSettings::default(),
                 assembly,
                 requests: RequestSettings::default(),
-                attendance,
+                server_owner,
                 own_ids: "codex-shim:".to_owned(),
                 tokens_before: 0,
             });
@@ -419,7 +420,7 @@ mod tests {
                 engine,
                 elapsed: Duration::ZERO,
                 asked: Vec::new(),
-                told: Vec::new(),
+                calls: Vec::new(),
                 passed: Vec::new(),
                 sent: Vec::new(),
                 dues: Vec::new(),
@@ -445,7 +446,7 @@ mod tests {
             effects.into_iter().for_each(|effect| self.carry_out(effect, line));
         }
 
-        #[expect(clippy::wildcard_enum_match_arm, reason = "what is not about lines or the engine is not looked at")]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only lines and consultations matter here")]
         fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
             match effect {
                 Effect::Forward => {
@@ -456,7 +457,7 @@ mod tests {
                     self.passed.extend(line.map(str::to_owned));
                     self.sent.push(String::from_utf8(own.bytes).expect("BUG: a test writes text"));
                 }
-                Effect::LetGo(token) => self.at(Input::LetGo(token), None),
+                Effect::ReleaseHeld(token) => self.at(Input::ReleaseHeld(token), None),
                 Effect::PassHeld(lines) => {
                     for LateLine { bytes, effects, .. } in lines {
                         let line = String::from_utf8(bytes).expect("BUG: a test writes text");
@@ -467,15 +468,15 @@ mod tests {
                     Consultation::Assemble { token, due, thread_id, .. } => {
                         self.dues.push(due);
                         self.asked.push(token);
-                        self.told.push(format!("assemble {thread_id}"));
+                        self.calls.push(format!("assemble {thread_id}"));
                     }
                     Consultation::Compact { token, thread_id, .. } => {
                         self.asked.push(token);
-                        self.told.push(format!("compact {thread_id}"));
+                        self.calls.push(format!("compact {thread_id}"));
                     }
-                    Consultation::Opened { thread_id } => self.told.push(format!("opened {thread_id}")),
+                    Consultation::Opened { thread_id } => self.calls.push(format!("opened {thread_id}")),
                     Consultation::TurnCompleted { thread_id, turn_id } => {
-                        self.told.push(format!("completed {thread_id} {turn_id}"));
+                        self.calls.push(format!("completed {thread_id} {turn_id}"));
                     }
                 },
                 Effect::RunFragments(token, cwd) => {
@@ -486,9 +487,9 @@ mod tests {
                     let lines = lines.into_iter().map(|line| String::from_utf8(line.bytes));
                     self.sent.extend(lines.map(|line| line.expect("BUG: a test writes text")));
                 }
-                Effect::Reply(asker, reply) => self.replies.push((asker, reply)),
+                Effect::Reply(api_call, reply) => self.replies.push((api_call, reply)),
                 Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
-                    self.told.push(format!("{method} {outcome}"));
+                    self.calls.push(format!("{method} {outcome}"));
                 }
                 _ => {}
             }
@@ -503,7 +504,7 @@ mod tests {
     }
 
     impl Play {
-        /// The methods of what was sent since the last look.
+        /// The methods sent since the last call.
         fn methods(&mut self) -> Vec<String> {
             let method = |line: String| {
                 let line: Value = serde_json::from_str(&line).expect("BUG: it is JSON");
@@ -525,13 +526,13 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_turn_that_waited_as_its_client_went_is_for_nobody() {
-        let mut play = Play::start_as(Vec::new(), Attendance::Nobody);
+    fn response_to_departed_clients_turn_is_dropped() {
+        let mut play = Play::start_as(Vec::new(), ServerOwner::Relay);
         play.at(Input::SessionOpened { generation: "g".to_owned() }, None);
         play.at(Input::ServerStarted { pid: 1 }, None);
         play.server(r#"{"id":"codex-shim:1","result":{"userAgent":"x/1.2.3"}}"#);
         let come = |play: &mut Play| {
-            play.at(Input::Asked { asker: 9, question: Question::Attach, server_listens: true }, None);
+            play.at(Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true }, None);
             play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide"}}}"#);
         };
         let answer = r#"{"id":5,"result":{"turn":{"id":"u"}}}"#;
@@ -556,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_context_engine_is_told() {
+    fn context_engine_gets_thread_and_turn_events() {
         let mut play = Play::start();
         let over = |turn: &str, status: &str| {
             format!(
@@ -570,30 +571,30 @@ mod tests {
         for (turn, status) in [("a", "completed"), ("b", "failed"), ("c", "interrupted")] {
             play.server(&over(turn, status));
         }
-        // One that is new has nothing to be brought up to date with, and one that was never met is met now.
+        // A new thread has no history to load, and an unknown thread is opened now.
         play.line(r#"{"id":3,"method":"thread/start","params":{}}"#);
         play.server(r#"{"id":3,"result":{"thread":{"id":"n"}}}"#);
         play.line(&turn(4, "n"));
         play.line(&turn(5, "u"));
-        assert_eq!(play.told, ["opened t", "assemble t", "completed t a", "assemble n", "opened u", "assemble u"]);
+        assert_eq!(play.calls, ["opened t", "assemble t", "completed t a", "assemble n", "opened u", "assemble u"]);
     }
 
     #[test]
-    fn a_compaction_waits_only_for_an_engine_that_owns_it() {
+    fn compaction_waits_only_for_owning_engine() {
         let mut play = Play::start();
         let compact = |id: u32| format!(r#"{{"id":{id},"method":"thread/compact/start","params":{{"threadId":"t"}}}}"#);
         play.line(&compact(1));
         assert_eq!(play.passed.len(), 1);
         play.at(Input::OwnsCompaction(true), None);
         play.line(&compact(2));
-        assert_eq!((play.passed.len(), play.told.last().map(String::as_str)), (1, Some("compact t")));
+        assert_eq!((play.passed.len(), play.calls.last().map(String::as_str)), (1, Some("compact t")));
         play.elapsed = DEADLINE;
-        assert_eq!(play.engine.tick_due(), Some(DEADLINE));
+        assert_eq!(play.engine.next_deadline(), Some(DEADLINE));
         play.at(Input::Tick, None);
         assert_eq!(play.passed, [compact(1), compact(2)]);
     }
 
-    /// Whether a projection of this epoch goes with a turn that begins now.
+    /// Whether a turn started now carries the projection of this epoch.
     fn shown(play: &mut Play, id: usize, epoch: &str) -> bool {
         play.line(&turn(id, "t"));
         play.answer_with(Assembled {
@@ -605,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_is_shown_once_to_two_turns_that_follow_quickly_and_again_where_it_was_refused() {
+    fn epoch_is_shown_once_unless_rejected() {
         let mut play = Play::start();
         let answers = |play: &mut Play, id: usize, answer: &str| play.server(&format!(r#"{{"id":{id},{answer}}}"#));
         assert!(shown(&mut play, 1, "e"));
@@ -615,13 +616,13 @@ mod tests {
         assert!(!shown(&mut play, 3, "e"));
         assert!(shown(&mut play, 4, "f"));
         answers(&mut play, 4, r#""error":{"code":-1,"message":"no"}"#);
-        // What was shown before counts again.
+        // The epoch shown earlier counts again.
         assert!(!shown(&mut play, 5, "e"));
         assert!(shown(&mut play, 6, "f"));
     }
 
     #[test]
-    fn epochs_that_are_refused_one_after_the_other_were_none_of_them_shown() {
+    fn consecutive_rejected_epochs_are_shown_again() {
         for refused_first in [1, 2] {
             let mut play = Play::start();
             assert!(shown(&mut play, 1, "e") && shown(&mut play, 2, "f"));
@@ -634,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_many_threads_do_not_wait_once_they_are_too_many_together() {
+    fn held_bytes_limit_spans_threads() {
         let mut play = Play::start();
         let long = |id: usize| turn(id, &format!("t{id}")).replace("\"x\"", &format!("\"{}\"", "x".repeat(3 << 20)));
         for id in 1..6 {
@@ -644,11 +645,11 @@ mod tests {
         }
         assert_eq!(play.passed, [long(3), long(4), long(5)]);
         let asked = ["opened t1", "assemble t1", "opened t2", "assemble t2"];
-        assert_eq!(play.told, [&asked[..], &["assemble given_up"; 3]].concat());
+        assert_eq!(play.calls, [&asked[..], &["assemble given_up"; 3]].concat());
     }
 
     #[test]
-    fn each_waits_from_when_it_was_read_also_behind_others() {
+    fn queued_turns_keep_their_own_deadlines() {
         let mut play = Play::start();
         let at = |play: &mut Play, ms: u64| {
             play.elapsed = Duration::from_millis(ms);
@@ -662,14 +663,14 @@ mod tests {
         assert_eq!(play.passed.len(), 0);
         at(&mut play, 100);
         assert_eq!(play.passed.len(), 3);
-        assert_eq!(play.told, ["opened t", "assemble t", "assemble timeout", "assemble timeout", "assemble t"]);
+        assert_eq!(play.calls, ["opened t", "assemble t", "assemble timeout", "assemble timeout", "assemble t"]);
         assert_eq!(play.dues, [100, 160].map(Duration::from_millis));
         at(&mut play, 160);
         assert_eq!(play.passed.len(), 5);
     }
 
     #[test]
-    fn the_context_engine_and_the_fragments_have_a_time_of_their_own_each() {
+    fn engine_and_fragments_have_separate_deadlines() {
         let fragment = Fragment {
             name: "f".to_owned(),
             role: crate::engine::FragmentRole::Developer,
@@ -683,7 +684,8 @@ mod tests {
         play.line(&turn(2, "u"));
         assert_eq!(play.dues, [DEADLINE; 2]);
         let reads = play.reads.clone();
-        // The fragments come late, but in their time; the engine's answer in its own in the one thread, late in the other.
+        // The fragments arrive before their deadline. The engine's answer is in time for one thread and late for the
+        // other.
         play.elapsed = DEADLINE;
         play.answer_with(assembled());
         play.elapsed = DEADLINE * 2;
@@ -694,22 +696,22 @@ mod tests {
             play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] }, None);
         }
         assert_eq!(play.sent.iter().map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
-        // What has waited its time out behind another goes on with it.
+        // A turn whose wait expired behind another one is released with it.
         play.line(&turn(3, "t"));
         play.line(&turn(4, "t"));
         play.elapsed += Duration::from_millis(1_250);
         play.at(Input::Tick, None);
-        assert_eq!((play.passed.len(), play.engine.tick_due()), (4, None));
+        assert_eq!((play.passed.len(), play.engine.next_deadline()), (4, None));
     }
 
     #[test]
-    fn what_the_side_wants_of_a_thread_goes_behind_what_waits_of_it() {
+    fn api_calls_queue_behind_held_lines() {
         let mut play = Play::start();
-        let ask = |play: &mut Play, asker, question| {
-            play.at(Input::Asked { asker, question, server_listens: true }, None);
+        let ask = |play: &mut Play, api_call, request| {
+            play.at(Input::ApiRequest { api_call, request, server_listens: true }, None);
         };
-        let interrupt = || Question::Interrupt { thread_id: Some("t".to_owned()) };
-        let rpc = |thread: &str| Question::Rpc {
+        let interrupt = || ApiRequest::Interrupt { thread_id: Some("t".to_owned()) };
+        let rpc = |thread: &str| ApiRequest::Rpc {
             method: "turn/steer".to_owned(),
             params: Some(format!(r#"{{"threadId":"{thread}"}}"#)),
         };
@@ -719,7 +721,7 @@ mod tests {
         play.server(r#"{"id":0,"result":{"userAgent":"x/0.169.0"}}"#);
         play.server(&started("a"));
         play.sent.clear();
-        // One that runs is interrupted behind what was said in it.
+        // A running turn is interrupted after the input queued before the interrupt.
         play.line(&turn(1, "t"));
         ask(&mut play, 1, interrupt());
         ask(&mut play, 2, rpc("t"));
@@ -727,7 +729,7 @@ mod tests {
         assert_eq!(play.methods(), ["turn/steer"]);
         play.answer(0);
         assert_eq!(play.methods(), ["turn/start", "turn/interrupt", "turn/steer"]);
-        // One that only begins with it is interrupted once it is known.
+        // A turn that starts with the queued line is interrupted once the server names it.
         play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"a","status":"completed"}}}"#);
         play.line(&turn(4, "t"));
         ask(&mut play, 5, interrupt());
@@ -736,26 +738,26 @@ mod tests {
         play.server(&started("b"));
         assert!(play.sent.last().is_some_and(|sent| sent.contains(r#""turnId":"b""#)), "{:?}", play.sent);
         assert_eq!((play.methods().len(), play.replies.len()), (1, 0));
-        // One that does not begin is not waited for without end.
+        // The wait for a turn that never starts is bounded.
         play.server(r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"b","status":"completed"}}}"#);
         play.line(&turn(6, "t"));
         ask(&mut play, 7, interrupt());
         play.answer(0);
-        play.elapsed = play.engine.tick_due().expect("somebody waits");
+        play.elapsed = play.engine.next_deadline().expect("somebody waits");
         play.at(Input::Tick, None);
-        assert_eq!(play.replies, [(7, SideReply::NoActiveTurn)]);
+        assert_eq!(play.replies, [(7, ApiReply::NoActiveTurn)]);
         play.server(&started("c"));
-        assert_eq!((play.methods(), play.engine.tick_due()), (vec!["turn/start".to_owned()], None));
-        // And what waits when the server ends is answered.
+        assert_eq!((play.methods(), play.engine.next_deadline()), (vec!["turn/start".to_owned()], None));
+        // Queued calls are answered when the server ends.
         play.line(&turn(8, "t"));
         ask(&mut play, 9, interrupt());
         ask(&mut play, 10, rpc("t"));
         play.at(Input::Closed { from: Side::Server }, None);
-        assert_eq!(play.replies[1..3], [(9, SideReply::NotReady), (10, SideReply::NotReady)]);
+        assert_eq!(play.replies[1..3], [(9, ApiReply::NotReady), (10, ApiReply::NotReady)]);
     }
 
     #[test]
-    fn an_addition_goes_with_a_resume_where_the_thread_has_it_in_no_other_way() {
+    fn resume_carries_addition_only_when_needed() {
         let mut play = Play::start();
         let addition = || Assembled { addition: Some("be brief".to_owned()), ..Assembled::default() };
         let resumed = |play: &mut Play, rest: &str| {
@@ -779,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_item_of_what_was_told_stays_on_record_and_does_not_reach_the_client() {
+    fn injected_raw_item_is_recorded_but_withheld() {
         let mut play = Play::start();
         let reaches = |play: &mut Play, text: &str| {
             let line = format!(
@@ -817,9 +819,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every line goes on exactly once, those of a thread in their order, and those of none at once.
+        /// Each line is released exactly once and in order per thread; a line without a thread passes at once.
         #[test]
-        fn lines_wait_and_none_is_lost_or_overtaken_by_its_own_thread(
+        fn held_lines_keep_order_per_thread(
             ops in proptest::collection::vec(any_op(), 0..60),
         ) {
             let threads = ["a", "b", "c", ""];
@@ -838,7 +840,7 @@ mod tests {
                     }
                     Op::Time(ms) => {
                         play.elapsed += Duration::from_millis(ms);
-                        if play.engine.tick_due().is_some_and(|due| due <= play.elapsed) {
+                        if play.engine.next_deadline().is_some_and(|due| due <= play.elapsed) {
                             play.at(Input::Tick, None);
                         }
                         None
@@ -850,9 +852,9 @@ mod tests {
                     let passes_at_once = thread == 3;
                     prop_assert!(!passes_at_once || play.passed.last() == Some(&line));
                 }
-                prop_assert!(play.engine.tick_due().is_none_or(|due| due <= play.elapsed + DEADLINE));
+                prop_assert!(play.engine.next_deadline().is_none_or(|due| due <= play.elapsed + DEADLINE));
             }
-            play.at(Input::LetAllGo, None);
+            play.at(Input::ReleaseAllHeld, None);
             prop_assert!(!play.engine.holds_lines());
             let all: usize = written.iter().map(Vec::len).sum();
             prop_assert_eq!(play.passed.len(), all);

@@ -1,4 +1,4 @@
-//! What a record tells of: the one place where a recorded line is read.
+//! Decodes records: the only place that reads recorded lines.
 
 use std::borrow::Cow;
 
@@ -10,102 +10,81 @@ use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::Method;
 use crate::wire::{Body, Message, RpcId, Side};
 
-/// Longest name of a method, a thread, a turn or an item that is taken as it is, in bytes. No server gives longer ones; of one
-/// that is, its start and a digest stand for it, so that two that differ still do.
+/// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
+/// longer name is replaced with its start and a digest, so that different names stay different.
 const NAME_BYTES_MAX: usize = 512;
 
-/// How much of a name that is too long is kept, in bytes.
+/// Length of that start, in bytes.
 const NAME_START_BYTES: usize = 64;
 
-/// A record, with what it tells of.
+/// A decoded record.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// What happened.
-    pub happening: Happening<'a>,
+    pub event: RecordEvent<'a>,
 }
 
-/// What happened, as far as a history wants to know.
+/// An event in a record, as far as histories need it.
 #[derive(Debug)]
-pub enum Happening<'a> {
-    /// A run of the child begins, or goes on in another segment.
+pub enum RecordEvent<'a> {
+    /// A run of the child begins, or continues in another segment.
     Generation(String),
-    /// The server tells something.
-    Told(Told<'a>),
-    /// The server asks something.
-    Asked {
-        /// What it asks.
-        told: Told<'a>,
-        /// The id, which an answer to it has to bear.
+    /// A notification from the server.
+    Notification(MethodMessage<'a>),
+    /// A request from the server.
+    ServerRequest { message: MethodMessage<'a>, id: RpcId },
+    /// A call to the server, by the client or by us.
+    ClientRequest { message: MethodMessage<'a>, id: RpcId },
+    /// A response from the server.
+    Response {
         id: RpcId,
-    },
-    /// The client, or we in its place, calls the server.
-    Called {
-        /// What is called.
-        told: Told<'a>,
-        /// The id that its answer will bear.
-        id: RpcId,
-    },
-    /// The server answers a call.
-    Answered {
-        /// The id of the call.
-        id: RpcId,
-        /// Its result, where it has one.
+        /// The result, if any.
         result: Option<&'a RawValue>,
-        /// Its error, where it has one.
+        /// The error, if any.
         error: Option<&'a RawValue>,
     },
-    /// We did or learned something.
-    Ours {
-        /// Its name.
-        event: &'a str,
-        /// The rest of it.
-        data: Option<&'a RawValue>,
-    },
-    /// Lines that are not on record.
+    /// An event of our own.
+    ShimEvent { event: &'a str, data: Option<&'a RawValue> },
+    /// Lines missing from the record.
     Gap {
-        /// How many; 0 where that is not known, or where only events of ours were lost.
+        /// Number of lines; 0 if unknown, or if only our own events were lost.
         lines: u64,
-        /// Why.
         reason: &'a str,
     },
-    /// Nothing that has a place in a history.
+    /// Irrelevant for a history.
     Other,
 }
 
 /// A method with its parameters.
 #[derive(Debug)]
-pub struct Told<'a> {
-    /// The name of the method.
+pub struct MethodMessage<'a> {
     pub method: Cow<'a, str>,
     /// The method, if this program knows it.
     pub(crate) known: Option<Method>,
-    /// The parameters, where they are on record.
     pub params: Params<'a>,
-    /// Where in a conversation it stands.
+    /// Its thread, turn and item.
     pub place: Place<'a>,
 }
 
-impl<'a> Told<'a> {
-    fn new(method: Cow<'a, str>, params: Params<'a>, place: Place<'a>) -> Told<'a> {
-        Told { known: Method::of(&method), method: name(method), params, place }
+impl<'a> MethodMessage<'a> {
+    fn new(method: Cow<'a, str>, params: Params<'a>, place: Place<'a>) -> MethodMessage<'a> {
+        MethodMessage { known: Method::of(&method), method: name(method), params, place }
     }
 }
 
-/// What is on record of the parameters of a message.
+/// The recorded parameters of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Params<'a> {
-    /// They are there, as they were written.
+    /// As written.
     Written(&'a RawValue),
-    /// There were none.
     None,
-    /// They are left out, for this reason.
+    /// Omitted, for this reason.
     Omitted(&'a str),
 }
 
 impl<'a> Params<'a> {
-    /// As they were written, where they are there.
+    /// The parameters as written, if recorded.
     #[must_use]
     pub fn written(self) -> Option<&'a RawValue> {
         match self {
@@ -114,23 +93,20 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Reads them as what they are expected to be; `None` where they are something else.
+    /// Deserializes the parameters; `None` if they do not match.
     #[must_use]
     pub fn read<T: Deserialize<'a>>(self) -> Option<T> {
         serde_json::from_str(self.written()?.get()).ok()
     }
 }
 
-/// Where in a conversation something stands, by the names of now and of early 2026.
+/// The thread, turn and item of a message, by their current names and those of early 2026.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Its thread.
     pub thread_id: Option<Cow<'a, str>>,
-    /// Its turn.
     pub turn_id: Option<Cow<'a, str>>,
-    /// Its item.
     pub item_id: Option<Cow<'a, str>>,
-    /// What is added to the item, where this is such a piece.
+    /// The text that a piece adds to the item.
     pub delta: Option<Cow<'a, str>>,
 }
 
@@ -157,11 +133,11 @@ struct Named<'a> {
     item: Holder<'a>,
 }
 
-/// A text, where there is one.
+/// An optional text.
 #[derive(Default)]
 struct Maybe<'a>(Option<Cow<'a, str>>);
 
-/// The id of an object, where there is one.
+/// The optional id of an object.
 #[derive(Default)]
 struct Holder<'a>(Option<Cow<'a, str>>);
 
@@ -187,7 +163,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Holder<'a> {
     }
 }
 
-/// The text of a JSON string, borrowed where nothing in it is escaped.
+/// The text of a JSON string, borrowed if it has no escapes.
 fn text(raw: &str) -> Option<Cow<'_, str>> {
     let plain = raw.strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr(b'\\', plain.as_bytes()).is_none() {
@@ -196,7 +172,7 @@ fn text(raw: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
 }
 
-/// A name, bounded.
+/// Bounds a name.
 pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
     if name.len() <= NAME_BYTES_MAX {
         return name;
@@ -206,7 +182,7 @@ pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 impl<'a> Place<'a> {
-    /// As parameters name it.
+    /// Reads the place from parameters.
     #[must_use]
     pub fn of(params: &'a RawValue) -> Place<'a> {
         if !params.get().starts_with('{') {
@@ -223,84 +199,84 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Reads the record of a message of a side, which is what nearly every record is; `None` where it is something else.
+    /// Decodes the record of a peer's message, which is nearly every record; `None` for any other.
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, from, line } = PlainRecord::of(record)?;
         match Body::parse(line) {
-            Body::Message(message) => Some(Seen { at_us, happening: said(from, message) }),
+            Body::Message(message) => Some(Seen { at_us, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
         }
     }
 
-    /// Reads a record. `replaced_by` is the line that the client got in the place of this one, where it got another; a line
-    /// that replaces one is nothing by itself.
+    /// Decodes a record. `replaced_by` is the line that the client got instead of this one, if any; the record of a
+    /// replacement is irrelevant by itself.
     #[must_use]
     pub fn of(record: &'a Record<'a>, replaced_by: Option<&'a [u8]>) -> Seen<'a> {
         match record {
             Record::Header(header) => {
-                Seen { at_us: header.at, happening: Happening::Generation(header.generation.clone()) }
+                Seen { at_us: header.at, event: RecordEvent::Generation(header.generation.clone()) }
             }
             Record::Line { at_us, from, to, replaces, content, masked: _, end: _ } => {
-                let happening = match (from, to) {
-                    (_, _) if *replaces => Happening::Other,
+                let event = match (from, to) {
+                    (_, _) if *replaces => RecordEvent::Other,
                     (Origin::Side(Side::Server), _) => line(Side::Server, content, replaced_by),
                     (Origin::Side(Side::Client), _) | (Origin::Shim, Some(Side::Server)) => {
                         line(Side::Client, content, None)
                     }
-                    (Origin::Shim, Some(Side::Client) | None) => Happening::Other,
+                    (Origin::Shim, Some(Side::Client) | None) => RecordEvent::Other,
                 };
-                Seen { at_us: *at_us, happening }
+                Seen { at_us: *at_us, event }
             }
             Record::Event { at_us, event, data } => {
-                Seen { at_us: *at_us, happening: Happening::Ours { event, data: *data } }
+                Seen { at_us: *at_us, event: RecordEvent::ShimEvent { event, data: *data } }
             }
             Record::Gap { at_us, lines, reason } => {
-                Seen { at_us: *at_us, happening: Happening::Gap { lines: *lines, reason } }
+                Seen { at_us: *at_us, event: RecordEvent::Gap { lines: *lines, reason } }
             }
         }
     }
 }
 
-fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>) -> Happening<'a> {
+fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>) -> RecordEvent<'a> {
     match (replaced_by.or_else(|| content.bytes()), content) {
         (Some(bytes), _) => match Body::parse(bytes) {
             Body::Message(message) => said(from, message),
-            Body::OtherJson | Body::Text | Body::Bytes => Happening::Other,
+            Body::OtherJson | Body::Text | Body::Bytes => RecordEvent::Other,
         },
         (None, Content::Omitted { reason, method: Some(method), id, .. }) => {
             let method = Cow::Borrowed(&**method);
-            let told = Told::new(method, Params::Omitted(reason), Place::default());
-            by(from, told, id.map(RpcId::from_raw))
+            let message = MethodMessage::new(method, Params::Omitted(reason), Place::default());
+            by(from, message, id.map(RpcId::from_raw))
         }
-        (None, _) => Happening::Other,
+        (None, _) => RecordEvent::Other,
     }
 }
 
-fn said(from: Side, message: Message<'_>) -> Happening<'_> {
+fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
     let id = message.id.map(RpcId::from_raw);
     match message.method {
         Some(method) => {
             let params = message.params.map_or(Params::None, Params::Written);
             let place = message.params.map(Place::of).unwrap_or_default();
-            by(from, Told::new(method, params, place), id)
+            by(from, MethodMessage::new(method, params, place), id)
         }
         None => match (from, id) {
             (Side::Server, Some(id)) => {
                 let error = message.error.filter(|error| error.get() != "null");
-                Happening::Answered { id, result: message.result, error }
+                RecordEvent::Response { id, result: message.result, error }
             }
-            (Side::Server | Side::Client, _) => Happening::Other,
+            (Side::Server | Side::Client, _) => RecordEvent::Other,
         },
     }
 }
 
-fn by<'a>(from: Side, told: Told<'a>, id: Option<RpcId>) -> Happening<'a> {
+fn by<'a>(from: Side, message: MethodMessage<'a>, id: Option<RpcId>) -> RecordEvent<'a> {
     match (from, id) {
-        (Side::Server, None) => Happening::Told(told),
-        (Side::Server, Some(id)) => Happening::Asked { told, id },
-        (Side::Client, Some(id)) => Happening::Called { told, id },
-        (Side::Client, None) => Happening::Other,
+        (Side::Server, None) => RecordEvent::Notification(message),
+        (Side::Server, Some(id)) => RecordEvent::ServerRequest { message, id },
+        (Side::Client, Some(id)) => RecordEvent::ClientRequest { message, id },
+        (Side::Client, None) => RecordEvent::Other,
     }
 }
 
@@ -311,28 +287,28 @@ mod tests {
     fn check(record: &str, replaced_by: Option<&str>, expect: &str) {
         let record = Record::parse(record.as_bytes()).expect("BUG: a test gives records");
         let seen = Seen::of(&record, replaced_by.map(str::as_bytes));
-        let place = |told: &Told<'_>| {
-            let Place { thread_id, turn_id, item_id, delta } = &told.place;
+        let place = |actual: &MethodMessage<'_>| {
+            let Place { thread_id, turn_id, item_id, delta } = &actual.place;
             let parts = [thread_id, turn_id, item_id, delta].map(|part| part.as_deref().unwrap_or("-").to_owned());
-            format!("{} {}", told.method, parts.join("/"))
+            format!("{} {}", actual.method, parts.join("/"))
         };
-        let told = match &seen.happening {
-            Happening::Generation(generation) => format!("generation {generation}"),
-            Happening::Told(told) => format!("told {}", place(told)),
-            Happening::Asked { told, id } => format!("asked {id} {}", place(told)),
-            Happening::Called { told, id } => format!("called {id} {}", place(told)),
-            Happening::Answered { id, result, error } => {
+        let actual = match &seen.event {
+            RecordEvent::Generation(generation) => format!("generation {generation}"),
+            RecordEvent::Notification(actual) => format!("actual {}", place(actual)),
+            RecordEvent::ServerRequest { message, id } => format!("asked {id} {}", place(message)),
+            RecordEvent::ClientRequest { message, id } => format!("called {id} {}", place(message)),
+            RecordEvent::Response { id, result, error } => {
                 format!("answered {id} {} {}", result.is_some(), error.is_some())
             }
-            Happening::Ours { event, .. } => format!("ours {event}"),
-            Happening::Gap { lines, reason } => format!("gap {lines} {reason}"),
-            Happening::Other => "other".to_owned(),
+            RecordEvent::ShimEvent { event, .. } => format!("ours {event}"),
+            RecordEvent::Gap { lines, reason } => format!("gap {lines} {reason}"),
+            RecordEvent::Other => "other".to_owned(),
         };
-        assert_eq!(told, expect);
+        assert_eq!(actual, expect);
     }
 
     #[test]
-    fn names_are_bounded_and_still_told_apart() {
+    fn long_names_are_bounded_and_stay_distinct() {
         let long = |last: &str| format!("{}{last}", "ä".repeat(NAME_BYTES_MAX));
         let [a, b] = ["a", "b"].map(|last| name(Cow::Owned(long(last))).into_owned());
         assert!(a != b && a.len() < NAME_BYTES_MAX && a.starts_with("ää"), "{a}");
@@ -343,27 +319,27 @@ mod tests {
             r#"{{"at":1,"from":"server","line":{{"method":"{0}","params":{{"threadId":"{0}","turnId":"{0}","itemId":"{0}"}}}}}}"#,
             long("a")
         );
-        check(&record, None, &format!("told {a} {a}/{a}/{a}/-"));
+        check(&record, None, &format!("actual {a} {a}/{a}/{a}/-"));
     }
 
     #[test]
-    fn records_are_told_apart() {
+    fn records_are_decoded_by_kind() {
         let line = |from: &str, line: &str| format!(r#"{{"at":1,"from":{from},"line":{line}}}"#);
         let server = |text: &str| line("\"server\"", text);
         let item = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"a\"b"}"#;
-        check(&server(&format!(r#"{{"method":"x/delta","params":{item}}}"#)), None, "told x/delta t/u/i/a\"b");
+        check(&server(&format!(r#"{{"method":"x/delta","params":{item}}}"#)), None, "actual x/delta t/u/i/a\"b");
         let held = r#"{"turn":{"x":[{}],"id":"u"},"item":{"id":"i"},"thread":{"id":"t"},"delta":null}"#;
-        check(&server(&format!(r#"{{"method":"m","params":{held}}}"#)), None, "told m t/u/i/-");
+        check(&server(&format!(r#"{{"method":"m","params":{held}}}"#)), None, "actual m t/u/i/-");
         check(
             &server(r#"{"id":"0","method":"m","params":{"conversationId":"c","callId":"k"}}"#),
             None,
             r#"asked "0" m c/-/k/-"#,
         );
-        check(&server(r#"{"method":"m","params":[1]}"#), None, "told m -/-/-/-");
+        check(&server(r#"{"method":"m","params":[1]}"#), None, "actual m -/-/-/-");
         check(&server(r#"{"id":0,"result":{}}"#), None, "answered 0 true false");
         check(&server(r#"{"id":0,"error":null}"#), None, "answered 0 false false");
         check(&server("7"), None, "other");
-        check(&server(r#"{"method":"a"}"#), Some(r#"{"method":"b"}"#), "told b -/-/-/-");
+        check(&server(r#"{"method":"a"}"#), Some(r#"{"method":"b"}"#), "actual b -/-/-/-");
         check(&line("\"client\"", r#"{"id":0,"result":{}}"#), None, "other");
         check(&line("\"client\"", r#"{"id":1,"method":"turn/start"}"#), None, "called 1 turn/start -/-/-/-");
         check(&line(r#""shim","to":"server""#, r#"{"id":"s","method":"m"}"#), None, r#"called "s" m -/-/-/-"#);
@@ -371,7 +347,7 @@ mod tests {
         check(
             r#"{"at":1,"from":"server","omitted":"secret","bytes":9,"method":"account/x"}"#,
             None,
-            "told account/x -/-/-/-",
+            "actual account/x -/-/-/-",
         );
         check(r#"{"at":1,"from":"server","omitted":"size","bytes":9}"#, None, "other");
         check(r#"{"at":1,"from":"shim","event":"e","data":{}}"#, None, "ours e");
