@@ -1,13 +1,12 @@
-//! The ledger: what must outlive any crash, committed with `synchronous=FULL`. `ledger.db` in the session's folder.
+//! The ledger: data that must survive any crash, committed with `synchronous=FULL` to `ledger.db` in the session's folder.
 //!
-//! In a relay one thread has it: what the relay wants kept and what is asked at the control socket come to that thread
-//! through one bounded queue, in their order, and all that waits is one transaction. Tools, where no relay runs, open the
-//! file themselves.
+//! In a relay one thread owns the file. Jobs from the relay and from the control socket reach it in order through one
+//! bounded queue, and all queued jobs form one transaction. If no relay runs, commands open the file themselves.
 //!
-//! *Failure.* A ledger that cannot be used is a fault like any other: the relay goes on, whoever asks is told why, and what
-//! the relay wanted kept is tried again, up to a bound.
+//! *Failure.* An unusable ledger is a fault like any other: the relay continues, callers get an error, and the relay's own
+//! entries are retried, up to a bound.
 //!
-//! *Locking.* SQLite's. The thread waits a bounded time for a tool that writes.
+//! *Locking.* SQLite's own. The thread waits a bounded time for a command that writes.
 
 use std::io;
 use std::path::Path;
@@ -25,26 +24,21 @@ use super::request_table::{RunIds, WhichRequests};
 use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, Input, WaitingCommand};
 
-/// The ledger's name in the session's folder.
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 
-/// Jobs that may wait for the thread.
+/// Most queued jobs.
 const JOBS_MAX: usize = 1_024;
 
-/// Stack of the thread, in bytes. SQLite wants little.
+/// Stack of the thread, in bytes. SQLite needs little.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The way to the ledger's thread.
+/// A handle to the ledger's thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger(SyncSender<Job>);
 
 impl Ledger {
-    /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in a run with the ids of the session and of
-    /// the generation. It calls `tell` with what the engine is to know, and `say_fault` where the ledger cannot be used.
-    ///
-    /// # Errors
-    ///
-    /// That of starting a thread.
+    /// Starts the thread for the ledger in `session_dir`, whose lock we hold. `tell` passes input to the engine;
+    /// `say_fault` reports that the ledger cannot be used.
     pub(crate) fn start(
         session_dir: &Path,
         (session_id, generation): (String, String),
@@ -60,11 +54,7 @@ impl Ledger {
         Ok(Ledger(sender))
     }
 
-    /// Hands something over to be kept, and never waits; gives it back where too much waits already.
-    ///
-    /// # Errors
-    ///
-    /// What was to be kept.
+    /// Queues an order without waiting; returns it if the queue is full.
     pub(crate) fn hand(&self, order: Order) -> Result<(), Order> {
         let job = match order {
             Order::Keep(entry) => Job::Keep(entry),
@@ -93,24 +83,16 @@ impl Ledger {
     }
 
     /// Rows of requests as JSON, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
     pub(crate) async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
         self.ask(|reply| Job::Requests(which, reply)).await
     }
 
-    /// One request with its answers, where there is one of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// One request with its answers; `None` if the id is unknown.
     pub(crate) async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
         self.ask(|reply| Job::Request(request_id, reply)).await
     }
 
-    /// As [`Ledger::request`], for a thread that may wait; `None` where it cannot be told.
+    /// Like [`Ledger::request`], for a thread that may block; `None` also if the ledger cannot be read.
     #[must_use]
     pub(crate) fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
         let (reply, answer) = oneshot::channel();
@@ -118,29 +100,22 @@ impl Ledger {
         answer.blocking_recv().ok()?.ok()?
     }
 
-    /// Keeps an answer that was not the first, and gives the row that it was for.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// Stores an answer that came too late, and returns the request's row.
     pub(crate) async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
         self.ask(|reply| Job::AnswerLate(Box::new(given), reply)).await
     }
 
-    /// Keeps commands behind those that wait, and tells how many wait then. With none, looks what tools have put there.
+    /// Appends commands to the queue and returns its length. An empty `pushed` only picks up what other processes have
+    /// added.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]; nothing is kept then.
+    /// [`LedgerError`]; nothing is stored then.
     pub(crate) async fn push_context(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         self.ask(|reply| Job::Push(pushed, reply)).await
     }
 
-    /// As [`Ledger::push_context`], for a thread that may wait.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is kept then.
+    /// Like [`Ledger::push_context`], for a thread that may block.
     pub(crate) fn push_context_blocking(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         let (reply, answer) = oneshot::channel();
         match self.0.try_send(Job::Push(pushed, reply)) {
@@ -151,38 +126,22 @@ impl Ledger {
         answer.blocking_recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// The commands that wait, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// The waiting commands, oldest first.
     pub(crate) async fn waiting_context(&self) -> Result<Vec<WaitingCommand>, LedgerError> {
         self.ask(Job::Waiting).await
     }
 
     /// Deletes waiting commands; returns how many.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is deleted then.
     pub(crate) async fn clear_context(&self, which: WhichCommands) -> Result<usize, LedgerError> {
         self.ask(|reply| Job::Clear(which, reply)).await
     }
 
-    /// The last deliveries, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// Stored deliveries, oldest first.
     pub(crate) async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.ask(Job::Deliveries).await
     }
 
-    /// What threads were told of fragments, in the order in which they were.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// Fragments sent to threads, in the order in which they were sent.
     pub(crate) async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
         self.ask(Job::Fragments).await
     }
@@ -197,11 +156,11 @@ impl Ledger {
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Has numbers of events reserved, so that they are never given again, and waits until they are, at most for `wait_max`.
+    /// Reserves event numbers, so that they are never issued again; waits for the commit, at most `wait_max`.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]; nothing may be taken for reserved then.
+    /// [`LedgerError`]; the caller must not assume that any number is reserved.
     pub(crate) fn reserve_seq(&self, wish: SeqWish, wait_max: Duration) -> Result<SeqMark, LedgerError> {
         let (reply, answer) = sync_channel(1);
         match self.0.try_send(Job::ReserveSeq(wish, reply)) {
@@ -213,14 +172,14 @@ impl Ledger {
         answer.recv_timeout(wait_max).map_err(late)?
     }
 
-    /// Another run of the server begins: what the one before has left open is nobody's any more, and what waits for the model
-    /// is told anew. False where too much waits already.
+    /// Starts another run of the server: open requests of the previous run become orphaned, and waiting context is loaded
+    /// again. False if the queue is full.
     #[must_use]
     pub(crate) fn begin_run(&self, generation: String) -> bool {
         self.0.try_send(Job::BeginRun(generation)).is_ok()
     }
 
-    /// Waits until all that was to be kept is, at most for `wait_max`. What is not by then is the next start's.
+    /// Waits until all queued entries are committed, at most `wait_max`. The next start commits the rest.
     pub(crate) fn finish(&self, wait_max: Duration) {
         let (done, finished) = sync_channel(1);
         if self.0.try_send(Job::Finish(done)).is_ok() && finished.recv_timeout(wait_max).is_err() {
@@ -290,7 +249,7 @@ mod tests {
             waiting.into_iter().map(|waiting| waiting.command.cmd).collect()
         }
 
-        /// The commands that the relay was told of so far.
+        /// The commands that the relay has received so far.
         fn told(&self) -> Vec<(RowId, String)> {
             let added = self.changes.try_iter().filter_map(|change| match change {
                 ContextChange::Added(added) => Some(added),

@@ -1,6 +1,6 @@
-//! The thread that has the ledger of a relay.
+//! The writer thread of a relay's ledger.
 //!
-//! Jobs are done in their order, all that waits in one transaction; what could not be kept comes ahead of what is new.
+//! It carries jobs out in order, all queued ones in one transaction. Entries that failed before precede new ones.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,28 +18,28 @@ use super::request_table::{self, RunIds};
 use super::seq_mark::{self, SeqMark};
 use crate::engine::{ContextChange, Input, LedgerEntry, Remembered, RowId, WaitingCommand};
 
-/// Tells the engine something.
+/// Sends input to the engine.
 pub(super) type Tell = Box<dyn Fn(Input<'static>) + Send>;
 
-/// Says what is wrong with the ledger.
+/// Reports that the ledger cannot be used.
 pub(super) type SayFault = Box<dyn Fn(&str) + Send>;
 
-/// Jobs that one transaction takes.
+/// Most jobs in one transaction.
 const JOBS_TOGETHER_MAX: usize = 256;
 
-/// What the relay wanted kept and could not be, yet.
+/// Most entries that wait for a retry.
 const BACKLOG_MAX: usize = 1_024;
 
-/// How long a ledger is left alone that could not be used.
+/// The pause before a retry.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the thread waits for somebody else's lock.
+/// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// The form of a ledger that this version writes.
+/// The schema version that this program writes.
 pub(crate) const LEDGER_FORM: usize = MIGRATIONS.len();
 
-/// What brings a ledger from one version to the next. Only ever appended to.
+/// The schema, append-only.
 const MIGRATIONS: &[&str] = &[
     context_table::TABLES,
     request_table::TABLES,
@@ -49,28 +49,27 @@ const MIGRATIONS: &[&str] = &[
     seq_mark::EPOCH_COLUMN,
 ];
 
-/// The thread.
 pub(super) struct Keeper {
     path: PathBuf,
     run: RunIds,
     tell: Tell,
     say_fault: SayFault,
     connection: Option<Connection>,
-    /// Commands up to this row were told of.
+    /// Commands up to this row were sent to the engine.
     told_row: RowId,
     backlog: VecDeque<LedgerEntry>,
     try_again_at: Option<Instant>,
     fault_said: bool,
 }
 
-/// What is read at a start.
+/// The ledger's contents for a new run.
 struct Loaded {
     added: Vec<WaitingCommand>,
     beginnings: Vec<(String, String)>,
     remembered: Remembered,
 }
 
-/// What a job has come to, if its transaction is committed.
+/// The result of a job, valid once its transaction is committed.
 enum Done {
     Pushed { waiting: usize, added: Vec<WaitingCommand>, forgotten: Vec<ContextChange> },
     ThreadNotFound(String),
@@ -87,7 +86,7 @@ enum Done {
 }
 
 impl Keeper {
-    /// A keeper of the ledger at `path`, which calls `tell` with what the engine is to know.
+    /// `tell` sends input to the engine.
     pub(super) fn new(path: PathBuf, run: RunIds, tell: Tell, say_fault: SayFault) -> Keeper {
         Keeper {
             path,
@@ -102,9 +101,9 @@ impl Keeper {
         }
     }
 
-    /// Does what it is told to, until nobody can tell it anything any more.
+    /// Carries out jobs until all senders are gone.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
-        // One that is not there has nothing to tell, and is made when there is something to keep.
+        // A missing file has nothing to load, and is created for the first entry.
         if self.path.exists()
             && let Err(error) = self.connected()
         {
@@ -153,7 +152,7 @@ impl Keeper {
         }
     }
 
-    /// Carries jobs out in one transaction, in their order, behind what could not be kept before.
+    /// Carries out jobs in one transaction, in order, after the backlog.
     fn carry_out(&mut self, jobs: Vec<Job>) {
         match self.together(&jobs) {
             Ok(outcomes) => {
@@ -169,7 +168,7 @@ impl Keeper {
         }
     }
 
-    /// Does all of it, or nothing where that fails.
+    /// Carries out all jobs, or none if one fails.
     fn together(&mut self, jobs: &[Job]) -> Result<Vec<Done>, DatabaseError> {
         if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
             return Ok(jobs.iter().map(|_| Done::Nothing).collect());
@@ -193,7 +192,7 @@ impl Keeper {
         Ok(done)
     }
 
-    /// Opens the ledger, unless it is open, and tells what waits in it. Gives the row up to which all was told.
+    /// Opens the ledger unless it is open, and sends its contents to the engine. Returns the last row that was sent.
     fn connected(&mut self) -> Result<RowId, DatabaseError> {
         if self.connection.is_some() {
             return Ok(self.told_row);
@@ -206,7 +205,7 @@ impl Keeper {
                 self.path.display(),
                 kept.display()
             ));
-            // The relay still knows rows of the old one by their numbers.
+            // The engine still refers to rows of the old file by their ids.
             connection.execute(SKIP_ROWS, [self.told_row]).map_err(failed)?;
         }
         let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
@@ -230,9 +229,9 @@ impl Keeper {
         Ok(Loaded { added, beginnings, remembered })
     }
 
-    /// Answers who has asked, once it is committed. The relay hears first.
+    /// Sends a job's result after the commit, to the engine first.
     fn answer(&mut self, job: Job, done: Done) {
-        // Nobody may wait for the answer any more.
+        // A caller may have stopped waiting, so errors of `send` are ignored.
         match (job, done) {
             (Job::Push(_, reply), Done::Pushed { waiting, added, forgotten }) => {
                 (self.tell)(Input::Context(ContextChange::Added(added)));
@@ -247,7 +246,7 @@ impl Keeper {
             }
             (Job::Clear(which, reply), Done::Cleared(mut rows)) => {
                 let count = rows.len();
-                // A tool may have deleted it from the file since the relay has read it.
+                // Another process may have deleted it from the file since the relay read it.
                 if let WhichCommands::One(row) = which {
                     rows = vec![row];
                 }
@@ -278,7 +277,7 @@ impl Keeper {
             }
             (Job::Keep(_) | Job::BeginRun(_), _) => {}
             (Job::Finish(done), _) => {
-                // Closed, so that the file is whole without the ones beside it.
+                // Closing merges the log into the file.
                 self.connection = None;
                 let _ = done.try_send(());
             }
@@ -297,7 +296,7 @@ impl Keeper {
         }
     }
 
-    /// Tells who has asked that it could not be; what was only to be kept is tried again.
+    /// Reports a failure to the job's caller; entries without a caller are retried.
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
             Job::Keep(entry) => self.keep_later(entry),
@@ -316,7 +315,7 @@ impl Keeper {
             Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::ReserveSeq(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::BeginRun(_) => {}
-            // Whoever waits for the end need not wait for what cannot be.
+            // Waiting would not help.
             Job::Finish(done) => drop(done.try_send(())),
         }
     }
@@ -348,14 +347,14 @@ impl Keeper {
     }
 }
 
-/// Numbers of rows that are not to be given again.
+/// Prevents row ids from being reused.
 const SKIP_ROWS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES ('codex_context_commands', ?1)";
 
 pub(super) fn form(busy_wait_max: Duration) -> Form {
     Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
-/// Keeps what the relay has done; gives how many rows of requests that has changed.
+/// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.generation, entry)?;
     assembly_table::keep(transaction, entry)?;
@@ -368,7 +367,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
             keep(transaction, run, entry)?;
             Done::Nothing
         }
-        // What has no row that it could change is not kept.
+        // `keep` changes no row if the request has already ended.
         Job::Commit(_, entry) => Done::Committed(keep(transaction, run, entry)? > 0),
         Job::Push(pushed, _) => {
             if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {

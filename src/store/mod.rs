@@ -1,10 +1,10 @@
-//! What is kept of a session besides its journal: its folder, its lock, its ledger, its log.
+//! The stored state of a session besides its journal: folder, lock, ledger, log.
 //!
-//! [`Session::open`] finds or makes the folder that a start belongs to, and holds its lock until it is dropped. Tools look
-//! through [`Found::all`], and [`choose`] the one that is meant.
+//! [`Session::open`] finds or creates the folder for a start, and holds its lock until it is dropped. Commands list
+//! sessions with [`Found::all`] and select one with [`choose`].
 //!
-//! It never writes into the folder of a session whose lock another process holds, but for what a tool pushes into the
-//! ledger, under that one's own lock.
+//! This room never writes into the folder of a session whose lock another process holds, except for context that a command
+//! pushes into the ledger, under the ledger's own lock.
 
 mod assembly_table;
 mod choice;
