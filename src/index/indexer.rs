@@ -1,4 +1,4 @@
-//! The index's thread: reads on, folds, commits, and says so.
+//! The index's thread: reads, folds, commits, and reports.
 
 use std::io;
 use std::sync::Arc;
@@ -20,46 +20,42 @@ use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, WitnessFile, boot_id};
 
-/// The shortest pause between two looks.
+/// The shortest pause between two reads.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 
-/// The pause between two looks while something happens and nobody reads along.
+/// The pause between two reads while records arrive and no reader waits.
 const LOOK_SOON: Duration = Duration::from_millis(40);
 
-/// The longest pause between two looks while nothing happens.
+/// The longest pause between two reads of an idle journal.
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// How often the database's file is looked at.
+/// The interval between two checks of the database's file.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
 
-/// How soon that is looked for first: a session may have many runs, all of them short.
+/// The delay of the first pruning: a session may consist of many short runs.
 const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 
-/// How often sessions are looked for that nobody uses any more; one a look.
+/// The interval at which one expired session is deleted.
 pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
-/// How long a database is left alone that could not be used.
+/// The pause before an unusable database is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// How long a relay's index waits for whoever rewrites the session, until it says so.
+/// How long a relay's index waits for a process that rewrites the session before it reports that.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The stack of the thread, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
-/// How nice the thread is: it gives way to the relay, and still gets a fourth of a core where others take all of it.
+/// The thread's niceness: it yields to the relay, and still gets a quarter of a busy core.
 const NICE: i32 = 5;
 
-/// The way to the index's thread.
+/// A handle to the index's thread.
 #[derive(Debug, Clone)]
 pub struct Index(Arc<Shared>);
 
 impl Index {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// That of starting it.
     pub fn start(settings: IndexSettings, marks: Marks, tell: Tell) -> io::Result<Index> {
         let shared = Arc::new(Shared::default());
         let indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
@@ -68,9 +64,9 @@ impl Index {
         Ok(Index(shared))
     }
 
-    /// Indexes what is recorded of a session in which no relay runs, and of which the caller has the [`IndexLock`]: up to
-    /// `until`, or all of it. A relay may start meanwhile, and what it records is for its own index. Gives how far it came;
-    /// where that is not the end, [`IndexState::fault`] tells why.
+    /// Indexes the journal of a session without a relay, up to `until` or to its end. The caller holds the [`IndexLock`]. A
+    /// relay that starts meanwhile indexes its own records. If the result stops before the end, [`IndexState::fault`] says
+    /// why.
     #[must_use]
     pub fn catch_up(
         settings: IndexSettings,
@@ -87,59 +83,58 @@ impl Index {
         (state, shared.activity())
     }
 
-    /// How far it is, to be looked at and to be waited for.
+    /// The progress of the index, to read or await.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<IndexState> {
         self.0.state.subscribe()
     }
 
-    /// What happens while it cannot be indexed.
+    /// Events that arrive while nothing can be indexed.
     #[must_use]
     pub fn live(&self) -> broadcast::Receiver<Arc<LiveEvent>> {
         self.0.live.subscribe()
     }
 
-    /// What the session and its threads do, as far as it was read.
+    /// The current activity of the session and its threads, as far as the journal was read.
     #[must_use]
     pub fn activity(&self) -> Arc<ActivityFold> {
         self.0.activity()
     }
 
-    /// Builds the database again that was `opened` as this one: a reader has found it broken.
+    /// Rebuilds the database if it is still the one with the number `opened`: a reader has found it corrupt.
     pub fn build_again(&self, opened: u64) {
         self.0.broken(opened);
     }
 
-    /// Has it look now.
+    /// Makes it read the journal now.
     pub fn look(&self) {
         self.0.ask();
     }
 
-    /// Has it end, wherever it is: what it has not come to is the next start's.
+    /// Stops the thread at once; the next start indexes the rest.
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// These bounds hold from now on.
+    /// Replaces the retention bounds.
     pub fn retain(&self, bounds: RetentionBounds) {
         self.0.retain(bounds);
     }
 }
 
-/// What a look has found.
+/// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looked {
     /// There may be more.
     More,
-    /// There was something, and that was all.
+    /// All available records were indexed.
     All,
-    /// There was nothing.
+    /// There was nothing new.
     Nothing,
     /// Nothing can be indexed now.
     Failed,
 }
 
-/// Why nothing can be indexed now.
 pub(super) enum Failure {
     /// The history or the journal cannot be used.
     History(String),
@@ -153,12 +148,11 @@ impl From<String> for Failure {
     }
 }
 
-/// What has become of rows that were to be committed.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Committed {
-    /// They are.
     Yes,
-    /// The database was broken, and another one is begun.
+    /// The database was corrupt, and a new one is being built.
     BegunAgain,
 }
 
@@ -169,9 +163,9 @@ pub(super) struct Indexer {
     pub(super) shared: Arc<Shared>,
     pub(super) scope: Scope,
     pub(super) indexed: Option<Indexed>,
-    /// Reads on while nothing can be indexed.
+    /// Reads the journal while nothing can be indexed.
     pub(super) ahead: Option<Ahead>,
-    /// When it is tried again.
+    /// When to retry.
     pub(super) retry_at: Option<Instant>,
     pub(super) fault_told: bool,
     pub(super) prune_at: Instant,
@@ -186,17 +180,15 @@ pub(super) struct Indexer {
     pub(super) boot: Option<String>,
 }
 
-/// Whether nobody else indexes the session.
+/// The state of the index lock.
 pub(super) enum Lock {
-    /// That is not known.
     NotTaken,
-    /// We see to it.
     Held(#[expect(dead_code, reason = "it is held until it is dropped")] IndexLock),
-    /// Our caller does.
+    /// Our caller holds it.
     OfOurCaller,
 }
 
-/// What is indexed, and goes on.
+/// The open database and the position in the journal.
 pub(super) struct Indexed {
     pub(super) database: Database,
     pub(super) reached: Reached,
@@ -244,7 +236,7 @@ impl Indexer {
                 Looked::All => LOOK_SOON,
                 Looked::Nothing | Looked::Failed => (pause * 2).clamp(LOOK_MIN, LOOK_MAX),
             };
-            // Whoever reads along wants to see it soon.
+            // A waiting reader should get new events soon.
             if self.shared.has_readers() {
                 pause = pause.min(LOOK_MIN);
             }
@@ -254,7 +246,6 @@ impl Indexer {
         }
     }
 
-    /// Looks once.
     fn step(&mut self) -> Looked {
         match self.index() {
             Ok(looked) => looked,
@@ -266,7 +257,7 @@ impl Indexer {
         }
     }
 
-    /// Indexes what there is, up to a bound.
+    /// Indexes the available records, up to a bound.
     fn index(&mut self) -> Result<Looked, Failure> {
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
             self.read_ahead();
@@ -294,7 +285,7 @@ impl Indexer {
         };
         let is_all = batch.is_all;
         if self.commit(batch)? == Committed::Yes {
-            // Also where there is no end of what happens.
+            // Prunes here too, in case records never stop arriving.
             self.prune()?;
             if is_all && self.is_disproved() {
                 self.disown()?;
@@ -303,14 +294,14 @@ impl Indexer {
                 return Ok(Looked::All);
             }
         }
-        // Building again takes long: whoever reads along is told meanwhile.
+        // A rebuild takes long; meanwhile readers get new events live.
         if self.ahead.is_some() {
             self.read_ahead();
         }
         Ok(Looked::More)
     }
 
-    /// Whether nobody else indexes the session; somebody who does is done in a moment, and what is recorded meanwhile waits.
+    /// Takes the index lock. Another holder releases it soon, and meanwhile records wait in the journal.
     fn is_ours(&mut self) -> Result<bool, String> {
         if matches!(self.lock, Lock::NotTaken) {
             let dir = &self.settings.session_dir;
@@ -330,7 +321,7 @@ impl Indexer {
         Ok(true)
     }
 
-    /// Looks whether the database's file is still there, every now and then, and at once where somebody doubts it.
+    /// Checks from time to time, and at once if a reader doubts it, that the database's file is the one that was opened.
     fn look_at_file(&mut self) -> Result<(), Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
         if indexed.stamp_at.elapsed() < STAMP_EVERY && !self.shared.is_broken() {
@@ -344,7 +335,7 @@ impl Indexer {
         self.build_again(fate)
     }
 
-    /// The database is not what it was: begins another one. What was told before is not told live once more.
+    /// Replaces a lost or corrupt database. Events that were sent live before are not sent again.
     fn build_again(&mut self, fate: Fate) -> Result<(), Failure> {
         let Some(indexed) = self.indexed.take() else { return Ok(()) };
         self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, Some(&indexed.reached)));
@@ -413,7 +404,7 @@ impl Indexer {
         Ok(Committed::Yes)
     }
 
-    /// Nothing can be indexed now.
+    /// Records that nothing can be indexed now.
     fn failed(&mut self, failure: Failure) {
         let (why, tidings) = match failure {
             Failure::History(why) => (why.clone(), Tidings::Failed(why)),
@@ -421,7 +412,7 @@ impl Indexer {
         };
         self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
         self.look_ahead();
-        // What was read and not committed is read again.
+        // Uncommitted records will be read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
             state.fault = Some(why);
@@ -432,7 +423,7 @@ impl Indexer {
         }
     }
 
-    /// All that is recorded is indexed.
+    /// Everything recorded is indexed.
     fn recovered(&mut self) {
         self.retry_at = None;
         self.ahead = None;
@@ -445,7 +436,7 @@ impl Indexer {
         }
     }
 
-    /// Sees to it that what cannot be indexed can be read: from where the history is, as far as that is known.
+    /// Starts to read the journal without indexing it, from the checkpoint if that is known.
     fn look_ahead(&mut self) {
         let Indexer { settings, indexed, shared, .. } = self;
         self.ahead.get_or_insert_with(|| {
@@ -454,7 +445,7 @@ impl Indexer {
             }
             let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir);
             if let Some(reached) = &reached {
-                // Whoever reads it is told what it holds with its numbers, and so not once more without.
+                // Readers of the history have its numbered events already, and must not get them again without a number.
                 shared.state.send_modify(|state| {
                     state.position = reached.position.clone();
                     state.last_seq = reached.seq;
@@ -464,7 +455,7 @@ impl Indexer {
         });
     }
 
-    /// Reads what cannot be indexed, and tells it live.
+    /// Reads records that cannot be indexed, and sends them live.
     fn read_ahead(&mut self) {
         self.look_ahead();
         let Some(ahead) = &mut self.ahead else { return };
@@ -473,7 +464,7 @@ impl Indexer {
             ahead.fold = batch.fold;
             for event in batch.rows.events {
                 let live = LiveEvent::of(&self.settings.session_id, event);
-                // Nobody may read along.
+                // There may be no receiver.
                 let _ = self.shared.live.send(Arc::new(live));
             }
             if is_all {
@@ -484,7 +475,7 @@ impl Indexer {
     }
 }
 
-/// Has this thread give way to the others.
+/// Lowers this thread's priority.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
@@ -492,7 +483,7 @@ fn lower_priority() {
     }
 }
 
-/// An index that looks when a test has it look.
+/// An index that a test steps by hand.
 #[cfg(test)]
 pub(crate) struct Stepped(Indexer);
 
@@ -506,7 +497,7 @@ impl Stepped {
         (Index(shared), Stepped(indexer))
     }
 
-    /// Looks once, however short a time ago that failed.
+    /// Takes one step without waiting for the retry pause.
     pub(crate) fn step(&mut self) {
         self.0.retry_at = None;
         self.0.step();

@@ -1,6 +1,6 @@
-//! What is done to a history by a tool: secrets are masked, the oldest rows go.
+//! Redacts and prunes a history from a command.
 //!
-//! *Locking.* Short transactions beside the index of a relay that runs; of a stopped session the caller has the index lock.
+//! *Locking.* Short transactions beside the index of a live session; for a stopped session the caller holds the index lock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::store::{
     DatabaseError, Deed, Form, Life, MaskedTable, mask_tables, open_database_as_is, open_to_look, wipe,
 };
 
-/// How long a tool waits for the lock of an index.
+/// The longest wait for an index's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 const TABLES: [MaskedTable; 4] = [
@@ -54,7 +54,7 @@ const STATES: &str = "SELECT session_id, state FROM codex_event_checkpoints";
 
 const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE session_id = ?1";
 
-/// Opens a history that is there.
+/// Opens a history if it exists.
 fn open(path: &Path, life: Life, deed: Deed) -> Result<Option<Connection>, String> {
     let opened = match deed {
         Deed::Done if !path.exists() => Ok(None),
@@ -68,12 +68,12 @@ fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
     move |source| DatabaseError::Sqlite { path: path.to_owned(), source }.to_string()
 }
 
-/// The segment before which all that is recorded is indexed in the history at `path`, which has an index that runs; `None`
-/// where nothing is.
+/// The segment before which everything is indexed in the history at `path`; `None` if nothing is. The history may have a
+/// running index.
 ///
 /// # Errors
 ///
-/// What is wrong with the history, as a person is told.
+/// The fault of the history, as text for the user.
 pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
     let Some(connection) = open(path, Life::Live, Deed::Looked)? else { return Ok(None) };
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
@@ -81,12 +81,12 @@ pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String>
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
 }
 
-/// Masks the secrets in the history at `path`. Gives how many rows had any. What an index has in hand stays with it while it
-/// runs.
+/// Masks the secrets in the history at `path`. Returns how many rows had any. The state in memory of a running index is not
+/// changed. A missing history is not an error.
 ///
 /// # Errors
 ///
-/// What is wrong with the history, as a person is told. That there is none is no error.
+/// The fault of the history, as text for the user.
 pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
     let Some(mut connection) = open(path, life, deed)? else { return Ok(0) };
     let mut work = || -> rusqlite::Result<u64> {
@@ -102,7 +102,7 @@ pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Dee
     work().map_err(told(path))
 }
 
-/// Masks what is under way at the end of what is indexed.
+/// Masks actions in progress in the checkpoints.
 fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite::Result<u64> {
     let mut select = connection.prepare(STATES)?;
     let states: Vec<(String, String)> =
@@ -119,11 +119,12 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
     Ok(changed)
 }
 
-/// What is over the bounds in the history at `path`, and goes where that is to be done: a batch is one short transaction.
+/// Counts the rows over the bounds in the history at `path`, and deletes them if `deed` says so, in short transactions of
+/// one batch. A missing history is not an error.
 ///
 /// # Errors
 ///
-/// What is wrong with the history, as a person is told. That there is none is no error.
+/// The fault of the history, as text for the user.
 pub(crate) fn prune_history(
     path: &Path,
     bounds: &RetentionBounds,
@@ -155,8 +156,8 @@ mod tests {
     use super::*;
     use crate::store::open_database;
 
-    /// A key that begins in one row and ends in the next: in what a tool puts out, and in an event of which only the start is
-    /// kept.
+    /// A key that begins in one row and ends in the next: in the output of a command, and in an event that is stored
+    /// truncated.
     #[test]
     fn a_key_that_two_groups_of_pieces_share_is_masked_in_both() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");

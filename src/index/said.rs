@@ -1,10 +1,10 @@
-//! What was said and done in a session, a page at a time: for whoever reads back further than the journal reaches.
+//! Pages of the stored transcripts, for readers that go back further than the journal.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::query::{History, HistoryError};
 
-/// The most stretches that the journal lacks that are told.
+/// Most journal gaps that are returned.
 const LACKING_MAX: i64 = 100;
 
 pub(super) const SAID_BEFORE: &str = "
@@ -22,61 +22,50 @@ pub(super) const AFTER_SEQ: &str = "SELECT after_seq FROM codex_event_epochs WHE
 
 pub(super) const FIRST_EVENT: &str = "SELECT MIN(seq) FROM codex_events";
 
-/// Each with the time of the last event in front of it.
+/// Each gap, with the time of the last event before it.
 pub(super) const LACKING: &str = "
     SELECT lines, reason, (SELECT timestamp FROM codex_events WHERE seq <= after_seq ORDER BY seq DESC LIMIT 1)
     FROM codex_event_gaps ORDER BY id DESC LIMIT ?1";
 
-/// A line of a transcript, with its place among those of all threads.
+/// A line of a transcript, numbered across all threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// Its number.
     pub id: u64,
-    /// Its thread.
     pub thread_id: String,
-    /// It, as JSON.
+    /// The line, as JSON.
     pub entry: String,
 }
 
 /// A stretch that the journal lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lacking {
-    /// The number of what was said last in front of it; 0 where nothing was.
+    /// The number of the last transcript line before it; 0 if there is none.
     pub after_id: u64,
-    /// How many lines; 0 where nobody knows.
+    /// The number of lost lines; 0 if unknown.
     pub lines: u64,
-    /// Why.
     pub reason: String,
-    /// When what is in front of it happened, RFC 3339.
+    /// The time of the last event before it, RFC 3339.
     pub at: String,
 }
 
-/// On which side of a place one reads on.
+/// The direction to read in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// In front of it.
+    /// Towards older lines.
     Before,
-    /// Behind it.
+    /// Towards newer lines.
     After,
 }
 
 impl History {
-    /// The number of the first line of the transcripts that was said at a time, RFC 3339, or later; `None` where none was.
-    /// Lines are taken to be in the order of their times: one that was learned of late stands where it was learned of.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// The number of the first transcript line with a time of `at` (RFC 3339) or later, if any. Lines are assumed to be in
+    /// order of time; a line that was learned of late stands where it was learned of.
     pub fn said_from(&self, at: &str, opened: u64) -> Result<Option<u64>, HistoryError> {
         self.read(opened, |connection| said_from(connection, at).map(|found| found.map(i64::unsigned_abs)))
     }
 
-    /// At most `limit` lines of the transcripts on one side of the number `id`, the nearest to it, and none from the number
-    /// `end` on; oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// At most `limit` transcript lines on one side of the number `id`, the nearest to it, all below the number `end`;
+    /// oldest first.
     pub fn said(&self, side: Side, id: u64, end: u64, limit: u64, opened: u64) -> Result<Vec<Said>, HistoryError> {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.read(opened, |connection| {
@@ -101,12 +90,8 @@ impl History {
         })
     }
 
-    /// The stretches that the journal lacks, oldest first: the last of them, where there are many. What is known of none of
-    /// them any more, when it was, is left out.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// The stretches that the journal lacks, oldest first; only the most recent if there are many. Stretches whose time is
+    /// no longer known are left out.
     pub fn lacking(&self, opened: u64) -> Result<Vec<Lacking>, HistoryError> {
         self.read(opened, |connection| {
             let lacking = |row: &Row<'_>| {
@@ -117,7 +102,7 @@ impl History {
             let mut found = Vec::new();
             for (lines, reason, at) in rows.into_iter().rev() {
                 let Some(at) = at else { continue };
-                // What was said at that time stands in front of it, too.
+                // Lines of that same time also precede the gap.
                 let behind = said_from(connection, &format!("{at}~"))?;
                 let after_id = match behind {
                     Some(behind) => behind.saturating_sub(1),
@@ -130,14 +115,10 @@ impl History {
     }
 
     /// The position of the first stored event in its epoch; 1 if every event is stored.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
     pub fn first_seq(&self, opened: u64) -> Result<Option<u64>, HistoryError> {
         self.read(opened, |connection| {
             let first: Option<i64> = connection.prepare_cached(FIRST_EVENT)?.query_row([], |row| row.get(0))?;
-            // One that another version wrote has no epoch.
+            // A history that another version wrote has no epoch.
             let after: Option<i64> = connection.query_row(AFTER_SEQ, [], |row| row.get(0)).optional().unwrap_or(None);
             Ok(first.map(|first| first.saturating_sub(after.unwrap_or(0)).unsigned_abs()))
         })
@@ -148,11 +129,11 @@ fn last_said(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.prepare_cached(LAST_SAID)?.query_row([], |row| row.get(0))
 }
 
-/// Looks in the middle of what is left again and again: one row each.
+/// Binary search by time; each step reads one row.
 fn said_from(connection: &Connection, at: &str) -> rusqlite::Result<Option<i64>> {
     let Some(last) = last_said(connection)? else { return Ok(None) };
     let mut select = connection.prepare_cached(SAID_FROM)?;
-    // What is in front of `low` was said before, what is from `high` on was not.
+    // Lines below `low` are earlier, lines from `high` on are not.
     let (mut low, mut high) = (0, last.saturating_add(1));
     while low < high {
         let middle = low + (high - low) / 2;

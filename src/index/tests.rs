@@ -1,4 +1,4 @@
-//! The index over real files: what is told of them, and what becomes of them when something goes wrong.
+//! The index over real files: what it reports, and how it recovers from faults.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::config::RetentionBounds;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::store::{IndexLock, SeqMark};
 
-/// A home with the folder of a session, and the mark that a ledger would keep.
+/// A home with a session's folder, and the mark that a ledger would store.
 pub(super) struct Lab {
     dir: tempfile::TempDir,
     mark: Arc<Mutex<SeqMark>>,
@@ -31,12 +31,12 @@ impl Lab {
         self.home().join("sessions/s")
     }
 
-    /// As a ledger that was lost.
+    /// As if the ledger was lost.
     pub(super) fn forget_mark(&self) {
         *self.mark.lock().expect("a lock") = SeqMark::default();
     }
 
-    /// As a ledger of an older version.
+    /// As if an older version wrote the ledger.
     pub(super) fn forget_epoch(&self) {
         self.mark.lock().expect("a lock").epoch = None;
     }
@@ -99,7 +99,7 @@ impl Lab {
     }
 
     fn catch_up_to(&self, end: Position) -> IndexState {
-        // One that was told to end may be at it.
+        // An index that was told to stop may still hold the lock.
         let mut lock = None;
         until("the lock", || {
             lock = IndexLock::try_take(&self.session()).expect("it can be locked");
@@ -136,7 +136,7 @@ impl Lab {
             .expect("it can be asked")
     }
 
-    /// All events in words.
+    /// All events as text.
     pub(super) fn events(&self) -> Vec<String> {
         words(&self.page(Some(0), 10_000))
     }
@@ -156,7 +156,7 @@ pub(super) fn piece(at_us: u64, text: &str) -> String {
     )
 }
 
-/// Records of now: older ones would go while a test waits.
+/// Records with the current time: retention would delete older ones while a test waits.
 pub(super) fn numbered(range: std::ops::RangeInclusive<u64>) -> Vec<String> {
     let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
     range.map(|number| told(now_us + number, &format!("m{number}"))).collect()
@@ -443,7 +443,7 @@ fn whatever_was_going_on_is_the_same_live_and_read_again() {
                 assert_eq!(told(&index.activity()), told(&activity), "{name}: {record}");
                 states.insert(activity.session(now_us).0.name());
             }
-            // And where it goes on from what was committed.
+            // The same must hold if it continues from a checkpoint.
             let resumed = Lab::new();
             resumed.append(1, 1, &records[..=count]);
             let copy = resumed.history();
@@ -488,7 +488,7 @@ fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
     assert_eq!(lab.catch_up_to(end.clone()).last_seq, 2);
     assert_eq!(lab.catch_up_to(end).last_seq, 2);
     assert_eq!(lab.events(), ["1 m1", "2 item/agentMessage/delta"]);
-    // And its own index goes on there.
+    // Its own index continues there.
     assert_eq!(lab.catch_up().last_seq, 3);
     assert_eq!(lab.events()[2], "3 m2");
 }

@@ -1,4 +1,4 @@
-//! What the index keeps in order besides: transcripts as files, what is beyond the bounds, sessions that nobody uses any more.
+//! Maintenance by the index: transcript files, retention, expired sessions.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,11 +9,11 @@ use crate::config::RetentionBounds;
 use crate::history::Entry;
 use crate::store::{outlived, remove_outlived, remove_rests};
 
-/// How often what is beyond the bounds is looked for; batches follow each other for as long as there is something.
+/// The interval between two prunings; while rows are left over, batches follow each other at once.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 impl Indexer {
-    /// Brings the files of those threads up to date that something was said in, or of all.
+    /// Completes the transcript files of the threads in `touched`, or of all threads.
     pub(super) fn complete_transcripts(&mut self, touched: Option<&[Entry]>) {
         let (Some(transcripts), Some(indexed)) = (&mut self.transcripts, &mut self.indexed) else { return };
         let connection = indexed.database.connection();
@@ -28,7 +28,7 @@ impl Indexer {
         }
     }
 
-    /// Removes one session that nobody uses any more, every now and then.
+    /// From time to time, deletes one expired session.
     pub(super) fn remove_session(&mut self) {
         let Some(home) = &self.settings.home else { return };
         if Instant::now() < self.sessions_at {
@@ -38,7 +38,7 @@ impl Indexer {
         let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.retention().session_age_max);
         remove_rests(home);
         let found = outlived(home, now, age_max).unwrap_or_default();
-        // That of this relay is held.
+        // This relay's own session is held, so it is spared.
         let removed = found.iter().find(|session| match remove_outlived(home, &session.id, now, age_max) {
             Ok(Ok(left)) => {
                 if !left.is_empty() {
@@ -60,12 +60,12 @@ impl Indexer {
         }
     }
 
-    /// The bounds that hold now.
+    /// The current bounds.
     fn retention(&self) -> RetentionBounds {
         self.shared.retention().unwrap_or(self.settings.retention)
     }
 
-    /// Deletes what is beyond the bounds, a batch at a time.
+    /// Deletes one batch of rows beyond the bounds.
     pub(super) fn prune(&mut self) -> Result<Looked, Failure> {
         let retention = self.retention();
         let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
