@@ -1,4 +1,4 @@
-//! Follows a file that somebody else appends lines to, cuts short, or puts another one in the place of.
+//! Follows a file that another process appends to, truncates, or replaces.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use crate::files;
 
-/// What one read asks for, in bytes.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// How much of what was read last is remembered, in bytes: another text that is as long or longer differs there.
+/// How much of the last read text is remembered, in bytes: a rewritten file of the same or greater length differs there.
 const REMEMBERED_BYTES_MAX: usize = 256;
 
-/// Longest line, in bytes; of a longer one nothing is told.
+/// Longest line, in bytes; longer ones are skipped.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A file that is followed from its beginning.
+/// Follows a file from its beginning.
 #[derive(Debug)]
 pub(super) struct Follower {
     path: PathBuf,
@@ -26,13 +26,13 @@ pub(super) struct Follower {
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// The file itself, whatever it is called.
+    /// Device and inode, so a renamed file is recognized.
     identity: (u64, u64),
     offset: u64,
-    /// A line whose end is not there yet.
+    /// The start of an incomplete line.
     begun: Vec<u8>,
     is_too_long: bool,
-    /// What stands right before the offset.
+    /// The bytes right before the offset.
     before: Vec<u8>,
 }
 
@@ -41,11 +41,7 @@ impl Follower {
         Follower { path, file: None }
     }
 
-    /// Tells every line that is whole by now. A file that is not there is no error.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be read now.
+    /// Passes each newly completed line to `tell`. A missing file is not an error.
     pub(super) fn look(&mut self, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
         let now = match std::fs::metadata(&self.path) {
             Ok(now) if now.is_file() => Some(now),
@@ -54,14 +50,14 @@ impl Follower {
             Err(error) => return Err(error),
         };
         if let Some(opened) = &mut self.file {
-            // Also what came last to one that is called otherwise by now.
+            // Also reads the last lines of a file that was renamed.
             opened.read(&mut tell)?;
             if now.as_ref().is_some_and(|now| (now.dev(), now.ino()) == opened.identity) {
                 return Ok(());
             }
         }
         if now.is_none() {
-            // The old one may still be written to until there is another.
+            // The old file may still grow until it is replaced.
             return Ok(());
         }
         let file = files::open_named(&self.path)?;
@@ -76,7 +72,7 @@ impl Follower {
 impl Opened {
     fn read(&mut self, tell: &mut impl FnMut(&[u8])) -> io::Result<()> {
         if self.file.metadata()?.len() < self.offset || !self.stands_where_it_did()? {
-            // Cut short, or written anew: what stands there now is new.
+            // Truncated or rewritten: all of its content is new.
             (self.offset, self.is_too_long) = (0, false);
             self.begun.clear();
             self.before.clear();
@@ -94,12 +90,12 @@ impl Opened {
         }
     }
 
-    /// Whether what was read last is there still.
+    /// Whether the last read bytes are still at their place.
     fn stands_where_it_did(&self) -> io::Result<bool> {
         let mut there = vec![0; self.before.len()];
         match self.file.read_exact_at(&mut there, self.offset - self.before.len() as u64) {
             Ok(()) => Ok(there == self.before),
-            // Cut short just now.
+            // Truncated just now.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
@@ -180,7 +176,7 @@ mod tests {
         assert_eq!(looked(&mut follower), ["one"]);
         std::fs::write(&path, "another one\nand more\n").expect("a file");
         assert_eq!(looked(&mut follower), ["another one", "and more"]);
-        // What was remembered is only what was read last, however much that was.
+        // However long the last read was, only its end is remembered.
         let long = "x".repeat(3 * REMEMBERED_BYTES_MAX);
         let mut file = File::options().append(true).open(&path).expect("it opens");
         file.write_all(format!("{long}\n").as_bytes()).expect("it is written");

@@ -7,25 +7,21 @@ use std::path::Path;
 
 use crate::engine::{Label, Origin, Preview, Provenance, PushedCommand};
 
-/// The variable with which a shell keeps to itself what is typed there.
+/// A command line or shell with this variable set is not recorded.
 const PRIVATE: &str = "CODEX_SHIM_PRIVATE";
 
-/// A shell that has a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShellKind {
-    /// bash, from 4.4 on.
+    /// bash 4.4 or later.
     Bash,
-    /// zsh.
     Zsh,
-    /// fish, from 3.4 on.
+    /// fish 3.4 or later.
     Fish,
 }
 
 impl ShellKind {
-    /// All of them.
     pub(crate) const ALL: [ShellKind; 3] = [ShellKind::Bash, ShellKind::Zsh, ShellKind::Fish];
 
-    /// What it is called.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -35,7 +31,7 @@ impl ShellKind {
         }
     }
 
-    /// The one that a program is, by its name.
+    /// The shell with this program name.
     #[must_use]
     pub(crate) fn of_program(program: &Path) -> Option<ShellKind> {
         let name = program.file_name()?.to_str()?.trim_start_matches('-');
@@ -43,7 +39,7 @@ impl ShellKind {
     }
 }
 
-/// What a shell evaluates; `program` is what its hook starts.
+/// The script for the shell to evaluate; its hook starts `program`.
 #[must_use]
 pub(crate) fn script(shell: ShellKind, program: &str) -> String {
     let (text, quoted) = match shell {
@@ -54,39 +50,37 @@ pub(crate) fn script(shell: ShellKind, program: &str) -> String {
     text.replace("@PROGRAM@", &format!("'{quoted}'"))
 }
 
-/// What the hook of a shell tells.
+/// The report of a shell's hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hooked {
-    /// The line; for bash, as `fc -ln` or `history` lists it.
+    /// The command line; for bash, in the format of `fc -ln` or `history`.
     pub line: String,
-    /// Its exit status.
     pub exit_code: i64,
-    /// Where it began.
+    /// The directory in which the command began.
     pub cwd: String,
-    /// When, in microseconds since the Unix epoch; `None` where the shell cannot tell.
+    /// The start in microseconds since the Unix epoch; `None` if the shell does not report it.
     pub began_us: Option<u64>,
-    /// When it had ended.
+    /// The end, likewise.
     pub ended_us: Option<u64>,
-    /// How long it took, where the shell tells that alone.
+    /// The duration, if the shell reports only that.
     pub took_ms: Option<u64>,
-    /// The process id of the shell, a dot, and the number of the command there.
+    /// The shell's process id, a dot, and the number of the command in that shell.
     pub key: String,
-    /// It is not certain to be the line: it may have been typed again, or another one have been kept out of the history.
-    /// This is the last word of what ran.
+    /// Set if `line` may be another line: the command may repeat it, or may have been kept out of the history. The last
+    /// word of the command that really ran.
     pub again: Option<String>,
 }
 
-/// What is made of that.
+/// Whether to record a reported command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// A command to be kept.
     Kept(Box<PushedCommand>),
-    /// One that is nobody's business, or ours.
+    /// Ignored: it is private, or one of ours.
     Left,
 }
 
 impl Hooked {
-    /// The command, where it is to be kept. `now_ms` is in milliseconds since the Unix epoch.
+    /// Turns the report into a command, if it should be recorded. `now_ms` is in milliseconds since the Unix epoch.
     #[must_use]
     pub(crate) fn told(&self, shell: ShellKind, now_ms: u64) -> Told {
         let line = match shell {
@@ -102,7 +96,7 @@ impl Hooked {
         }
         let took = self.began_us.zip(self.ended_us).map(|(began, ended)| ended.saturating_sub(began) / 1_000);
         let duration_ms = took.or(self.took_ms);
-        // bash before 5.0 tells only that there was a beginning.
+        // Before 5.0, bash reports only that a command began.
         let began_ms = self.began_us.map(|began| began / 1_000).filter(|began| *began > 0);
         let ts = began_ms.unwrap_or(now_ms.saturating_sub(duration_ms.unwrap_or(0)));
         let pid = self.key.split('.').next().unwrap_or_default();
@@ -140,19 +134,19 @@ fn listed(text: &str) -> String {
     without_number(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// Whether a line keeps itself out: `CODEX_SHIM_PRIVATE=1 make`.
+/// Whether a line excludes itself: `CODEX_SHIM_PRIVATE=1 make`.
 #[must_use]
 pub(crate) fn as_private(line: &str) -> bool {
     assignments(line).0.iter().any(|(name, value)| *name == PRIVATE && answers_privately(value))
 }
 
-/// Whether a value of CODEX_SHIM_PRIVATE says yes.
+/// Whether a value of CODEX_SHIM_PRIVATE means yes.
 #[must_use]
 pub(crate) fn answers_privately(value: &str) -> bool {
     matches!(value.trim_matches(['\'', '"']), "1" | "true" | "yes" | "on")
 }
 
-/// Whether a line runs us.
+/// Whether a line runs codex-shim.
 fn is_ours(line: &str) -> bool {
     let rest = assignments(line).1;
     let mut words = rest.split_whitespace().skip_while(|word| matches!(*word, "command" | "exec" | "builtin" | "time"));
@@ -162,7 +156,7 @@ fn is_ours(line: &str) -> bool {
     of_hook || Path::new(program).file_name().is_some_and(|name| name == "codex-shim")
 }
 
-/// The assignments in front of a command, and what follows them.
+/// Splits the assignments before a command from the rest.
 fn assignments(line: &str) -> (Vec<(&str, &str)>, &str) {
     let mut found = Vec::new();
     let mut rest = line.trim_start();

@@ -1,44 +1,42 @@
-//! What a program says to its terminal, taken apart: text on one side, on the other what of its escape sequences we
-//! understand.
+//! Splits a program's terminal output into text and the escape sequences that matter here.
 //!
-//! A sequence may be cut anywhere by a read. One that never ends takes its own line with it and no more.
+//! A read may cut a sequence anywhere. One that never ends hides only the rest of its own line.
 
 use memchr::memchr;
 
-/// How much of a sequence is looked at, in bytes.
+/// Longest part of a sequence that is examined, in bytes.
 const SEQUENCE_BYTES_MAX: usize = 1_024;
 
-/// What our marks are told from others' by.
+/// Distinguishes our marks from others.
 const AID: &str = "aid=codex-shim.";
 
-/// Private modes of a terminal with which a program takes the whole screen: the alternate one, in its three forms, and the
-/// keypad, which those take that draw on the ordinary one, such as `top`.
+/// Private terminal modes of full-screen programs: the alternate screen in its three forms, and application cursor keys,
+/// which programs set that draw on the ordinary screen, such as `top`.
 const SCREEN_MODES: [&str; 4] = ["1049", "1047", "47", "1"];
 
-/// A piece of what was said.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// Text, without any escape sequence.
+    /// Text without escape sequences.
     Text(&'a [u8]),
-    /// A program takes the whole screen.
+    /// A program starts to use the whole screen.
     ScreenTaken,
-    /// It gives it back.
+    /// It stops using the whole screen.
     ScreenGiven,
-    /// A command begins to run, says the hook of a shell; this is what it is called.
+    /// A command begins, according to the shell's hook; its key.
     Began(String),
-    /// It has ended.
+    /// A command has ended.
     Ended(String),
 }
 
-/// Takes apart what comes in pieces of any size.
+/// Splits output that arrives in pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    /// The sequence that has begun.
+    /// The incomplete sequence.
     sequence: Vec<u8>,
 }
 
 impl Scanner {
-    /// Looks at what was said next.
+    /// Processes the next bytes.
     pub(super) fn look(&mut self, bytes: &[u8], mut tell: impl FnMut(Piece<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -78,7 +76,7 @@ impl Scanner {
 
     fn goes_on(&mut self, byte: u8) -> Next {
         if self.sequence.len() == SEQUENCE_BYTES_MAX {
-            // Too long for us to understand: only how it ends is looked at.
+            // Too long to understand: only its end matters now.
             self.sequence.remove(2);
         }
         self.sequence.push(byte);
@@ -97,13 +95,13 @@ impl Scanner {
     }
 }
 
-/// How a sequence goes on with a byte.
+/// The effect of a byte on a sequence.
 enum Next {
-    /// It has not ended.
+    /// It continues.
     More,
-    /// It is whole.
+    /// It is complete.
     Whole,
-    /// It is none: its line has ended.
+    /// It is invalid: its line has ended.
     Line,
     /// Another one begins.
     Anew,
@@ -133,7 +131,7 @@ fn meaning(sequence: &[u8]) -> Option<Piece<'static>> {
 mod tests {
     use super::*;
 
-    /// What is told of a text, pieces of text joined; the same however it is cut.
+    /// The pieces of an output, adjacent text joined; the same however the output is cut.
     fn check(said: &str, expect: &str) {
         for cut in 1..=said.len() {
             let (mut scanner, mut told) = (Scanner::default(), String::new());

@@ -1,25 +1,24 @@
-//! The end of what a program has written: as much as may matter to somebody, however much it was.
+//! The end of a program's output, in bounded memory.
 
 use super::scan::{Piece, Scanner};
 use crate::engine::{ContextBounds, Preview};
 
-/// How much of the end is kept, in bytes; what the model is shown of it is far less.
+/// How much of the end is kept, in bytes; the model sees far less of it.
 const TAIL_BYTES: usize = 64 << 10;
 
-/// What stands for what a program drew that took the whole screen.
+/// Replaces the output of a full-screen program.
 const SCREEN_NOTE: &str = "[a full-screen program; its screen is not kept]";
 
-/// One of so many characters that are not UTF-8 makes an output binary.
+/// If one in this many characters is not UTF-8, the output is binary.
 const BROKEN_SHARE: usize = 20;
 
-/// The end of an output, in bounded memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     scanner: Scanner,
     kept: Kept,
 }
 
-/// What was kept of a text that was taken apart already.
+/// The kept text, without escape sequences.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     bytes: Vec<u8>,
@@ -29,24 +28,24 @@ pub(super) struct Kept {
 }
 
 impl Tail {
-    /// Takes what was written next.
+    /// Processes the next bytes.
     pub(crate) fn take(&mut self, written: &[u8]) {
         let kept = &mut self.kept;
         self.scanner.look(written, |piece| kept.take(&piece));
     }
 
-    /// Takes from here on as told, since something is missing in front of it.
+    /// Marks the output as truncated, because something before this point is missing.
     pub(crate) fn is_cut(&mut self) {
         self.kept.is_cut = true;
     }
 
-    /// Whether nothing was written.
+    /// Whether there was no output.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.kept.bytes.is_empty()
     }
 
-    /// What a model is shown of it.
+    /// The preview of it for the model.
     #[must_use]
     pub(crate) fn preview(&self, bounds: &ContextBounds) -> Preview {
         self.kept.preview(bounds)
@@ -76,7 +75,7 @@ impl Kept {
     fn text(&mut self, text: &[u8]) {
         self.seen_bytes += text.len() as u64;
         self.bytes.extend_from_slice(&text[text.len().saturating_sub(TAIL_BYTES)..]);
-        // Moved to the front only now and then, so that each byte is moved once.
+        // Compacted rarely, so that each byte moves at most once.
         if self.bytes.len() > 2 * TAIL_BYTES {
             self.bytes.drain(..self.bytes.len() - TAIL_BYTES);
         }
@@ -101,7 +100,7 @@ impl Kept {
     }
 }
 
-/// What is left to see of a line that was written over: what came behind its last carriage return.
+/// The visible part of a line that was overwritten: the text after its last carriage return.
 fn as_seen(line: &str) -> &str {
     let line = line.trim_end_matches('\r');
     line.rsplit('\r').next().unwrap_or(line)
@@ -111,7 +110,7 @@ fn is_binary(bytes: &[u8]) -> bool {
     if memchr::memchr(0, bytes).is_some() {
         return true;
     }
-    // The beginning may be in the middle of a character.
+    // The tail may begin in the middle of a character.
     let broken = String::from_utf8_lossy(bytes).chars().filter(|char| *char == char::REPLACEMENT_CHARACTER).count();
     broken > 4 && broken * BROKEN_SHARE > bytes.len()
 }
