@@ -1,7 +1,6 @@
-//! The journal's background: `fdatasync` once a second, and the bounds on size and age.
+//! The journal's background thread: `fdatasync` once a second, and the bounds on size and age.
 //!
-//! One thread of its own; the writer never waits for it. It never touches the segment that is being written, but to
-//! sync it.
+//! The writer never waits for it. It only syncs the current segment and never changes it.
 
 use std::fs::File;
 use std::io;
@@ -13,33 +12,33 @@ use std::time::{Duration, SystemTime};
 
 use super::segment::SegmentName;
 
-/// How often what was written is synced to the disk.
+/// The interval between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the bounds are looked at, in syncs; they are also looked at with each new segment.
+/// The bounds are checked after this many syncs, and with each new segment.
 const BOUNDS_EVERY_SYNCS: u32 = 60;
 
-/// New segments that may wait for the keeper's thread; one over it is synced by the kernel alone.
+/// Most new segments in the thread's queue; beyond this, only the kernel syncs them.
 const OPENED_WAITING_MAX: usize = 16;
 
 /// How much of a session's journal is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// All segments together, in bytes; the oldest go first.
+    /// All segments together, in bytes; the oldest are deleted first.
     pub journal_bytes_max: u64,
-    /// Age of a segment since it was last written to.
+    /// Age of a segment since its last write.
     pub journal_age_max: Duration,
 }
 
-/// How much more than its bound a journal may grow while it is not indexed.
+/// An unindexed journal may exceed its size bound this many times.
 const UNINDEXED_TIMES_MAX: u64 = 4;
 
-/// Up to where a journal is indexed: what lies behind that stays, within reason.
+/// How far a journal is indexed; later segments are kept, within reason.
 #[derive(Debug, Clone, Default)]
 pub struct IndexedTo(Arc<Mutex<Option<SegmentName>>>);
 
 impl IndexedTo {
-    /// Everything before this segment is.
+    /// Everything before this segment is indexed.
     pub fn reached(&self, segment: &SegmentName) {
         let mut reached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if reached.as_ref() != Some(segment) {
@@ -52,7 +51,7 @@ impl IndexedTo {
     }
 }
 
-/// The writer's hold on the keeper's thread, which ends when this is dropped.
+/// The writer's handle to the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Keeper {
     opened: SyncSender<Opened>,
@@ -80,12 +79,12 @@ impl Keeper {
         Keeper { opened, growth, bounds }
     }
 
-    /// A segment has been begun; all before it are complete.
+    /// A new segment has begun; all earlier ones are complete.
     pub(super) fn opened(&self, name: SegmentName, file: Arc<File>) {
         let _ = self.opened.try_send(Opened { name, file });
     }
 
-    /// These bounds hold from now on.
+    /// Replaces the bounds.
     pub(super) fn bound(&self, bounds: Bounds) {
         *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = bounds;
     }
@@ -132,7 +131,7 @@ fn sync(opened: &Opened) {
     }
 }
 
-/// Removes what is over the bounds, oldest first.
+/// Deletes segments over the bounds, oldest first.
 fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &SegmentName) {
     let names = match SegmentName::list(dir) {
         Ok(names) => names,
@@ -150,22 +149,18 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
     }
 }
 
-/// A segment, as the bounds see it.
+/// A segment's size and age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Its name.
     pub name: SegmentName,
-    /// Its size.
+    /// In bytes.
     pub bytes: u64,
-    /// When it was last written to.
+    /// The time of its last write.
     pub written: SystemTime,
 }
 
-/// Which segments in a journal's folder are over the bounds, oldest first, of those before `indexed`; the last one never is.
-///
-/// # Errors
-///
-/// That of reading the folder.
+/// Segments in a journal's folder that are over the bounds, oldest first, only those before `indexed` and never the last
+/// one.
 pub(crate) fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
     let sizes: Vec<Size> = SegmentName::list(dir)?.into_iter().filter_map(|name| Size::of(dir, name)).collect();
     let Some(last) = sizes.last().map(|last| last.name.clone()) else { return Ok(Vec::new()) };
@@ -184,8 +179,8 @@ impl Size {
     }
 }
 
-/// Which of `segments`, oldest first, are over the bounds. The one that is being written and all after it never are, nor, up
-/// to a higher bound, what is not indexed yet, from `indexed` on.
+/// The segments over the bounds; `segments` has the oldest first. The current one and later ones are never among them, nor,
+/// up to a higher bound, unindexed ones, from `indexed` on.
 fn doomed<'a>(
     segments: &'a [Size],
     bounds: Bounds,
@@ -216,12 +211,12 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Segments as (size, age in days), oldest first, the last one current; returns the numbers of those that go.
+    /// `segments` as (size, age in days), oldest first, the last one current; `expect` has the numbers of those to delete.
     fn check(segments: &[(u64, u32)], expect: &[u32]) {
         check_indexed(segments, u32::MAX, expect);
     }
 
-    /// The same, where only what is before this number is indexed.
+    /// Like [`check`], but only segments before `indexed` are indexed.
     fn check_indexed(segments: &[(u64, u32)], indexed: u32, expect: &[u32]) {
         let now = SystemTime::UNIX_EPOCH + DAY * 100;
         let sizes: Vec<Size> = segments
