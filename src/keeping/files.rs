@@ -1,4 +1,4 @@
-//! Masking secrets in files. Each is as long afterwards, and was last written to when it was.
+//! Masks secrets in files, keeping each file's length and modification time.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
@@ -11,19 +11,18 @@ use crate::files::{self, Access};
 use crate::journal::Record;
 use crate::store::Deed;
 
-/// What a file is called while it is written anew, behind its name.
+/// Suffix of a file that is being rewritten.
 const REWRITING: &str = "redacting";
 
-/// How a file is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// It is written anew beside its place, and put there.
+    /// Written to a new file, which then replaces it.
     Beside,
-    /// Somebody may append to it meanwhile: only the bytes of what changes are written over.
+    /// A process may append to it meanwhile, so only the changed bytes are overwritten.
     InPlace,
 }
 
-/// Masks the secrets in a segment of a journal. Gives how many records had any.
+/// Masks the secrets in a segment of a journal. Returns how many records had any.
 pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
     let before = read(path)?;
     let pieces = in_segment(&before, masker);
@@ -33,15 +32,15 @@ pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Re
                 let in_delta = pieces.get(&number).map_or(&[][..], Vec::as_slice);
                 masker.record(record, in_delta).map(String::into_bytes)
             }
-            // A hand has been at it.
+            // Not a record: the file was changed by hand.
             Ok(_) | Err(_) => masker.bytes(line),
         },
-        // Nothing of it reached a side, and half a secret has no shape.
+        // Never forwarded, and half a secret has no recognizable shape.
         Line::Torn(line) => line.iter().any(|byte| *byte != b'*').then(|| vec![b'*'; line.len()]),
     })
 }
 
-/// Masks the secrets in a transcript's file. Gives how many lines had any.
+/// Masks the secrets in a transcript's file. Returns how many lines had any.
 pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: Deed) -> io::Result<u64> {
     let before = read(path)?;
     rewrite_lines(path, &before, how, deed, |_, line| match line {
@@ -52,7 +51,7 @@ pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: De
     })
 }
 
-/// Masks the secrets in a file of no kind. Gives how many lines had any.
+/// Masks the secrets in a file of any format. Returns how many lines had any.
 pub(super) fn redact_text(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
     let before = read(path)?;
     let Some(after) = masker.bytes(&before) else { return Ok(0) };
@@ -65,7 +64,7 @@ pub(super) fn redact_text(path: &Path, masker: &Masker, deed: Deed) -> io::Resul
     Ok(lines)
 }
 
-/// The files in a folder whose names end so, links left out; none where there is no such folder.
+/// Files in a folder whose names match, without links; empty if the folder does not exist.
 pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
     if !std::fs::symlink_metadata(dir).is_ok_and(|file| file.is_dir()) {
         return Ok(Vec::new());
@@ -82,7 +81,7 @@ pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Resul
     Ok(found)
 }
 
-/// Removes what a crash has left of files that were written anew.
+/// Deletes temporary files that a crash left behind.
 pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
     for rest in files_of(dir, |name| name.ends_with(&format!(".jsonl.{REWRITING}")))? {
         let file = files::open(&rest, Access::Write)?;
@@ -96,7 +95,7 @@ pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
 /// A line of a file, without its `\n`.
 enum Line<'a> {
     Whole(&'a [u8]),
-    /// The last one, without one.
+    /// The last line, if it has no `\n`.
     Torn(&'a [u8]),
 }
 
@@ -138,7 +137,7 @@ fn rewrite_lines(
     Ok(changed)
 }
 
-/// Puts a file in the place of another one, with its times.
+/// Replaces a file, keeping its times.
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(path)?;
     let beside = path.with_added_extension(REWRITING);
@@ -148,7 +147,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim rewrites it")),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // Another one may have been done with it before it was locked.
+    // Another process may have finished with it before we locked it.
     let there = std::fs::symlink_metadata(&beside)?;
     let ours = file.metadata()?;
     if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) {
@@ -167,7 +166,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Writes over those bytes of a file that differ.
+/// Overwrites the bytes of a file that differ.
 fn write_over(path: &Path, before: &[u8], after: &[u8]) -> io::Result<()> {
     let file = files::open(path, Access::Write)?;
     let modified = file.metadata()?.modified()?;

@@ -1,4 +1,4 @@
-//! A session that is worked on, and what of it may be touched.
+//! Takes a session for maintenance, and determines what may be changed in it.
 
 use std::fmt;
 use std::io;
@@ -10,39 +10,23 @@ use crate::index::{HISTORY_FILE, Index, IndexSettings, Marks, TranscriptFiles, i
 use crate::journal::{IndexedTo, SegmentName};
 use crate::store::{Deed, Found, IndexLock, LEDGER_FILE, Life, OfflineLedger};
 
-/// How often somebody else is waited for who indexes the session.
+/// Attempts to take the index lock.
 const BUSY_TRIES: u32 = 100;
 
-/// How long, in between.
+/// The pause between two attempts.
 const BUSY_WAIT: Duration = Duration::from_millis(50);
 
-/// Why a session cannot be worked on.
+/// Why a session cannot be maintained.
 #[derive(Debug)]
 pub(crate) enum HeldError {
-    /// Somebody else is at it.
-    Busy {
-        /// The session.
-        session: String,
-    },
+    /// Another process holds it.
+    Busy { session: String },
     /// A file cannot be used.
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What came of it.
-        source: io::Error,
-    },
-    /// It, or something in it, is a link, and may lead anywhere.
-    Link {
-        /// Which.
-        path: PathBuf,
-    },
-    /// Not all is indexed that is recorded, and cannot be.
-    NotIndexed {
-        /// The session.
-        session: String,
-        /// Why.
-        why: String,
-    },
+    Io { path: PathBuf, source: io::Error },
+    /// The session, or something in it, is a link, which may lead anywhere.
+    Link { path: PathBuf },
+    /// Recorded lines cannot be indexed.
+    NotIndexed { session: String, why: String },
 }
 
 impl fmt::Display for HeldError {
@@ -71,19 +55,19 @@ impl std::error::Error for HeldError {
     }
 }
 
-/// A session that is worked on.
+/// A session under maintenance.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) session: Found,
     pub(super) life: Life,
     pub(super) deed: Deed,
-    /// The segments that there were at the beginning, oldest first.
+    /// The segments at the start, oldest first.
     pub(super) segments: Vec<SegmentName>,
     _lock: Option<IndexLock>,
 }
 
 impl Held {
-    /// Takes a session, or looks at it.
+    /// Takes a session, or only reads it.
     pub(super) fn take(session: &Found, deed: Deed) -> Result<Held, HeldError> {
         let inside = ["journal", HISTORY_FILE, LEDGER_FILE].map(|name| session.dir.join(name));
         for path in [session.dir.clone()].into_iter().chain(inside) {
@@ -97,13 +81,13 @@ impl Held {
                     .map_err(|source| HeldError::Io { path: session.dir.clone(), source })?,
                 Deed::Looked => None,
             };
-            // Listed before it is looked who runs: what a relay writes that starts now is not among them.
+            // Listed before the check for a relay, so that segments of a relay that starts now are not included.
             let segments = SegmentName::list(&session.journal_dir()).unwrap_or_default();
             let life = if session.is_still_live() { Life::Live } else { Life::Stopped };
             if lock.is_some() || life == Life::Live || deed == Deed::Looked {
                 return Ok(Held { session: session.clone(), life, deed, segments, _lock: lock });
             }
-            // `flock` has no wait with a limit: without one, a tool that was stopped while it holds it would stop us for good.
+            // `flock` has no bounded wait, and a stopped process that holds the lock would block us for good.
             std::thread::sleep(BUSY_WAIT);
         }
         Err(HeldError::Busy { session: session.id.clone() })
@@ -113,15 +97,15 @@ impl Held {
         self.session.dir.join(HISTORY_FILE)
     }
 
-    /// Indexes what is not yet, where the session is stopped. Gives the segment before which all is indexed and closed; `None`
-    /// where nothing is.
+    /// Indexes the rest of a stopped session. Returns the segment before which everything is indexed and closed; `None` if
+    /// nothing is.
     pub(super) fn index(&self, transcript_files: TranscriptFiles) -> Result<Option<SegmentName>, HeldError> {
         let not_indexed = |why| HeldError::NotIndexed { session: self.session.id.clone(), why };
         let Some(last) = self.segments.last() else { return Ok(None) };
         match (self.life, self.deed) {
             (Life::Live, Deed::Done | Deed::Looked) => {
                 let indexed = indexed_before(&self.history()).map_err(not_indexed)?;
-                // The last one is being written.
+                // The last segment is still being written.
                 Ok(indexed.map(|indexed| indexed.min(last.clone())))
             }
             (Life::Stopped, Deed::Looked) => Ok(Some(after(last))),
@@ -150,7 +134,7 @@ impl Held {
     }
 }
 
-/// A name after that of a segment and before that of every one behind it.
+/// The lowest name after that of a segment; it sorts before all later segments.
 fn after(segment: &SegmentName) -> SegmentName {
     SegmentName { generation: segment.generation.clone(), number: segment.number.saturating_add(1) }
 }

@@ -1,4 +1,4 @@
-//! What is over its bounds goes.
+//! Deletes data over the bounds.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,17 +11,16 @@ use crate::index::{TranscriptFiles, prune_history};
 use crate::journal::{self, over_bounds};
 use crate::store::{Deed, Found, outlived, remove_outlived, remove_rests};
 
-/// How much is kept.
+/// The bounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Of journals.
     pub journal: journal::Bounds,
-    /// Of histories, and of sessions.
+    /// For histories, and for whole sessions.
     pub retention: RetentionBounds,
 }
 
 impl Bounds {
-    /// The same, with another age for everything.
+    /// Replaces every age bound.
     #[must_use]
     pub(crate) fn older_than(mut self, age: Duration) -> Bounds {
         self.journal.journal_age_max = age;
@@ -31,22 +30,20 @@ impl Bounds {
     }
 }
 
-/// What went, or would go.
+/// Data that was deleted, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Went {
-    /// The session that it was of.
     pub session_id: String,
-    /// What it is.
     pub what: Kind,
-    /// How many.
+    /// The number of segments, rows or sessions.
     pub count: u64,
-    /// How much of it, in bytes.
+    /// Its size in bytes.
     pub bytes: u64,
     /// The deleted files, as paths in the home; empty for rows of a database.
     pub files: Vec<String>,
 }
 
-/// What can go.
+/// A kind of stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -56,14 +53,11 @@ pub(crate) enum Kind {
     JournalSegments,
     /// Events of its history.
     Events,
-    /// Rows of tools.
     ToolEvents,
-    /// Rows of turns.
     TurnEvents,
 }
 
 impl Kind {
-    /// Its name.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -87,7 +81,7 @@ pub(crate) struct PrunedSessions {
     pub faults: Vec<String>,
 }
 
-/// Deletes the outlived sessions of `home`, or only `only`.
+/// Deletes the expired sessions of `home`, or only `only`.
 #[must_use]
 pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
     let (now, age_max) = (SystemTime::now(), bounds.retention.session_age_max);
@@ -122,11 +116,11 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
     pruned
 }
 
-/// Removes what is over the bounds in one session. Gives what went.
+/// Deletes data over the bounds in one session; returns what was deleted.
 ///
 /// # Errors
 ///
-/// Why not all of it went that should.
+/// Some of it could not be deleted.
 pub(crate) fn prune(
     session: &Found,
     bounds: &Bounds,
@@ -150,7 +144,7 @@ pub(crate) fn prune(
     Ok(went)
 }
 
-/// Gives the segments that went, by their paths in the home, and their size in bytes.
+/// Returns the deleted segments, by their paths in the home, and their size in bytes.
 fn prune_journal(
     held: &Held,
     bounds: &Bounds,
@@ -167,7 +161,7 @@ fn prune_journal(
             Deed::Looked => {}
             Deed::Done => match std::fs::remove_file(&path) {
                 Ok(()) => {}
-                // The relay's own keeper was first.
+                // The relay's own background thread deleted it first.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(HeldError::Io { path, source }),
             },

@@ -1,4 +1,4 @@
-//! Secrets in what is stored are masked.
+//! Masks secrets in stored data.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,16 @@ use crate::engine::Masker;
 use crate::index::{TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
 use crate::store::{Deed, Found as Session, Life, redact_ledger};
 
-/// Where something was masked, and how much.
+/// Where secrets were masked, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Found {
-    /// The session.
     pub session_id: String,
-    /// Where.
     pub place: Place,
     /// Records, rows or lines that had a secret.
     pub masked: u64,
 }
 
-/// Where something is stored.
+/// A kind of storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
@@ -38,7 +36,6 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Its name.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -51,8 +48,8 @@ impl Place {
     }
 }
 
-/// Masks the secrets in all that is stored of a session. Gives where there were any, how many segments were left because their
-/// relay has them in hand, and what could not be done, as a person is told.
+/// Masks the secrets in all stored data of a session. Returns where there were any, how many segments were skipped because
+/// the relay is using them, and failures as messages for the user.
 #[must_use]
 pub(crate) fn redact(
     session: &Session,
@@ -103,7 +100,7 @@ fn redact_journal(
         let path = dir.join(segment.to_string());
         match files::redact_segment(&path, masker, held.deed) {
             Ok(records) => masked += records,
-            // It went as one over the bounds.
+            // Retention has deleted it meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(told(&path)(error)),
         }
