@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_the_users_is_a_command() {
+    fn user_block_becomes_a_command() {
         let dir = tempfile::tempdir().expect("a folder");
         let id = "user:12:1000";
         let told = [begin(id, json!({})), delta(id, "total 48\n\x1b[1mx"), delta("user:other", "no"), end(id)];
@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_have_no_duration() {
+    fn impossible_times_give_no_duration() {
         let dir = tempfile::tempdir().expect("a folder");
         let told = [begin("user:1:1", json!({"ts_begin": i64::MIN})), end("user:1:1")];
         assert_eq!(play(dir.path(), Whose::Users, &told)[0].provenance.duration_ms, None);
     }
 
     #[test]
-    fn others_blocks_are_taken_where_all_are_wanted() {
+    fn agent_blocks_are_taken_on_request() {
         let dir = tempfile::tempdir().expect("a folder");
         let told = [begin("C:1:1", json!({})), end("C:1:1"), b"agent_block_ no json".to_vec(), b"{}".to_vec()];
         assert_eq!(play(dir.path(), Whose::Users, &told), []);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_looked_for_in_its_file_then_inline_then_on_the_screen() {
+    fn output_comes_from_file_then_deltas_then_screen() {
         let root = tempfile::tempdir().expect("a folder");
         let dir = root.path().join("agent_pty");
         std::fs::create_dir_all(dir.join("blocks")).expect("a folder");

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_once_they_are_whole() {
+    fn lines_are_passed_once_complete() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         let mut follower = Follower::new(path.clone());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_or_replaced_is_followed_on() {
+    fn truncated_or_replaced_file_is_followed() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         std::fs::write(&path, "first line\nhalf").expect("a file");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_anew_and_is_longer_is_told_from_its_beginning() {
+    fn longer_rewritten_file_is_read_from_its_start() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         std::fs::write(&path, "one\nhalf").expect("a file");

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_or_ours_is_left() {
+    fn private_and_own_commands_are_ignored() {
         for line in [
             "",
             " ls",
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_may_be_another_needs_its_last_word() {
+    fn uncertain_line_needs_its_last_word() {
         assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
         assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
         assert_eq!(told(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_the_shell_tells_them() {
+    fn times_follow_the_shells_report() {
         let hooked = Hooked {
             line: "a".to_owned(),
             began_us: Some(3_000_000),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_names_its_program_whatever_that_is_called() {
+    fn hook_script_quotes_its_program() {
         assert!(script(ShellKind::Bash, "/a b/it's").contains(r"__codex_shim_bin='/a b/it'\''s'"));
         assert!(script(ShellKind::Fish, "/a\\b/it's").contains(r"__codex_shim_bin '/a\\b/it\'s'"));
     }

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_is_told_once_its_command_has_ended() {
+    fn output_is_served_once_its_command_ends() {
         let base = tempfile::tempdir().expect("a folder");
         let mut outputs = Outputs::start(base.path(), ContextBounds::default()).expect("it starts");
         let socket = PathBuf::from(outputs.socket());

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_without_what_steers_a_terminal() {
+    fn escape_sequences_are_removed_from_text() {
         check("plain\r\n", "plain\r\n");
         check("a\x1b[1;31mred\x1b[0mb", "aredb");
         check("a\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c", "abc");
@@ -158,21 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_is_taken_and_given_back() {
+    fn full_screen_modes_are_recognized() {
         check("a\x1b[?1049hx\x1b[?1049lb", "a<x>b");
         check("\x1b[?25;47h\x1b[?2004h\x1b[?1h\x1b=", "<<");
         check("\x1b[?1049", "");
     }
 
     #[test]
-    fn our_marks_are_told_and_others_are_not() {
+    fn only_our_marks_are_recognized() {
         check("$ \x1b]133;C;aid=codex-shim.7.1\x07out\x1b]133;D;0;aid=codex-shim.7.1\x07", "$ (7.1:out:7.1)");
         check("\x1b]133;C;aid=codex-shim.7.1\x1b\\x", "(7.1:x");
         check("\x1b]133;C\x07a\x1b]133;D;1;aid=kitty.3\x07b", "ab");
     }
 
     #[test]
-    fn a_sequence_without_an_end_takes_its_line() {
+    fn endless_sequence_hides_only_its_line() {
         check("\x1b]0;no end\nnext", "\nnext");
         let long = format!("\x1bP{}\nnext", "x".repeat(5_000));
         let mut told = String::new();

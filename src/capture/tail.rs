@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_kept_as_they_were_seen_at_last() {
+    fn overwritten_lines_keep_their_last_state() {
         check(b"", &[], false);
         check(b"a\r\nb\r\n\r\n", &["a", "b"], false);
         check(b"10%\r20%\r100%\r\ndone\r\n", &["100%", "done"], false);
@@ -139,20 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn a_full_screen_is_a_note() {
+    fn full_screen_output_becomes_a_note() {
         check(b"\x1b[?1049h\x1b[2Jscreen\x1b[?1049l", &[SCREEN_NOTE], true);
         check(b"a\x1b[?1h\x1b[?1049hx\x1b[?1049l\x1b[?1lb\n", &["a", SCREEN_NOTE, "b"], true);
     }
 
     #[test]
-    fn what_is_binary_is_a_note() {
+    fn binary_output_becomes_a_note() {
         check(b"a\0b", &["[binary output of 3 bytes; it is not kept]"], true);
         let noise: Vec<u8> = (128..=255).collect();
         check(&noise, &["[binary output of 128 bytes; it is not kept]"], true);
     }
 
     #[test]
-    fn memory_stays_flat() {
+    fn tail_memory_is_bounded() {
         let mut tail = Tail::default();
         for number in 0..100_000 {
             tail.take(format!("line {number}\n").as_bytes());

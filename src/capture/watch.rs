@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_together_fits_into_one_body() {
+    fn batches_fit_into_one_body() {
         let small = vec![of("ls"); 60];
         assert_eq!(together(&small), TOGETHER_MAX);
         // Each of its bytes takes six in JSON.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_taken_as_it_is() {
+    fn fitting_commands_are_unchanged() {
         let bounds = ContextBounds { cmd_bytes_max: 8, cwd_bytes_max: 4, ..ContextBounds::default() };
         let pushed =
             PushedCommand { cwd: Some("/w\u{e9}\u{e9}".to_owned()), ts: Some(7), ..of("\u{1b}[1mecho \u{e9}\u{e9}") };

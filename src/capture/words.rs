@@ -21,7 +21,7 @@ mod tests {
     use super::as_typed;
 
     #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
+    fn words_are_quoted_if_necessary() {
         let check = |words: &[&str], expect: &str| {
             let words: Vec<_> = words.iter().map(Into::into).collect();
             assert_eq!(as_typed(&words), expect);

@@ -512,7 +512,7 @@ mod tests {
     use crate::store::{Place, Session};
 
     #[test]
-    fn one_session_a_look_goes_that_nobody_uses_any_more() {
+    fn each_step_deletes_one_expired_session() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
         let open = |name: &str| {

@@ -159,7 +159,7 @@ mod tests {
     /// A key that begins in one row and ends in the next: in the output of a command, and in an event that is stored
     /// truncated.
     #[test]
-    fn a_key_that_two_groups_of_pieces_share_is_masked_in_both() {
+    fn key_split_over_two_rows_is_masked() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("history.db");
         let connection = open_database(&path, schema::form()).expect("a new history").connection;

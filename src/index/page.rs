@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_told_what_it_lacks() {
+    fn cursor_gets_its_gap_reason() {
         let around = Around { earliest: Some(11), last: 90, last_gap_after: Some(50), ..Around::default() };
         let check = |since, expect| assert_eq!(gap(since, Some(60), &around), expect, "{since:?}");
         check(Some(0), Some(GapReason::Retention));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_number() {
+    fn next_seq_follows_the_page() {
         assert_eq!((next_seq(Some(7), Some(3)), next_seq(None, Some(3)), next_seq(None, None)), (8, 4, 1));
         assert_eq!(next_seq(None, Some(u64::MAX)), u64::MAX);
     }

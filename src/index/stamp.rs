@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_becomes_of_a_file() {
+    fn stamp_notices_changed_files() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         let write = |text: &[u8]| std::fs::write(&path, text).expect("write");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_it_is_told_by_what_it_is() {
+    fn files_beside_are_compared_by_inode() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = |name: &str| dir.path().join(name);
         for name in ["x.db", "x.db-wal", "x.db-shm"] {

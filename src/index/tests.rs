@@ -171,7 +171,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn each_record_is_indexed_once_however_often_it_is_looked() {
+fn each_record_is_indexed_once() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     assert_eq!(lab.catch_up().last_seq, 3);
@@ -185,7 +185,7 @@ fn each_record_is_indexed_once_however_often_it_is_looked() {
 }
 
 #[test]
-fn pieces_are_joined_over_looks_and_the_checkpoint_stays_before_them() {
+fn deltas_are_joined_across_steps() {
     let lab = Lab::new();
     lab.append(1, 1, &[told(1_000, "a"), piece(2_000, "x"), piece(3_000, "y")]);
     let index = lab.start();
@@ -216,7 +216,7 @@ fn pieces_are_joined_over_looks_and_the_checkpoint_stays_before_them() {
 }
 
 #[test]
-fn what_is_gone_is_built_again_with_the_same_numbers() {
+fn lost_history_is_rebuilt_with_the_same_numbers() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     lab.append(1, 2, &numbered(4..=5));
@@ -232,7 +232,7 @@ fn what_is_gone_is_built_again_with_the_same_numbers() {
 }
 
 #[test]
-fn a_rebuild_without_the_first_record_gives_no_number_twice() {
+fn partial_rebuild_issues_no_number_twice() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     lab.append(2, 1, &numbered(4..=5));
@@ -247,7 +247,7 @@ fn a_rebuild_without_the_first_record_gives_no_number_twice() {
 }
 
 #[test]
-fn gaps_are_told_for_ever() {
+fn gaps_are_reported_forever() {
     let lab = Lab::new();
     let gap = r#"{"at":2,"gap":{"lines":7,"reason":"disk full"}}"#.to_owned();
     lab.append(1, 1, &[told(1, "a"), gap, told(3, "b")]);
@@ -261,7 +261,7 @@ fn gaps_are_told_for_ever() {
 }
 
 #[test]
-fn a_line_that_was_replaced_is_told_as_the_client_saw_it() {
+fn replaced_line_is_indexed_as_sent() {
     let lab = Lab::new();
     let line = |from: &str, name: &str| {
         format!(r#"{{"at":1,{from},"line":{{"method":"{name}","params":{{"a":"\u001eX"}}}}}}"#)
@@ -276,7 +276,7 @@ fn a_line_that_was_replaced_is_told_as_the_client_saw_it() {
 }
 
 #[test]
-fn pages_follow_each_other() {
+fn pages_are_contiguous() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=25));
     lab.catch_up();
@@ -301,7 +301,7 @@ fn pages_follow_each_other() {
 }
 
 #[test]
-fn a_locked_history_is_told_live_and_then_indexed_with_the_same_keys() {
+fn locked_history_is_sent_live_then_indexed() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let index = lab.start();
@@ -331,7 +331,7 @@ fn a_locked_history_is_told_live_and_then_indexed_with_the_same_keys() {
 }
 
 #[test]
-fn a_history_that_is_deleted_or_broken_meanwhile_is_built_again() {
+fn deleted_or_corrupt_history_is_rebuilt_while_running() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let index = lab.start();
@@ -348,7 +348,7 @@ fn a_history_that_is_deleted_or_broken_meanwhile_is_built_again() {
 }
 
 #[test]
-fn the_oldest_goes_in_batches() {
+fn oldest_rows_are_pruned_in_batches() {
     let lab = Lab::new();
     let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
     let records: Vec<String> = (0..1_300).map(|number| told(now_us + number, "m")).collect();
@@ -378,7 +378,7 @@ fn the_oldest_goes_in_batches() {
 }
 
 #[test]
-fn a_newer_history_is_left_alone() {
+fn newer_history_is_not_changed() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let newer = rusqlite::Connection::open(lab.history()).expect("a file");
@@ -396,7 +396,7 @@ fn said(at_us: u64, thread: &str, text: &str) -> String {
 }
 
 #[test]
-fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
+fn transcript_file_faults_are_reported_once() {
     let lab = Lab::new();
     let file = lab.session().join("transcripts/a_b.jsonl");
     let entries = || History::new(&lab.history()).transcript("a/b", 0).expect("it can be asked");
@@ -417,7 +417,7 @@ fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
 }
 
 #[test]
-fn whatever_was_going_on_is_the_same_live_and_read_again() {
+fn activity_is_the_same_live_and_reread() {
     let tapes = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tapes");
     let mut states = std::collections::BTreeSet::new();
     for name in ["command_approval", "question", "interrupt", "end_in_mid_turn"] {
@@ -458,7 +458,7 @@ fn whatever_was_going_on_is_the_same_live_and_read_again() {
 }
 
 #[test]
-fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile() {
+fn history_found_corrupt_by_a_reader_is_rebuilt() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     let index = lab.start();
@@ -477,7 +477,7 @@ fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile
 }
 
 #[test]
-fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
+fn bounded_indexing_leaves_a_new_relays_records() {
     let lab = Lab::new();
     lab.append(1, 1, &[told(10, "m1"), piece(20, "a")]);
     let torn = lab.journal().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string());
@@ -494,7 +494,7 @@ fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
 }
 
 #[test]
-fn an_index_waits_for_a_tool() {
+fn index_waits_for_a_command() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let lock = IndexLock::try_take(&lab.session()).expect("it can be locked").expect("nobody has it");

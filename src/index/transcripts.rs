@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_crash_has_left_is_completed() {
+    fn transcripts_are_completed_after_a_crash() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("transcripts/t.jsonl");
         let connection = database();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_the_first_rows_are_neither_doubled_nor_missed() {
+    fn odd_transcript_lines_are_neither_doubled_nor_missed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("transcripts/a_b.jsonl");
         let mut transcripts = Transcripts::new(dir.path());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_written_through() {
+    fn transcript_link_is_not_followed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let connection = database();
         add(&connection, "t", &["1"]);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_a_run_is_seen() {
+    fn recorded_end_of_a_run_is_found() {
         let lab = Lab::new();
         lab.write(&name(1, 1), ENDED);
         lab.write(&name(2, 1), "{\"at\":2}\n");

@@ -237,26 +237,26 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_until_the_rest_fits() {
+    fn oldest_segments_go_until_the_rest_fits() {
         check(&[(40, 0), (40, 0), (40, 0), (40, 0)], &[1, 2]);
         check(&[(40, 0), (40, 0), (20, 0)], &[]);
     }
 
     #[test]
-    fn the_current_segment_stays_whatever_its_size_and_age() {
+    fn current_segment_always_stays() {
         check(&[(10, 0), (500, 9)], &[1]);
         check(&[(500, 9)], &[]);
     }
 
     #[test]
-    fn what_is_not_indexed_stays_up_to_a_higher_bound() {
+    fn unindexed_segments_have_a_higher_bound() {
         check_indexed(&[(40, 9), (40, 9), (40, 0), (40, 0)], 2, &[1]);
         check_indexed(&[(40, 9), (40, 9), (40, 0), (40, 0)], 1, &[]);
         check_indexed(&[(100, 0), (100, 0), (100, 0), (100, 0), (1, 0)], 1, &[1]);
     }
 
     #[test]
-    fn what_is_too_old_goes() {
+    fn old_segments_are_deleted() {
         check(&[(10, 9), (10, 8), (10, 6), (10, 0)], &[1, 2]);
     }
 }

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_journal_is_followed_over_segments() {
+    fn live_journal_is_followed_over_segments() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = |number| dir.path().join(name(number).to_string());
         let mut reader = Reader::new(dir.path(), None);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_over_a_torn_record_is_not_mixed_with_it() {
+    fn torn_record_is_not_mixed_with_its_replacement() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join(name(1).to_string());
         fs::write(&path, "aaa\nbbb\nOLDTORN").expect("write");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_does_not_begin_with_its_first_segment_is_a_loss() {
+    fn generation_without_first_segment_is_a_loss() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         fs::write(dir.path().join(name(1).to_string()), "a\n").expect("write");
         let later = SegmentName { generation: Generation::after(None, 2, 0), number: 2 };
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_can_be_kept_and_a_removed_segment_is_told() {
+    fn removed_segment_is_reported_at_a_stored_position() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = |number| dir.path().join(name(number).to_string());
         fs::write(path(1), "a\nb\n").expect("write");
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_has_lost_its_beginning_says_so() {
+    fn journal_without_its_start_reports_a_loss() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         fs::write(dir.path().join(name(3).to_string()), "c\n").expect("write");
         assert_eq!(drain(&mut Reader::new(dir.path(), None)), ["!", "c"]);
     }
 
     #[test]
-    fn a_record_longer_than_a_read_is_whole() {
+    fn record_longer_than_a_read_is_complete() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let long = "x".repeat(3 * READ_BYTES + 5);
         fs::write(dir.path().join(name(1).to_string()), format!("a\n{long}\nb\n")).expect("write");

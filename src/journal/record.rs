@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_ours_tell_where_they_went() {
+    fn own_lines_name_their_receiver() {
         for (written, side, replacing) in
             [(Written::For(Side::Server), Side::Server, false), (Written::InPlaceFor(Side::Client), Side::Client, true)]
         {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_a_line_like_any_other() {
+    fn null_is_a_valid_line() {
         let record = recorded(&Form::Verbatim, b"null", LineEnd::Newline);
         match Record::parse(record.trim_end().as_bytes()) {
             Ok(Record::Line { content, .. }) => assert_eq!(content.bytes(), Some(&b"null"[..])),
@@ -486,14 +486,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_and_noise_is_an_error() {
+    fn newer_format_and_noise_are_errors() {
         assert!(matches!(Record::parse(br#"{"journal":2,"at":1}"#), Err(RecordError::Newer(2))));
         assert!(matches!(Record::parse(b"{\"at\":1"), Err(RecordError::Malformed(_))));
         assert!(matches!(Record::parse(br#"{"at":1,"from":"moon","line":1}"#), Err(RecordError::UnknownKind)));
     }
 
     #[test]
-    fn what_is_plain_is_known_without_a_look() {
+    fn plain_records_are_recognized() {
         let check = |record: &str, expect: Option<(u64, Side, &str)>| {
             let plain = PlainRecord::of(record.as_bytes());
             let plain = plain.map(|plain| (plain.at_us, plain.from, String::from_utf8_lossy(plain.line).into_owned()));
@@ -520,7 +520,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_plain_is_what_it_is_by_a_closer_look(
+        fn plain_recognition_agrees_with_parsing(
             line in prop_oneof![
                 "[\\[\\]{}\",:\\\\u0-9 eol]{0,20}",
                 "\\{\"[a-z]{0,5}\":\"[^\"\\\\\n]{0,10}\"\\}(,\"(eol|line|replaces|to)\":(false|true|7|\"client\"))?",
@@ -544,7 +544,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_was_written_can_be_read(
+        fn written_records_can_be_parsed(
             line in prop_oneof![
                 proptest::collection::vec(any::<u8>().prop_filter("framing", |byte| *byte != b'\n'), 0..80),
                 "[\\[\\]{}\",:\\\\u0-9 ]{0,20}".prop_map(String::into_bytes),

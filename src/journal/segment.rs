@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_as_they_were_written() {
+    fn segment_names_sort_by_age() {
         let first = Generation::after(None, 5, 9);
         let clock_set_back = Generation::after(Some(&first), 4, 0);
         let later = Generation::after(Some(&clock_set_back), 6, 0);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_segments() {
+    fn other_files_are_not_segments() {
         for name in ["000000050009-01.jsonl", "000000050009-001.json", "00000005000G-001.jsonl", "-001.jsonl", ".jsonl"]
         {
             assert_eq!(SegmentName::parse(name), None, "{name}");

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_is_full_is_followed_by_the_next() {
+    fn full_segment_is_followed_by_the_next() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut writer = writer(dir.path(), 300);
         for number in 1..=4 {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn time_on_record_never_decreases() {
+    fn recorded_time_never_decreases() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut writer = writer(dir.path(), SEGMENT_BYTES_MAX);
         for unix_us in [7, 5, 9] {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_could_not_be_written_are_a_gap_before_the_next_that_can() {
+    fn unwritten_lines_become_a_gap() {
         let parent = tempfile::tempdir().expect("BUG: a temporary folder");
         let dir = parent.path().join("journal");
         let mut writer = writer(&dir, SEGMENT_BYTES_MAX);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_written_from_where_it_stands() {
+    fn long_line_is_written_without_a_copy() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut writer = writer(dir.path(), SEGMENT_BYTES_MAX);
         let long = format!("\"{}\"", "z".repeat(SLICED_LINE_BYTES_MIN));

@@ -152,7 +152,7 @@ mod tests {
     use rusqlite::Connection;
 
     #[test]
-    fn what_was_told_is_kept_and_a_compaction_makes_it_stale() {
+    fn compaction_makes_stored_fragments_stale() {
         let mut connection = Connection::open_in_memory().expect("a database");
         connection.execute_batch(TABLES).expect("tables");
         let transaction = connection.transaction().expect("a transaction");

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_its_beginning_wins() {
+    fn name_or_prefix_wins() {
         let found = ["*work /a", "work.2 /a", "*play /b"];
         check(&found, Some("work"), "/b", "work");
         check(&found, Some("work."), "/b", "work.2");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn else_the_nearest_live_one_around_us() {
+    fn nearest_live_session_is_selected() {
         let found = ["*outer /r", "*inner /r/in", "*beside /q/sub@/q", "dead /z"];
         check(&found, None, "/r/in/deep", "inner");
         check(&found, None, "/r/inside", "outer");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn else_the_only_live_one_else_the_latest() {
+    fn only_live_session_then_latest_is_selected() {
         check(&["*live /a", "dead /b"], None, "/x", "live");
         check(&["dead /a", "later /b"], None, "/x", "later, none live");
         check(&["*one /a", "*two /b"], None, "/x", "two, none live");

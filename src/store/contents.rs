@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_ours_are_told_from_others() {
+    fn own_file_names_are_recognized() {
         for ours in [
             "lock",
             "ledger.db",

@@ -256,7 +256,7 @@ mod tests {
     };
 
     #[test]
-    fn a_file_is_made_ours_alone_and_brought_up_to_date() {
+    fn new_file_is_private_and_migrated() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         let first = Form { migrations: &FORM.migrations[..1], ..FORM };
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_file_is_left_as_it_is() {
+    fn newer_file_is_not_changed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         drop(open(&path, FORM).expect("it can be made"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_set_aside() {
+    fn corrupt_file_is_set_aside() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         std::fs::write(&path, "no database at all, and long enough to be seen as none".repeat(99)).expect("write");

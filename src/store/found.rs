@@ -147,7 +147,7 @@ mod tests {
     use crate::store::{Place, Session};
 
     #[test]
-    fn a_session_is_live_while_its_lock_is_held() {
+    fn session_is_live_while_its_lock_is_held() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         assert_eq!(Found::all(home.path()).expect("nothing is no error"), []);
         let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_the_nearest_upward() {
+    fn nearest_repository_upward_wins() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let inner = root.path().join("a/b/c");
         std::fs::create_dir_all(&inner).expect("folders");

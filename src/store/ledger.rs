@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_is_kept_over_runs_until_it_has_arrived() {
+    fn pushed_context_survives_runs_until_delivered() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         assert_eq!(run.push(&["a", "b"]), Ok(2));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_puts_it_where_the_next_run_finds_it() {
+    fn offline_push_reaches_the_next_run() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut tool = OfflineLedger::open(dir.path()).expect("it can be made");
         assert_eq!(tool.push_context(vec![command("a")]), Ok(1));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_to_have_been_seen() {
+    fn unknown_thread_is_rejected() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         let push = |thread: &str| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_only_counted_where_too_many_wait() {
+    fn oldest_waiting_command_is_dropped_and_counted() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         let many: Vec<String> = (0..203).map(|number| number.to_string()).collect();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_deliveries_are_kept_and_one_without_an_end_is_told() {
+    fn last_deliveries_are_kept_with_their_outcomes() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let send = |run: &Run, number| {
             let (thread_id, text) = ("t".to_owned(), format!("text {number}"));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_cannot_be_used_says_why_and_is_used_once_it_can_be() {
+    fn unusable_ledger_reports_why_and_is_retried() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join(LEDGER_FILE);
         std::fs::create_dir(&path).expect("a folder in its place");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_ledger_is_set_aside_and_rows_keep_their_numbers_apart() {
+    fn corrupt_ledger_is_replaced_without_reusing_row_ids() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::write(dir.path().join(LEDGER_FILE), "broken ".repeat(99)).expect("write");
         let run = Run::start(dir.path(), "g1");

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_full_is_put_aside_in_the_middle_of_a_run() {
+    fn full_log_rotates_during_a_run() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut log = Log::open(dir.path(), 8).expect("it is ours");
         for line in ["one\n", "two\n", "three\n", "four\n"] {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_put_aside_does_not_grow_and_one_that_was_taken_away_is_made_anew() {
+    fn stuck_log_stops_growing_and_removed_one_returns() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut log = Log::open(dir.path(), 4).expect("it is ours");
         log.write_all(b"one\n").expect("it is ours");

@@ -192,7 +192,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     #[test]
-    fn the_last_use_is_the_newest_time() {
+    fn last_use_is_the_newest_time() {
         let day = |number: u32| SystemTime::UNIX_EPOCH + DAY * number;
         let check = |days: &[u32], age_days, expect| {
             let last_use = last_use(days.iter().map(|number| day(*number)));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_uses_goes_and_no_link_is_followed() {
+    fn removal_spares_used_sessions_and_follows_no_link() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let (home, outside) = (home.path(), home.path().join("outside"));
         drop(session(home, "old"));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_meets_a_removal_gets_a_folder_of_its_own() {
+    fn start_during_removal_gets_a_new_folder() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         drop(session(home.path(), "old"));
         let later = SystemTime::now() + DAY * 31;

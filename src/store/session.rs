@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_use_gets_a_number() {
+    fn name_in_use_gets_a_number() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let first = open(home.path(), Some("work"), "/a");
         let second = open(home.path(), Some("work"), "/a");
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_in_use_gets_a_number_that_tools_can_see() {
+    fn long_name_in_use_keeps_a_visible_number() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         for long in ["n".repeat(64), "m".repeat(63), "k".repeat(62)] {
             let first = open(home.path(), Some(&long), "/a");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_looks_at_a_lock_does_not_turn_a_start_away() {
+    fn start_waits_for_commands_that_check_the_lock() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         drop(open(home.path(), Some("desk"), "/a"));
         let lock = || File::open(home.path().join("sessions/desk/lock")).expect("it is there");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_leads_back_to_its_last_session() {
+    fn place_leads_back_to_its_last_session() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let first = open(home.path(), None, "/a").id;
         assert_ne!(open(home.path(), None, "/b").id, first);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_places_that_cannot_be_written_costs_only_the_index() {
+    fn unwritable_places_do_not_prevent_a_start() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::write(home.path().join("places"), "in the way").expect("write");
         let first = open(home.path(), None, "/a").id;
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_tries_again_uses_the_same_folder() {
+    fn retried_start_uses_the_same_folder() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let fresh_id = Uuid::now_v7();
         let journal = home.path().join("sessions").join(fresh_id.to_string()).join("journal");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_ours_alone() {
+    fn session_files_are_private() {
         let parent = tempfile::tempdir().expect("BUG: a temporary folder");
         let home = parent.path().join("deep/home");
         let session = open(&home, Some("s"), "/a");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_is_a_file_is_an_error_that_names_it() {
+    fn home_that_is_a_file_is_named() {
         let file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
         let error = Session::open(&file.path().join("home"), None, &place("/a"), Uuid::now_v7())
             .expect_err("a file is no folder");
