@@ -14,10 +14,10 @@ const PATH: &str = "/sessions/self/context";
 pub(crate) const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Attempts to reach a relay that was just started, until its socket exists.
-const TELLINGS_MAX: u32 = 40;
+const ATTEMPTS_MAX: u32 = 40;
 
 /// The pause between two attempts.
-const TELLING_WAIT: Duration = Duration::from_millis(50);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Hands commands to a session; returns how many wait there then.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn keep(
     let waiting = ledger.push_context(commands).map_err(|error| error.to_string())?;
     drop(ledger);
     // A relay may have started after our check, and read the ledger before our commit.
-    tell_started(session, || client::post(&session.dir, PATH, "[]".to_owned()))?;
+    notify_started(session, || client::post(&session.dir, PATH, "[]".to_owned()))?;
     Ok(WaitingDocument { waiting: waiting as u64 })
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn keep(
 /// # Errors
 ///
 /// A message for the user: the relay does not answer.
-pub(crate) fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
-    for _ in 0..TELLINGS_MAX {
+pub(crate) fn notify_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
+    for _ in 0..ATTEMPTS_MAX {
         if !session.is_still_live() || tell().is_ok() {
             return Ok(());
         }
-        std::thread::park_timeout(TELLING_WAIT);
+        std::thread::park_timeout(ATTEMPT_PAUSE);
     }
     Err(format!("session {} started meanwhile and does not answer; it reads this at its next start", session.id))
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 use rustix::stdio::stdin;
 use rustix::termios::tcsetpgrp;
 
-use super::ahead::Ahead;
+use super::type_ahead::TypeAhead;
 use crate::launch;
 
 /// A shell's exit status for a command that cannot be run.
@@ -27,7 +27,7 @@ const NOT_FOUND: i32 = 127;
 /// given.
 #[must_use]
 pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
-    let ahead = unread_to.and_then(Ahead::inherited);
+    let ahead = unread_to.and_then(TypeAhead::inherited);
     let status = run(words);
     if let Some(ahead) = ahead {
         ahead.tell();

@@ -7,7 +7,6 @@
 //! This room never changes a byte on its way to the terminal, never keeps more than a tail in memory, never leaves a
 //! terminal in another mode, and never fails a program because its command cannot be stored.
 
-mod ahead;
 mod blocks;
 mod follow;
 mod hooks;
@@ -20,12 +19,13 @@ mod screen;
 mod signals;
 mod tail;
 mod terminal;
+mod type_ahead;
 mod watch;
 mod words;
 
 pub use blocks::Whose;
 pub(crate) use hooks::{Hooked, ShellKind, Told, answers_privately, script};
-pub(crate) use keep::{keep, tell_started};
+pub(crate) use keep::{keep, notify_started};
 pub(crate) use leader::lead;
 pub(crate) use outputs::{Outputs, output_of};
 pub(crate) use piped::run_piped;

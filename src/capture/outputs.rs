@@ -75,7 +75,7 @@ impl Outputs {
                     shared.put(began, kept.preview(&shared.bounds));
                 }
             }
-            Piece::Text(_) | Piece::ScreenTaken | Piece::ScreenGiven => {
+            Piece::Text(_) | Piece::FullScreenBegan | Piece::FullScreenEnded => {
                 if let Some((_, kept)) = running {
                     kept.take(&piece);
                 }

@@ -19,9 +19,9 @@ pub(super) enum Piece<'a> {
     /// Text without escape sequences.
     Text(&'a [u8]),
     /// A program starts to use the whole screen.
-    ScreenTaken,
+    FullScreenBegan,
     /// It stops using the whole screen.
-    ScreenGiven,
+    FullScreenEnded,
     /// A command begins, according to the shell's hook; its key.
     Began(String),
     /// A command has ended.
@@ -116,7 +116,7 @@ fn meaning(sequence: &[u8]) -> Option<Piece<'static>> {
             _ => return None,
         };
         let takes = modes.split(';').any(|mode| SCREEN_MODES.contains(&mode));
-        return takes.then_some(if is_set { Piece::ScreenTaken } else { Piece::ScreenGiven });
+        return takes.then_some(if is_set { Piece::FullScreenBegan } else { Piece::FullScreenEnded });
     }
     let mark = text.strip_prefix("\x1b]133;")?.trim_end_matches(['\x07', '\\', '\x1b']);
     let key = mark.split(';').find_map(|part| part.strip_prefix(AID))?.to_owned();
@@ -138,8 +138,8 @@ mod tests {
             for bytes in said.as_bytes().chunks(cut) {
                 scanner.look(bytes, |piece| match piece {
                     Piece::Text(text) => told.push_str(&String::from_utf8_lossy(text)),
-                    Piece::ScreenTaken => told.push('<'),
-                    Piece::ScreenGiven => told.push('>'),
+                    Piece::FullScreenBegan => told.push('<'),
+                    Piece::FullScreenEnded => told.push('>'),
                     Piece::Began(key) => told.push_str(&format!("({key}:")),
                     Piece::Ended(key) => told.push_str(&format!(":{key})")),
                 });

@@ -22,9 +22,9 @@ use rustix::stdio::{stderr, stdin};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use super::ahead;
 use super::signals::Signals;
 use super::terminal::Terminal;
+use super::type_ahead;
 use crate::launch;
 
 /// Size of one read, in bytes.
@@ -87,9 +87,9 @@ pub(crate) fn run_in_terminal(
     let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
     let mut ran = show.run(seen);
     if !show.hung_up && terminal.is_ours() {
-        let mut keys = ahead::told(unread);
+        let mut keys = type_ahead::told(unread);
         keys.append(&mut show.typed);
-        ran.unread_bytes = ahead::hand_back(keys, terminal.before());
+        ran.unread_bytes = type_ahead::hand_back(keys, terminal.before());
     }
     terminal.give_back();
     Ok(ran)

@@ -56,7 +56,7 @@ impl Kept {
     pub(super) fn take(&mut self, piece: &Piece<'_>) {
         match piece {
             Piece::Text(text) if !self.screen_is_taken => self.text(text),
-            Piece::ScreenTaken if !self.screen_is_taken => {
+            Piece::FullScreenBegan if !self.screen_is_taken => {
                 self.screen_is_taken = true;
                 self.is_cut = true;
                 let note = format!("{SCREEN_NOTE}\n");
@@ -67,8 +67,8 @@ impl Kept {
                     self.text(note.as_bytes());
                 }
             }
-            Piece::ScreenGiven => self.screen_is_taken = false,
-            Piece::Text(_) | Piece::ScreenTaken | Piece::Began(_) | Piece::Ended(_) => {}
+            Piece::FullScreenEnded => self.screen_is_taken = false,
+            Piece::Text(_) | Piece::FullScreenBegan | Piece::Began(_) | Piece::Ended(_) => {}
         }
     }
 

@@ -12,11 +12,11 @@ use crate::engine::{Command, ContextBounds, PushError, PushedCommand};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Most commands in one request.
-const TOGETHER_MAX: usize = 50;
+const BATCH_COMMANDS_MAX: usize = 50;
 
 /// Most bytes of JSON in one request; a single command may be longer. Source: half of the longest body that a relay
 /// accepts.
-const TOGETHER_BYTES_MAX: usize = 512 << 10;
+const BATCH_BYTES_MAX: usize = 512 << 10;
 
 /// Most commands that wait for a retry; beyond this the oldest is dropped, as in the buffer itself.
 const UNKEPT_MAX: usize = 200;
@@ -106,9 +106,9 @@ fn fitting(pushed: PushedCommand, bounds: &ContextBounds) -> Result<PushedComman
 /// How many of these fit into one request, at least one.
 fn together(unkept: &[PushedCommand]) -> usize {
     let mut bytes = 0;
-    let fit = unkept.iter().take(TOGETHER_MAX).take_while(|command| {
+    let fit = unkept.iter().take(BATCH_COMMANDS_MAX).take_while(|command| {
         bytes += serde_json::to_string(command).expect("BUG: plain data is JSON").len();
-        bytes <= TOGETHER_BYTES_MAX
+        bytes <= BATCH_BYTES_MAX
     });
     fit.count().max(1)
 }
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn batches_fit_into_one_body() {
         let small = vec![of("ls"); 60];
-        assert_eq!(together(&small), TOGETHER_MAX);
+        assert_eq!(together(&small), BATCH_COMMANDS_MAX);
         // Each of its bytes takes six in JSON.
         let large = vec![of(&"\u{1}".repeat(30 << 10)); 3];
         assert_eq!((together(&large), together(&large[2..])), (2, 1));
-        assert_eq!(together(&[of(&"x".repeat(TOGETHER_BYTES_MAX)), of("ls")]), 1);
+        assert_eq!(together(&[of(&"x".repeat(BATCH_BYTES_MAX)), of("ls")]), 1);
     }
 
     #[test]

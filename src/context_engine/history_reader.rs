@@ -109,7 +109,7 @@ impl Conversations {
         }
         let entries = self.history.transcript_end(thread_id, ENTRIES_BYTES_MAX, epoch).map_err(|error| {
             if error.is_broken() {
-                index.build_again(epoch);
+                index.rebuild(epoch);
             }
             error.to_string()
         })?;

@@ -68,7 +68,7 @@ impl Historian {
         // Nothing cuts one short; one that panics has said so, and takes with it only whoever asked.
         asked.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())).inspect_err(|error| {
             if error.is_broken() {
-                self.index.build_again(opened);
+                self.index.rebuild(opened);
             }
         })
     }

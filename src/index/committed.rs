@@ -6,14 +6,14 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::epochs::{Cause, Epoch, Kept};
 use super::follow::{Follower, Next, Patience};
 use super::schema;
 use super::stamp::{Fate, Stamp};
-use super::vouching::{Cause, Epoch, Kept};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, Seen, rfc3339_millis};
 use crate::journal::{Generation, Position, Record, SegmentName};
-use crate::store::{DatabaseError, Opened, connect_database, open_database, put_aside, put_aside_beside};
+use crate::store::{DatabaseError, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -133,7 +133,7 @@ impl Database {
         let Database { connection, path, .. } = self;
         // A corrupt database has nothing worth writing back.
         drop(connection);
-        put_aside(&path)
+        set_aside(&path)
     }
 
     /// Closes a database whose file was removed, and sets aside the files that are still beside it. They belong to the
@@ -141,7 +141,7 @@ impl Database {
     pub(super) fn leave(self) -> Result<(), DatabaseError> {
         let Database { connection, path, stamp, .. } = self;
         drop(connection);
-        put_aside_beside(&path, &stamp.left_beside()).map(drop)
+        set_aside_beside(&path, &stamp.files_beside()).map(drop)
     }
 
     /// Whether the file is still the one that was opened.

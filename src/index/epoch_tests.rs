@@ -115,7 +115,7 @@ fn renamed_session_goes_on_with_its_numbers() {
     let settings = || IndexSettings { session_id: "t".to_owned(), ..lab.settings() };
     lab.append(1, 1, &numbered(3..=3));
     for _ in 0..2 {
-        let (state, _) = Index::catch_up(settings(), None, lab.marks(), lab.tell());
+        let (state, _) = Index::catch_up(settings(), None, lab.marks(), lab.notify());
         assert_eq!((state.fault, state.last_seq, state.epoch.as_ref()), (None, 3, Some(&epoch)));
     }
     assert_eq!(words(&lab.page(Some(0), 9)), ["1 m1", "2 m2", "3 m3"]);

@@ -8,26 +8,26 @@ use tokio::sync::{broadcast, watch};
 
 use super::batch::{Ahead, Batch, Scope, read};
 use super::committed::{Database, Reached, peek};
+use super::epochs::digest;
 use super::follow::{Follower, Patience};
 use super::opening::Numbers;
-use super::settings::{IndexSettings, Marks, Tell, Tidings};
+use super::settings::{IndexNotice, IndexSettings, Marks, Notify};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
-use super::vouching::digest;
 use crate::config::RetentionBounds;
 use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, WitnessFile, boot_id};
 
 /// The shortest pause between two reads.
-const LOOK_MIN: Duration = Duration::from_millis(20);
+const READ_PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// The pause between two reads while records arrive and no reader waits.
-const LOOK_SOON: Duration = Duration::from_millis(40);
+const READ_PAUSE_ACTIVE: Duration = Duration::from_millis(40);
 
 /// The longest pause between two reads of an idle journal.
-const LOOK_MAX: Duration = Duration::from_millis(250);
+const READ_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The interval between two checks of the database's file.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
 /// The pause before an unusable database is tried again.
-const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a relay's index waits for a process that rewrites the session before it reports that.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -56,9 +56,9 @@ pub struct Index(Arc<Shared>);
 
 impl Index {
     /// Starts the thread.
-    pub fn start(settings: IndexSettings, marks: Marks, tell: Tell) -> io::Result<Index> {
+    pub fn start(settings: IndexSettings, marks: Marks, notify: Notify) -> io::Result<Index> {
         let shared = Arc::new(Shared::default());
-        let indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("index".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || indexer.run())?;
         Ok(Index(shared))
@@ -72,13 +72,13 @@ impl Index {
         settings: IndexSettings,
         until: Option<Position>,
         marks: Marks,
-        tell: Tell,
+        notify: Notify,
     ) -> (IndexState, Arc<ActivityFold>) {
         let shared = Arc::new(Shared::default());
-        let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope = Scope { patience: Patience::None, until };
         indexer.lock = Lock::OfOurCaller;
-        while indexer.step() == Looked::More {}
+        while indexer.step() == Progress::More {}
         let state = shared.state.borrow().clone();
         (state, shared.activity())
     }
@@ -102,7 +102,7 @@ impl Index {
     }
 
     /// Rebuilds the database if it is still the one with the number `opened`: a reader has found it corrupt.
-    pub fn build_again(&self, opened: u64) {
+    pub fn rebuild(&self, opened: u64) {
         self.0.broken(opened);
     }
 
@@ -124,7 +124,7 @@ impl Index {
 
 /// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looked {
+pub(super) enum Progress {
     /// There may be more.
     More,
     /// All available records were indexed.
@@ -153,13 +153,13 @@ impl From<String> for Failure {
 enum Committed {
     Yes,
     /// The database was corrupt, and a new one is being built.
-    BegunAgain,
+    Rebuilding,
 }
 
 pub(super) struct Indexer {
     pub(super) settings: IndexSettings,
     pub(super) marks: Marks,
-    pub(super) tell: Tell,
+    pub(super) notify: Notify,
     pub(super) shared: Arc<Shared>,
     pub(super) scope: Scope,
     pub(super) indexed: Option<Indexed>,
@@ -173,7 +173,7 @@ pub(super) struct Indexer {
     pub(super) lock: Lock,
     pub(super) began: Instant,
     pub(super) transcripts: Option<Transcripts>,
-    pub(super) transcript_fault_told: bool,
+    pub(super) transcript_fault_reported: bool,
     /// Outside the session's folder; `None` if that is not below a home.
     pub(super) witness: Option<WitnessFile>,
     pub(super) witness_fault_told: bool,
@@ -199,7 +199,7 @@ pub(super) struct Indexed {
 }
 
 impl Indexer {
-    fn new(settings: IndexSettings, marks: Marks, tell: Tell, shared: Arc<Shared>) -> Indexer {
+    fn new(settings: IndexSettings, marks: Marks, notify: Notify, shared: Arc<Shared>) -> Indexer {
         let transcripts = match settings.transcript_files {
             TranscriptFiles::Kept => Some(Transcripts::new(&settings.session_dir)),
             TranscriptFiles::None => None,
@@ -208,7 +208,7 @@ impl Indexer {
         Indexer {
             settings,
             marks,
-            tell,
+            notify,
             shared,
             scope: Scope { patience: Patience::Some, until: None },
             indexed: None,
@@ -220,7 +220,7 @@ impl Indexer {
             lock: Lock::NotTaken,
             began: Instant::now(),
             transcripts,
-            transcript_fault_told: false,
+            transcript_fault_reported: false,
             witness,
             witness_fault_told: false,
             boot: boot_id(),
@@ -229,16 +229,16 @@ impl Indexer {
 
     fn run(mut self) {
         lower_priority();
-        let mut pause = LOOK_MIN;
+        let mut pause = READ_PAUSE_MIN;
         loop {
             pause = match self.step() {
-                Looked::More => Duration::ZERO,
-                Looked::All => LOOK_SOON,
-                Looked::Nothing | Looked::Failed => (pause * 2).clamp(LOOK_MIN, LOOK_MAX),
+                Progress::More => Duration::ZERO,
+                Progress::All => READ_PAUSE_ACTIVE,
+                Progress::Nothing | Progress::Failed => (pause * 2).clamp(READ_PAUSE_MIN, READ_PAUSE_MAX),
             };
             // A waiting reader should get new events soon.
             if self.shared.has_readers() {
-                pause = pause.min(LOOK_MIN);
+                pause = pause.min(READ_PAUSE_MIN);
             }
             if self.shared.wait(pause) == Woken::Ends {
                 return;
@@ -246,38 +246,38 @@ impl Indexer {
         }
     }
 
-    fn step(&mut self) -> Looked {
+    fn step(&mut self) -> Progress {
         match self.index() {
             Ok(looked) => looked,
             Err(why) => {
                 self.failed(why);
                 self.read_ahead();
-                Looked::Failed
+                Progress::Failed
             }
         }
     }
 
     /// Indexes the available records, up to a bound.
-    fn index(&mut self) -> Result<Looked, Failure> {
+    fn index(&mut self) -> Result<Progress, Failure> {
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
             self.read_ahead();
-            return Ok(Looked::Failed);
+            return Ok(Progress::Failed);
         }
         if !self.is_ours()? {
-            return Ok(Looked::Nothing);
+            return Ok(Progress::Nothing);
         }
         if self.indexed.is_none() {
             self.open()?;
         }
         self.look_at_file()?;
-        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Failed) };
+        let Some(indexed) = &mut self.indexed else { return Ok(Progress::Failed) };
         let follower = &mut indexed.follower;
         let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
         let Some(batch) = batch else {
             if self.is_disproved() {
-                self.disown()?;
-                return Ok(Looked::More);
+                self.begin_other_epoch()?;
+                return Ok(Progress::More);
             }
             self.recovered();
             self.remove_session();
@@ -288,17 +288,17 @@ impl Indexer {
             // Prunes here too, in case records never stop arriving.
             self.prune()?;
             if is_all && self.is_disproved() {
-                self.disown()?;
+                self.begin_other_epoch()?;
             } else if is_all {
                 self.recovered();
-                return Ok(Looked::All);
+                return Ok(Progress::All);
             }
         }
         // A rebuild takes long; meanwhile readers get new events live.
         if self.ahead.is_some() {
             self.read_ahead();
         }
-        Ok(Looked::More)
+        Ok(Progress::More)
     }
 
     /// Takes the index lock. Another holder releases it soon, and meanwhile records wait in the journal.
@@ -332,11 +332,11 @@ impl Indexer {
         if fate == Fate::InPlace && !self.shared.is_broken() {
             return Ok(());
         }
-        self.build_again(fate)
+        self.rebuild(fate)
     }
 
     /// Replaces a lost or corrupt database. Events that were sent live before are not sent again.
-    fn build_again(&mut self, fate: Fate) -> Result<(), Failure> {
+    fn rebuild(&mut self, fate: Fate) -> Result<(), Failure> {
         let Some(indexed) = self.indexed.take() else { return Ok(()) };
         self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, Some(&indexed.reached)));
         match fate {
@@ -351,13 +351,13 @@ impl Indexer {
 
     pub(super) fn set_aside(&mut self, database: Database) -> Result<(), String> {
         let kept = database.set_aside().map_err(|error| error.to_string())?;
-        (self.tell)(Tidings::SetAside(kept));
+        (self.notify)(IndexNotice::SetAside(kept));
         Ok(())
     }
 
     fn commit(&mut self, batch: Batch) -> Result<Committed, Failure> {
         self.learn_first_generation();
-        let Some(Indexed { reached, follower, numbers, .. }) = &self.indexed else { return Ok(Committed::BegunAgain) };
+        let Some(Indexed { reached, follower, numbers, .. }) = &self.indexed else { return Ok(Committed::Rebuilding) };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
         let mut digests = reached.digest;
@@ -365,8 +365,8 @@ impl Indexer {
             digests = digests.map(|before| digest(before, &event.key.0));
             let expected = numbers.expected.as_ref().filter(|expected| expected.seq == seq);
             if expected.is_some_and(|expected| !expected.is_met_by(Some(&event.key.0), digests)) {
-                self.disown()?;
-                return Ok(Committed::BegunAgain);
+                self.begin_other_epoch()?;
+                return Ok(Committed::Rebuilding);
             }
         }
         let (position, reserved) = (follower.position().cloned(), reached.reserved);
@@ -375,16 +375,16 @@ impl Indexer {
         let last_rows = numbers.last_rows;
         let added = [batch.rows.tools.len() as u64, batch.rows.turns.len() as u64];
         let last_rows = [last_rows[0] + added[0], last_rows[1] + added[1]];
-        self.bear_witness(&next, last_key.as_ref(), last_rows[0].max(last_rows[1]));
+        self.write_witness(&next, last_key.as_ref(), last_rows[0].max(last_rows[1]));
         let next = Reached { reserved: self.reserve(seq)?, ..next };
         let Some(Indexed { database, reached, numbers, .. }) = &mut self.indexed else {
-            return Ok(Committed::BegunAgain);
+            return Ok(Committed::Rebuilding);
         };
         match database.commit(&batch.rows, before, &next) {
             Ok(()) => *reached = next,
             Err(error) if error.is_broken() => {
-                self.build_again(Fate::Broken)?;
-                return Ok(Committed::BegunAgain);
+                self.rebuild(Fate::Broken)?;
+                return Ok(Committed::Rebuilding);
             }
             Err(error) => return Err(error.to_string().into()),
         }
@@ -406,11 +406,11 @@ impl Indexer {
 
     /// Records that nothing can be indexed now.
     fn failed(&mut self, failure: Failure) {
-        let (why, tidings) = match failure {
-            Failure::History(why) => (why.clone(), Tidings::Failed(why)),
-            Failure::Ledger(why) => (why.clone(), Tidings::AwaitsLedger(why)),
+        let (why, notice) = match failure {
+            Failure::History(why) => (why.clone(), IndexNotice::Failed(why)),
+            Failure::Ledger(why) => (why.clone(), IndexNotice::AwaitsLedger(why)),
         };
-        self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
         self.look_ahead();
         // Uncommitted records will be read again.
         self.indexed = None;
@@ -419,7 +419,7 @@ impl Indexer {
             state.failed_commits += 1;
         });
         if !std::mem::replace(&mut self.fault_told, true) {
-            (self.tell)(tidings);
+            (self.notify)(notice);
         }
     }
 
@@ -432,7 +432,7 @@ impl Indexer {
         }
         if std::mem::take(&mut self.fault_told) {
             self.shared.state.send_modify(|state| state.fault = None);
-            (self.tell)(Tidings::Recovered);
+            (self.notify)(IndexNotice::Recovered);
         }
     }
 
@@ -489,9 +489,9 @@ pub(crate) struct Stepped(Indexer);
 
 #[cfg(test)]
 impl Stepped {
-    pub(crate) fn new(settings: IndexSettings, marks: Marks, tell: Tell) -> (Index, Stepped) {
+    pub(crate) fn new(settings: IndexSettings, marks: Marks, notify: Notify) -> (Index, Stepped) {
         let shared = Arc::new(Shared::default());
-        let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope.patience = Patience::None;
         indexer.lock = Lock::OfOurCaller;
         (Index(shared), Stepped(indexer))

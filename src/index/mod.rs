@@ -10,7 +10,7 @@
 //!
 //! *Numbers.* Events have consecutive numbers from 1. All numbers of a history belong to one epoch. A rebuild continues the
 //! epoch if the journal proves that each event gets its old number; any other history begins a new epoch above every issued
-//! number. The evidence is the mark in the ledger and a witness outside the session's folder (`vouching`).
+//! number. The evidence is the mark in the ledger and a witness outside the session's folder (`epochs`).
 //!
 //! *Locking.* SQLite's own; readers and the index never wait for each other. A process that indexes a session or rewrites
 //! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
@@ -21,16 +21,16 @@ mod checkpoint_tests;
 mod committed;
 #[cfg(test)]
 mod epoch_tests;
+mod epochs;
 mod follow;
 mod indexer;
-mod keeping;
+mod maintenance;
 mod opening;
 mod page;
 #[cfg(test)]
 mod plans;
 mod query;
 mod retention;
-mod said;
 mod schema;
 mod settings;
 mod shared;
@@ -38,25 +38,25 @@ mod stamp;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod transcript_pages;
 mod transcripts;
 mod upkeep;
-mod vouching;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]
 pub(crate) use indexer::Stepped;
-pub(crate) use keeping::{indexed_before, prune_history, redact_history};
+pub(crate) use maintenance::{indexed_before, prune_history, redact_history};
 pub use page::Cursor;
 pub(crate) use page::{EventPage, GapReason};
 pub use query::History;
 pub(crate) use query::HistoryError;
 pub(crate) use retention::Pruned;
-pub(crate) use said::{Lacking, Said, Side};
 pub(crate) use schema::HISTORY_FORM;
 pub use settings::{HISTORY_FILE, IndexSettings};
-pub(crate) use settings::{Marks, Tell, Tidings};
+pub(crate) use settings::{IndexNotice, Marks, Notify};
 pub(crate) use shared::{IndexState, LiveEvent};
 pub(crate) use tables::Table;
+pub(crate) use transcript_pages::{JournalGap, Side, TranscriptLine};
 pub(crate) use transcripts::TRANSCRIPTS_DIR;
 pub use transcripts::TranscriptFiles;

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::committed::{Database, Reached, first_segment};
+use super::epochs::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
-use super::settings::{IndexSettings, Tidings};
-use super::vouching::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
+use super::settings::{IndexNotice, IndexSettings};
 use crate::journal::Position;
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile};
 
@@ -34,7 +34,7 @@ impl Indexer {
         let failed = |error: DatabaseError| error.to_string();
         let (mut database, set_aside) = Database::open(&self.settings.history_path(), session_id).map_err(failed)?;
         if let Some(kept) = set_aside {
-            (self.tell)(Tidings::SetAside(kept));
+            (self.notify)(IndexNotice::SetAside(kept));
         }
         let (kept, begun) = match database.load(&self.settings.journal_dir) {
             Ok(loaded) => loaded,
@@ -85,7 +85,7 @@ impl Indexer {
     }
 
     /// Begins a new epoch, because the journal yields other events for issued numbers.
-    pub(super) fn disown(&mut self) -> Result<(), Failure> {
+    pub(super) fn begin_other_epoch(&mut self) -> Result<(), Failure> {
         let Some(Indexed { database, reached, numbers, .. }) = self.indexed.take() else { return Ok(()) };
         let highest = numbers.expected.map_or(0, |expected| expected.seq).max(reached.reserved).max(reached.seq);
         let highest = numbers.last_rows.into_iter().fold(highest, u64::max).next_multiple_of(RESERVE);
@@ -121,7 +121,7 @@ impl Indexer {
             tells_ledger: true,
         };
         self.go_on(database, reached.clone(), numbers);
-        self.bear_witness(&reached, last_key.as_ref(), 0);
+        self.write_witness(&reached, last_key.as_ref(), 0);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Indexer {
     /// Writes to the witness which numbers are issued, before any reader can see them: if a crash loses the commit, the
     /// same events must get these numbers again. Without a witness the numbers continue as before, but a restored copy or a
     /// journal that lost its end goes unnoticed.
-    pub(super) fn bear_witness(&mut self, reached: &Reached, last_key: Option<&Position>, highest_row: u64) {
+    pub(super) fn write_witness(&mut self, reached: &Reached, last_key: Option<&Position>, highest_row: u64) {
         let (Some(file), Some(Indexed { numbers, .. })) = (&mut self.witness, &self.indexed) else { return };
         // Below that number the witness in the file knows more. The numbers above it are new, even if they come with it.
         if numbers.expected.as_ref().is_some_and(|expected| expected.seq > reached.seq) {

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::vouching::{Cause, Epoch};
+use super::epochs::{Cause, Epoch};
 
 /// An event, as returned to readers.
 #[derive(Debug, Clone, Serialize)]

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, StatementStatus, params};
 
-use super::{query, retention, said, schema, tables, transcripts};
+use super::{query, retention, schema, tables, transcript_pages, transcripts};
 
 /// Rows per table: more than a query returns, and enough that a scan would show.
 const ROWS: i64 = 3_000;
@@ -83,12 +83,12 @@ fn no_question_reads_more_than_it_tells_of() {
         check(table.after(), &[&(ROWS / 2), &500], 500);
     }
     check(tables::LAST_TOOLS, &[&200], 200);
-    check(said::SAID_BEFORE, &[&last, &300], 300);
-    check(said::SAID_AFTER, &[&(ROWS / 2), &300, &last], 300);
-    check(said::SAID_FROM, &[&(ROWS / 2)], 1);
-    check(said::LAST_SAID, &[], 1);
-    check(said::FIRST_EVENT, &[], 1);
-    check(said::LACKING, &[&100], 100);
+    check(transcript_pages::LINES_BEFORE, &[&last, &300], 300);
+    check(transcript_pages::LINES_AFTER, &[&(ROWS / 2), &300, &last], 300);
+    check(transcript_pages::LINE_FROM, &[&(ROWS / 2)], 1);
+    check(transcript_pages::LAST_LINE, &[], 1);
+    check(transcript_pages::FIRST_EVENT, &[], 1);
+    check(transcript_pages::JOURNAL_GAPS, &[&100], 100);
     check(tables::TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
     check(tables::TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
     check(transcripts::ENTRY_AT, &[&"t1", &7], 1);

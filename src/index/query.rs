@@ -12,10 +12,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde_json::value::RawValue;
 
 use crate::files;
-use crate::store::is_no_database;
+use crate::store::is_corrupt;
 
+use super::epochs::{Cause, Epoch};
 use super::page::{Around, Begun, Cursor, EventDocument, EventPage};
-use super::vouching::{Cause, Epoch};
 
 /// How long a reader waits if the whole file is locked.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ impl HistoryError {
     /// Whether the file is corrupt.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        is_no_database(&self.source)
+        is_corrupt(&self.source)
     }
 }
 

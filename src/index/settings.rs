@@ -39,7 +39,7 @@ impl IndexSettings {
 
 /// A notification to the thread that started the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tidings {
+pub enum IndexNotice {
     /// Nothing can be indexed; why.
     Failed(String),
     /// Nothing can be indexed until the ledger can be used; why it cannot.
@@ -52,5 +52,5 @@ pub enum Tidings {
     TranscriptFailed(String),
 }
 
-/// Receives [`Tidings`].
-pub(crate) type Tell = Box<dyn FnMut(Tidings) + Send>;
+/// Receives [`IndexNotice`].
+pub(crate) type Notify = Box<dyn FnMut(IndexNotice) + Send>;

@@ -41,7 +41,7 @@ impl Stamp {
     }
 
     /// Suffixes of its files that are still beside it, even if it is gone.
-    pub(super) fn left_beside(&self) -> Vec<&'static str> {
+    pub(super) fn files_beside(&self) -> Vec<&'static str> {
         let is_left = |(suffix, was): &(&'static str, Option<_>)| was.is_some() && *was == identity(&self.path, suffix);
         BESIDE.into_iter().zip(self.beside).filter(is_left).map(|(suffix, _)| suffix).collect()
     }
@@ -123,9 +123,9 @@ mod tests {
         }
         let stamp = Stamp::of(&path("x.db")).expect("it is there");
         std::fs::remove_file(path("x.db")).expect("remove");
-        assert_eq!(stamp.left_beside(), ["-wal", "-shm"]);
+        assert_eq!(stamp.files_beside(), ["-wal", "-shm"]);
         std::fs::write(path("y"), "y").expect("write");
         std::fs::rename(path("y"), path("x.db-wal")).expect("rename");
-        assert_eq!(stamp.left_beside(), ["-shm"]);
+        assert_eq!(stamp.files_beside(), ["-shm"]);
     }
 }

@@ -8,10 +8,10 @@ use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value};
 
 use super::committed::last_row;
+use super::epochs::Epoch;
 use super::page::{Around, Begun, Cursor, GapReason};
 use super::query::{History, HistoryError, epoch, number};
 use super::retention;
-use super::vouching::Epoch;
 use crate::history::{Action, KeptTool, actions};
 
 /// A table whose rows are returned unchanged.

@@ -79,15 +79,15 @@ impl Lab {
         })
     }
 
-    pub(super) fn tell(&self) -> Tell {
+    pub(super) fn notify(&self) -> Notify {
         let told = Arc::clone(&self.told);
-        Box::new(move |tidings| {
-            let word = match tidings {
-                Tidings::Failed(why) => format!("failed: {why}"),
-                Tidings::AwaitsLedger(why) => format!("awaits: {why}"),
-                Tidings::Recovered => "recovered".to_owned(),
-                Tidings::SetAside(_) => "set aside".to_owned(),
-                Tidings::TranscriptFailed(why) => format!("transcript: {why}"),
+        Box::new(move |notice| {
+            let word = match notice {
+                IndexNotice::Failed(why) => format!("failed: {why}"),
+                IndexNotice::AwaitsLedger(why) => format!("awaits: {why}"),
+                IndexNotice::Recovered => "recovered".to_owned(),
+                IndexNotice::SetAside(_) => "set aside".to_owned(),
+                IndexNotice::TranscriptFailed(why) => format!("transcript: {why}"),
             };
             told.lock().expect("a lock").push(word);
         })
@@ -105,11 +105,11 @@ impl Lab {
             lock = IndexLock::try_take(&self.session()).expect("it can be locked");
             lock.is_some()
         });
-        Index::catch_up(self.settings(), Some(end), self.marks(), self.tell()).0
+        Index::catch_up(self.settings(), Some(end), self.marks(), self.notify()).0
     }
 
     fn start(&self) -> Index {
-        Index::start(self.settings(), self.marks(), self.tell()).expect("a thread")
+        Index::start(self.settings(), self.marks(), self.notify()).expect("a thread")
     }
 
     /// Appends records to a segment; the first begins with a header.
@@ -389,7 +389,7 @@ fn newer_history_is_not_changed() {
     assert!(Path::new(&lab.history()).exists());
 }
 
-fn said(at_us: u64, thread: &str, text: &str) -> String {
+fn transcript_lines(at_us: u64, thread: &str, text: &str) -> String {
     format!(
         r#"{{"at":{at_us},"from":"server","line":{{"method":"item/completed","params":{{"threadId":"{thread}","turnId":"u","item":{{"type":"agentMessage","id":"i{at_us}","text":"{text}"}}}}}}}}"#
     )
@@ -401,12 +401,12 @@ fn transcript_file_faults_are_reported_once() {
     let file = lab.session().join("transcripts/a_b.jsonl");
     let entries = || History::new(&lab.history()).transcript("a/b", 0).expect("it can be asked");
     let kept = || std::fs::read_to_string(&file).expect("it is there");
-    lab.append(1, 1, &[said(1, "a/b", "one"), said(2, "c", "two")]);
+    lab.append(1, 1, &[transcript_lines(1, "a/b", "one"), transcript_lines(2, "c", "two")]);
     lab.catch_up();
     assert_eq!(kept(), entries().join("\n") + "\n");
     std::fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
     std::fs::write(lab.session().join("transcripts"), "in the way").expect("write");
-    lab.append(1, 1, &[said(3, "a/b", "three"), said(4, "c", "four")]);
+    lab.append(1, 1, &[transcript_lines(3, "a/b", "three"), transcript_lines(4, "c", "four")]);
     assert_eq!(lab.catch_up().fault, None);
     let told = std::mem::take(&mut *lab.told.lock().expect("a lock"));
     assert!(told.len() == 1 && told[0].starts_with("transcript: write "), "{told:?}");
@@ -435,7 +435,7 @@ fn activity_is_the_same_live_and_reread() {
             });
             let again = Lab::new();
             again.append(1, 1, &records[..=count]);
-            let (_, activity) = Index::catch_up(again.settings(), None, again.marks(), again.tell());
+            let (_, activity) = Index::catch_up(again.settings(), None, again.marks(), again.notify());
             let at_us =
                 serde_json::from_str::<serde_json::Value>(record).expect("JSON")["at"].as_u64().expect("a time");
             for now_us in [at_us, at_us + 3_000_000, at_us + 600_000_000] {
@@ -449,12 +449,12 @@ fn activity_is_the_same_live_and_reread() {
             let copy = resumed.history();
             let database = rusqlite::Connection::open(live.history()).expect("it is there");
             database.execute("VACUUM INTO ?1", [copy.to_str().expect("UTF-8")]).expect("a copy");
-            let (_, resumed) = Index::catch_up(resumed.settings(), None, resumed.marks(), resumed.tell());
+            let (_, resumed) = Index::catch_up(resumed.settings(), None, resumed.marks(), resumed.notify());
             assert_eq!(resumed, activity, "{name}: {record}");
         }
         index.end();
     }
-    assert_eq!(states.len(), 6, "the tapes tell too little: {states:?}");
+    assert_eq!(states.len(), 6, "the tapes notify too little: {states:?}");
 }
 
 #[test]
@@ -465,11 +465,11 @@ fn history_found_corrupt_by_a_reader_is_rebuilt() {
     let state = index.state();
     until("it is indexed", || state.borrow().last_seq == 3);
     let told = || lab.told.lock().expect("a lock").clone();
-    index.build_again(state.borrow().opened + 1);
+    index.rebuild(state.borrow().opened + 1);
     lab.append(1, 1, &numbered(4..=4));
     until("it goes on", || state.borrow().last_seq == 4);
     assert_eq!((told(), state.borrow().opened), (Vec::new(), 1));
-    index.build_again(1);
+    index.rebuild(1);
     until("it is built again", || state.borrow().opened == 2 && state.borrow().last_seq == 4);
     assert_eq!(told(), ["set aside"]);
     assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);

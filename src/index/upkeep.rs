@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::indexer::{Failure, Indexer, Looked, SESSIONS_EVERY};
+use super::indexer::{Failure, Indexer, Progress, SESSIONS_EVERY};
 use super::retention::{Pruned, prune};
-use super::settings::Tidings;
+use super::settings::IndexNotice;
 use crate::config::RetentionBounds;
 use crate::history::Entry;
-use crate::store::{outlived, remove_outlived, remove_rests};
+use crate::store::{expired_sessions, remove_expired, remove_leftovers};
 
 /// The interval between two prunings; while rows are left over, batches follow each other at once.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -22,9 +22,9 @@ impl Indexer {
             None => transcripts.complete_all(connection),
         };
         if let Err(error) = completed
-            && !std::mem::replace(&mut self.transcript_fault_told, true)
+            && !std::mem::replace(&mut self.transcript_fault_reported, true)
         {
-            (self.tell)(Tidings::TranscriptFailed(error.to_string()));
+            (self.notify)(IndexNotice::TranscriptFailed(error.to_string()));
         }
     }
 
@@ -36,10 +36,10 @@ impl Indexer {
         }
         self.sessions_at = Instant::now() + SESSIONS_EVERY;
         let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.retention().session_age_max);
-        remove_rests(home);
-        let found = outlived(home, now, age_max).unwrap_or_default();
+        remove_leftovers(home);
+        let found = expired_sessions(home, now, age_max).unwrap_or_default();
         // This relay's own session is held, so it is spared.
-        let removed = found.iter().find(|session| match remove_outlived(home, &session.id, now, age_max) {
+        let removed = found.iter().find(|session| match remove_expired(home, &session.id, now, age_max) {
             Ok(Ok(left)) => {
                 if !left.is_empty() {
                     tracing::info!(session = %session.id, ?left, "left in its folder: codex-shim did not create it");
@@ -66,20 +66,20 @@ impl Indexer {
     }
 
     /// Deletes one batch of rows beyond the bounds.
-    pub(super) fn prune(&mut self) -> Result<Looked, Failure> {
+    pub(super) fn prune(&mut self) -> Result<Progress, Failure> {
         let retention = self.retention();
-        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Nothing) };
+        let Some(indexed) = &mut self.indexed else { return Ok(Progress::Nothing) };
         if Instant::now() < self.prune_at {
-            return Ok(Looked::Nothing);
+            return Ok(Progress::Nothing);
         }
         let pruned = prune(indexed.database.connection(), &retention, now_us());
         let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;
         if pruned.rows() == 0 {
             self.prune_at = Instant::now() + PRUNE_EVERY;
-            return Ok(Looked::Nothing);
+            return Ok(Progress::Nothing);
         }
         self.shared.state.send_modify(|state| state.pruned.add(pruned));
-        Ok(Looked::All)
+        Ok(Progress::All)
     }
 }
 

@@ -6,17 +6,17 @@
 //! A complete record is never changed, nor removed once a reader may have seen it. Only the background thread waits for a
 //! disk sync.
 
+mod background;
 mod chain;
-mod keeper;
 pub(crate) mod reader;
 mod record;
 mod segment;
 mod writer;
 
+pub(crate) use background::over_bounds;
+pub use background::{Bounds, IndexedTo};
 pub use chain::Previous;
 pub(crate) use chain::{all_ended, is_whole};
-pub(crate) use keeper::over_bounds;
-pub use keeper::{Bounds, IndexedTo};
 pub use record::{Content, FORMAT, Header, Origin, Record, ServerOrigin};
 pub(crate) use record::{PlainRecord, RecordError};
 pub use segment::{Generation, Position, SegmentName};

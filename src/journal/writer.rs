@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::background::{Background, Bounds, IndexedTo};
 use super::chain::Previous;
-use super::keeper::{Bounds, IndexedTo, Keeper};
 use super::record::{self, Header, Written};
 use super::segment::{Generation, SegmentName};
 use crate::engine::{Form, Note, Now, OwnLine};
@@ -175,7 +175,7 @@ pub struct Writer {
     tally: Tally,
     last_at_us: u64,
     spare: Vec<u8>,
-    keeper: Keeper,
+    background: Background,
 }
 
 /// The totals of a writer.
@@ -208,7 +208,7 @@ impl Writer {
     /// creates the first segment.
     #[must_use]
     pub fn new(dir: PathBuf, generation: Generation, header: Header, bounds: Bounds, indexed: IndexedTo) -> Writer {
-        let keeper = Keeper::start(dir.clone(), bounds, indexed);
+        let background = Background::start(dir.clone(), bounds, indexed);
         Writer {
             dir,
             header: Header { segment: 0, ..header },
@@ -221,13 +221,13 @@ impl Writer {
             tally: Tally::default(),
             last_at_us: 0,
             spare: Vec::new(),
-            keeper,
+            background,
         }
     }
 
     /// Replaces the bounds.
     pub fn bound(&self, bounds: Bounds) {
-        self.keeper.bound(bounds);
+        self.background.bound(bounds);
     }
 
     /// Begins with a gap: `lines` lines passed before the journal existed.
@@ -327,7 +327,7 @@ impl Writer {
             Ok(()) => {
                 segment.bytes += batch.bytes;
                 self.tally.appended_bytes += batch.bytes;
-                self.keeper.grew();
+                self.background.grew();
                 Ok(())
             }
             Err((source, written)) => {
@@ -377,7 +377,7 @@ impl Writer {
             return Err(failed(error));
         }
         let file = Arc::new(file);
-        self.keeper.opened(name.clone(), Arc::clone(&file));
+        self.background.opened(name.clone(), Arc::clone(&file));
         self.header.segment = name.number;
         self.reopen_at = Duration::ZERO;
         self.open = Some(Segment { file, path, bytes: bytes.len() as u64 });

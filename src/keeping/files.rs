@@ -9,7 +9,7 @@ use super::pieces::in_segment;
 use crate::engine::Masker;
 use crate::files::{self, Access};
 use crate::journal::Record;
-use crate::store::Deed;
+use crate::store::RunMode;
 
 /// Suffix of a file that is being rewritten.
 const REWRITING: &str = "redacting";
@@ -23,10 +23,10 @@ pub(super) enum How {
 }
 
 /// Masks the secrets in a segment of a journal. Returns how many records had any.
-pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
+pub(super) fn redact_segment(path: &Path, masker: &Masker, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
     let pieces = in_segment(&before, masker);
-    rewrite_lines(path, &before, How::Beside, deed, |number, line| match line {
+    rewrite_lines(path, &before, How::Beside, mode, |number, line| match line {
         Line::Whole(line) => match std::str::from_utf8(line) {
             Ok(record) if Record::parse(line).is_ok() => {
                 let in_delta = pieces.get(&number).map_or(&[][..], Vec::as_slice);
@@ -41,9 +41,9 @@ pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Re
 }
 
 /// Masks the secrets in a transcript's file. Returns how many lines had any.
-pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: Deed) -> io::Result<u64> {
+pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
-    rewrite_lines(path, &before, how, deed, |_, line| match line {
+    rewrite_lines(path, &before, how, mode, |_, line| match line {
         Line::Whole(line) | Line::Torn(line) => match std::str::from_utf8(line) {
             Ok(entry) => masker.json(entry).map(String::into_bytes),
             Err(_) => masker.bytes(line),
@@ -52,13 +52,13 @@ pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: De
 }
 
 /// Masks the secrets in a file of any format. Returns how many lines had any.
-pub(super) fn redact_text(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
+pub(super) fn redact_text(path: &Path, masker: &Masker, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
     let Some(after) = masker.bytes(&before) else { return Ok(0) };
     let mut lines = 0;
     let pairs = before.split(|byte| *byte == b'\n').zip(after.split(|byte| *byte == b'\n'));
     pairs.for_each(|(before, after)| lines += u64::from(before != after));
-    if deed == Deed::Done {
+    if mode == RunMode::Apply {
         write_over(path, &before, &after)?;
     }
     Ok(lines)
@@ -82,7 +82,7 @@ pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Resul
 }
 
 /// Deletes temporary files that a crash left behind.
-pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
+pub(super) fn remove_leftovers(dir: &Path) -> io::Result<()> {
     for rest in files_of(dir, |name| name.ends_with(&format!(".jsonl.{REWRITING}")))? {
         let file = files::open(&rest, Access::Write)?;
         if file.try_lock().is_ok() {
@@ -107,7 +107,7 @@ fn rewrite_lines(
     path: &Path,
     before: &[u8],
     how: How,
-    deed: Deed,
+    mode: RunMode,
     masked: impl Fn(u64, Line<'_>) -> Option<Vec<u8>>,
 ) -> io::Result<u64> {
     let (mut after, mut at, mut changed) = (Vec::new(), 0, 0);
@@ -128,11 +128,11 @@ fn rewrite_lines(
         }
         at += line.len() + usize::from(newline.is_some());
     }
-    match (deed, how) {
-        (Deed::Looked, How::Beside | How::InPlace) => {}
-        (Deed::Done, _) if changed == 0 => {}
-        (Deed::Done, How::Beside) => put(path, &after)?,
-        (Deed::Done, How::InPlace) => write_over(path, before, &after)?,
+    match (mode, how) {
+        (RunMode::DryRun, How::Beside | How::InPlace) => {}
+        (RunMode::Apply, _) if changed == 0 => {}
+        (RunMode::Apply, How::Beside) => put(path, &after)?,
+        (RunMode::Apply, How::InPlace) => write_over(path, before, &after)?,
     }
     Ok(changed)
 }

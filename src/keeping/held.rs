@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::config::RetentionBounds;
 use crate::index::{HISTORY_FILE, Index, IndexSettings, Marks, TranscriptFiles, indexed_before};
 use crate::journal::{IndexedTo, SegmentName};
-use crate::store::{Deed, Found, IndexLock, LEDGER_FILE, Life, OfflineLedger};
+use crate::store::{Found, IndexLock, LEDGER_FILE, Life, OfflineLedger, RunMode};
 
 /// Attempts to take the index lock.
 const BUSY_TRIES: u32 = 100;
@@ -60,7 +60,7 @@ impl std::error::Error for HeldError {
 pub(super) struct Held {
     pub(super) session: Found,
     pub(super) life: Life,
-    pub(super) deed: Deed,
+    pub(super) mode: RunMode,
     /// The segments at the start, oldest first.
     pub(super) segments: Vec<SegmentName>,
     _lock: Option<IndexLock>,
@@ -68,7 +68,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Takes a session, or only reads it.
-    pub(super) fn take(session: &Found, deed: Deed) -> Result<Held, HeldError> {
+    pub(super) fn take(session: &Found, mode: RunMode) -> Result<Held, HeldError> {
         let inside = ["journal", HISTORY_FILE, LEDGER_FILE].map(|name| session.dir.join(name));
         for path in [session.dir.clone()].into_iter().chain(inside) {
             if path.is_symlink() {
@@ -76,16 +76,16 @@ impl Held {
             }
         }
         for _ in 0..BUSY_TRIES {
-            let lock = match deed {
-                Deed::Done => IndexLock::try_take(&session.dir)
+            let lock = match mode {
+                RunMode::Apply => IndexLock::try_take(&session.dir)
                     .map_err(|source| HeldError::Io { path: session.dir.clone(), source })?,
-                Deed::Looked => None,
+                RunMode::DryRun => None,
             };
             // Listed before the check for a relay, so that segments of a relay that starts now are not included.
             let segments = SegmentName::list(&session.journal_dir()).unwrap_or_default();
             let life = if session.is_still_live() { Life::Live } else { Life::Stopped };
-            if lock.is_some() || life == Life::Live || deed == Deed::Looked {
-                return Ok(Held { session: session.clone(), life, deed, segments, _lock: lock });
+            if lock.is_some() || life == Life::Live || mode == RunMode::DryRun {
+                return Ok(Held { session: session.clone(), life, mode, segments, _lock: lock });
             }
             // `flock` has no bounded wait, and a stopped process that holds the lock would block us for good.
             std::thread::sleep(BUSY_WAIT);
@@ -102,14 +102,14 @@ impl Held {
     pub(super) fn index(&self, transcript_files: TranscriptFiles) -> Result<Option<SegmentName>, HeldError> {
         let not_indexed = |why| HeldError::NotIndexed { session: self.session.id.clone(), why };
         let Some(last) = self.segments.last() else { return Ok(None) };
-        match (self.life, self.deed) {
-            (Life::Live, Deed::Done | Deed::Looked) => {
+        match (self.life, self.mode) {
+            (Life::Live, RunMode::Apply | RunMode::DryRun) => {
                 let indexed = indexed_before(&self.history()).map_err(not_indexed)?;
                 // The last segment is still being written.
                 Ok(indexed.map(|indexed| indexed.min(last.clone())))
             }
-            (Life::Stopped, Deed::Looked) => Ok(Some(after(last))),
-            (Life::Stopped, Deed::Done) => {
+            (Life::Stopped, RunMode::DryRun) => Ok(Some(after(last))),
+            (Life::Stopped, RunMode::Apply) => {
                 self.catch_up(transcript_files).map_err(not_indexed)?;
                 Ok(Some(after(last)))
             }

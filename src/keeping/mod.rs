@@ -18,5 +18,5 @@ mod prune;
 mod redact;
 
 pub(crate) use pieces::add_piece;
-pub(crate) use prune::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
+pub(crate) use prune::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
 pub(crate) use redact::{Found as Masked, redact};

@@ -9,7 +9,7 @@ use super::held::{Held, HeldError};
 use crate::config::RetentionBounds;
 use crate::index::{TranscriptFiles, prune_history};
 use crate::journal::{self, over_bounds};
-use crate::store::{Deed, Found, outlived, remove_outlived, remove_rests};
+use crate::store::{Found, RunMode, expired_sessions, remove_expired, remove_leftovers};
 
 /// The bounds.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ impl Bounds {
 
 /// Data that was deleted, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Went {
+pub(crate) struct Deleted {
     pub session_id: String,
     pub what: Kind,
     /// The number of segments, rows or sessions.
@@ -74,7 +74,7 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(crate) struct PrunedSessions {
     /// Deleted data, or data that would be deleted.
-    pub went: Vec<Went>,
+    pub went: Vec<Deleted>,
     /// Files that stay in the folders of these sessions because codex-shim did not create them, as paths in the home.
     pub left: Vec<String>,
     /// Failures, as messages for the user.
@@ -83,12 +83,12 @@ pub(crate) struct PrunedSessions {
 
 /// Deletes the expired sessions of `home`, or only `only`.
 #[must_use]
-pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
+pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, mode: RunMode) -> PrunedSessions {
     let (now, age_max) = (SystemTime::now(), bounds.retention.session_age_max);
-    if deed == Deed::Done {
-        remove_rests(home);
+    if mode == RunMode::Apply {
+        remove_leftovers(home);
     }
-    let found = match outlived(home, now, age_max) {
+    let found = match expired_sessions(home, now, age_max) {
         Ok(found) => found,
         Err(error) => {
             let faults = vec![format!("read {}: {error}", home.join("sessions").display())];
@@ -97,9 +97,9 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
     };
     let mut pruned = PrunedSessions::default();
     for session in found.into_iter().filter(|session| only.is_none_or(|only| only == session.id)) {
-        let gone = match deed {
-            Deed::Looked => Ok(Ok(session.foreign)),
-            Deed::Done => remove_outlived(home, &session.id, now, age_max),
+        let gone = match mode {
+            RunMode::DryRun => Ok(Ok(session.foreign)),
+            RunMode::Apply => remove_expired(home, &session.id, now, age_max),
         };
         match gone {
             Ok(Ok(left)) => {
@@ -107,7 +107,7 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
                 pruned.left.extend(left.iter().map(in_home));
                 let beside = session.beside.iter().map(|path| path.display().to_string());
                 let (files, bytes) = (session.files.iter().map(in_home).chain(beside).collect(), session.bytes);
-                pruned.went.push(Went { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
+                pruned.went.push(Deleted { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
             }
             Ok(Err(_used)) => {}
             Err(error) => pruned.faults.push(format!("remove session {}: {error}", session.id)),
@@ -125,19 +125,19 @@ pub(crate) fn prune(
     session: &Found,
     bounds: &Bounds,
     transcript_files: TranscriptFiles,
-    deed: Deed,
-) -> Result<Vec<Went>, String> {
-    let held = Held::take(session, deed).map_err(|error| error.to_string())?;
+    mode: RunMode,
+) -> Result<Vec<Deleted>, String> {
+    let held = Held::take(session, mode).map_err(|error| error.to_string())?;
     let mut went = Vec::new();
     let mut add = |what, count, bytes, files| {
         if count > 0 {
-            went.push(Went { session_id: session.id.clone(), what, count, bytes, files });
+            went.push(Deleted { session_id: session.id.clone(), what, count, bytes, files });
         }
     };
     let (files, bytes) = prune_journal(&held, bounds, transcript_files).map_err(|error| error.to_string())?;
     add(Kind::JournalSegments, files.len() as u64, bytes, files);
     let now_us = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros() as u64;
-    let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, deed)?;
+    let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, mode)?;
     for (what, over) in [Kind::Events, Kind::ToolEvents, Kind::TurnEvents].into_iter().zip(over) {
         add(what, over.rows, over.bytes, Vec::new());
     }
@@ -157,9 +157,9 @@ fn prune_journal(
     let (mut files, mut bytes) = (Vec::new(), 0);
     for segment in over {
         let path = dir.join(segment.name.to_string());
-        match held.deed {
-            Deed::Looked => {}
-            Deed::Done => match std::fs::remove_file(&path) {
+        match held.mode {
+            RunMode::DryRun => {}
+            RunMode::Apply => match std::fs::remove_file(&path) {
                 Ok(()) => {}
                 // The relay's own background thread deleted it first.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

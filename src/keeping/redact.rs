@@ -8,7 +8,7 @@ use super::files::{self, How};
 use super::held::Held;
 use crate::engine::Masker;
 use crate::index::{TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
-use crate::store::{Deed, Found as Session, Life, redact_ledger};
+use crate::store::{Found as Session, Life, RunMode, redact_ledger};
 
 /// Where secrets were masked, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,9 +55,9 @@ pub(crate) fn redact(
     session: &Session,
     masker: &Masker,
     transcript_files: TranscriptFiles,
-    deed: Deed,
+    mode: RunMode,
 ) -> (Vec<Found>, u64, Vec<String>) {
-    let held = match Held::take(session, deed) {
+    let held = match Held::take(session, mode) {
         Ok(held) => held,
         Err(error) => return (Vec::new(), 0, vec![error.to_string()]),
     };
@@ -69,8 +69,8 @@ pub(crate) fn redact(
     };
     let mut left = 0;
     add(Place::Journal, redact_journal(&held, masker, transcript_files, &mut left));
-    add(Place::History, redact_history(&held.history(), masker, held.life, deed));
-    add(Place::Ledger, redact_ledger(&session.dir, masker, held.life, deed));
+    add(Place::History, redact_history(&held.history(), masker, held.life, mode));
+    add(Place::Ledger, redact_ledger(&session.dir, masker, held.life, mode));
     add(Place::Transcripts, redact_transcripts(&held, masker));
     add(Place::Log, redact_logs(&held, masker));
     (found, left, faults)
@@ -88,8 +88,8 @@ fn redact_journal(
 ) -> Result<u64, String> {
     let dir = held.session.journal_dir();
     let indexed = held.index(transcript_files).map_err(|error| error.to_string())?;
-    if held.deed == Deed::Done {
-        files::remove_rests(&dir).map_err(told(&dir))?;
+    if held.mode == RunMode::Apply {
+        files::remove_leftovers(&dir).map_err(told(&dir))?;
     }
     let mut masked = 0;
     for segment in &held.segments {
@@ -98,7 +98,7 @@ fn redact_journal(
             continue;
         }
         let path = dir.join(segment.to_string());
-        match files::redact_segment(&path, masker, held.deed) {
+        match files::redact_segment(&path, masker, held.mode) {
             Ok(records) => masked += records,
             // Retention has deleted it meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -114,18 +114,18 @@ fn redact_transcripts(held: &Held, masker: &Masker) -> Result<u64, String> {
         Life::Live => How::InPlace,
         Life::Stopped => How::Beside,
     };
-    if held.deed == Deed::Done {
-        files::remove_rests(&dir).map_err(told(&dir))?;
+    if held.mode == RunMode::Apply {
+        files::remove_leftovers(&dir).map_err(told(&dir))?;
     }
     let files = files::files_of(&dir, |name| name.ends_with(".jsonl")).map_err(told(&dir))?;
-    sum(files, |path| files::redact_transcript(path, masker, how, held.deed))
+    sum(files, |path| files::redact_transcript(path, masker, how, held.mode))
 }
 
 fn redact_logs(held: &Held, masker: &Masker) -> Result<u64, String> {
     let dir = &held.session.dir;
     let is_meant = |name: &str| name.starts_with("shim.log") || name.contains(".corrupt-");
     let files = files::files_of(dir, is_meant).map_err(told(dir))?;
-    sum(files, |path| files::redact_text(path, masker, held.deed))
+    sum(files, |path| files::redact_text(path, masker, held.mode))
 }
 
 fn sum(files: Vec<PathBuf>, mask: impl Fn(&std::path::Path) -> std::io::Result<u64>) -> Result<u64, String> {

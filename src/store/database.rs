@@ -60,7 +60,7 @@ impl fmt::Display for DatabaseError {
 impl DatabaseError {
     /// Whether the file is corrupt.
     pub(crate) fn is_broken(&self) -> bool {
-        matches!(self, DatabaseError::Sqlite { source, .. } if is_no_database(source))
+        matches!(self, DatabaseError::Sqlite { source, .. } if is_corrupt(source))
     }
 }
 
@@ -95,8 +95,8 @@ pub(crate) struct Opened {
 pub(crate) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
     match open_as_is(path, form) {
         Ok(connection) => Ok(Opened { connection, set_aside: None }),
-        Err(DatabaseError::Sqlite { source, .. }) if is_no_database(&source) => {
-            let set_aside = Some(put_aside(path)?);
+        Err(DatabaseError::Sqlite { source, .. }) if is_corrupt(&source) => {
+            let set_aside = Some(set_aside(path)?);
             Ok(Opened { connection: open_as_is(path, form)?, set_aside })
         }
         Err(error) => Err(error),
@@ -104,7 +104,7 @@ pub(crate) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
 }
 
 /// Whether an error means that the file is corrupt or not a database.
-pub(crate) fn is_no_database(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, Database
     for _ in 1..OPEN_TRIES_MAX {
         match open_once(path, form) {
             Err(DatabaseError::Sqlite { source, .. }) if source.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-                std::thread::park_timeout(OPEN_AGAIN_AFTER);
+                std::thread::park_timeout(OPEN_RETRY_PAUSE);
             }
             opened => return opened,
         }
@@ -147,7 +147,7 @@ fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
 
 /// Opens a database read-only; `None` if it is missing or empty. Creates nothing, and in a stopped session leaves every
 /// file with content unchanged.
-pub(crate) fn open_to_look(
+pub(crate) fn open_read_only(
     path: &Path,
     life: Life,
     busy_wait_max: Duration,
@@ -193,7 +193,7 @@ fn in_address(byte: u8) -> String {
 const OPEN_TRIES_MAX: u32 = 5;
 
 /// The pause between two attempts.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(2);
+const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// SQLite's cache size; a negative number is in KiB.
 const CACHE_KIB_NEGATED: i64 = -512;
@@ -217,15 +217,15 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result
 pub(crate) const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
 /// Renames a corrupt database and the files beside it. Returns the new path.
-pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
-    let kept = put_aside_beside(path, &BESIDE)?;
+pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
+    let kept = set_aside_beside(path, &BESIDE)?;
     std::fs::rename(path, &kept).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
     Ok(kept)
 }
 
 /// Renames the files beside a database with these suffixes (of [`BESIDE`]). Returns the path that the database itself would
 /// get.
-pub(crate) fn put_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, DatabaseError> {
+pub(crate) fn set_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, DatabaseError> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let with = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();

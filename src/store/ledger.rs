@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::assembly_table::KeptFragment;
 use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
 use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
-use super::ledger_keeper::Keeper;
+use super::ledger_writer::LedgerWriter;
 use super::request_table::{RunIds, WhichRequests};
 use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, Input, WaitingCommand};
@@ -37,20 +37,20 @@ const STACK_BYTES: usize = 512 << 10;
 pub(crate) struct Ledger(SyncSender<Job>);
 
 impl Ledger {
-    /// Starts the thread for the ledger in `session_dir`, whose lock we hold. `tell` passes input to the engine;
-    /// `say_fault` reports that the ledger cannot be used.
+    /// Starts the thread for the ledger in `session_dir`, whose lock we hold. `notify` passes input to the engine;
+    /// `report_fault` reports that the ledger cannot be used.
     pub(crate) fn start(
         session_dir: &Path,
         (session_id, generation): (String, String),
-        tell: impl Fn(Input<'static>) + Send + 'static,
-        say_fault: impl Fn(&str) + Send + 'static,
+        notify: impl Fn(Input<'static>) + Send + 'static,
+        report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let path = session_dir.join(LEDGER_FILE);
         let run = RunIds { session_id, generation };
-        let keeper = Keeper::new(path, run, Box::new(tell), Box::new(say_fault));
+        let writer = LedgerWriter::new(path, run, Box::new(notify), Box::new(report_fault));
         let thread = std::thread::Builder::new().name("ledger".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || keeper.run(&jobs))?;
+        thread.spawn(move || writer.run(&jobs))?;
         Ok(Ledger(sender))
     }
 
@@ -223,15 +223,15 @@ mod tests {
 
     impl Run {
         fn start(dir: &Path, generation: &str) -> Run {
-            let (tell, changes) = sync_channel(1_000);
+            let (notify, changes) = sync_channel(1_000);
             let (say, faults) = sync_channel(1_000);
-            let tell = move |input| {
+            let notify = move |input| {
                 if let Input::Context(change) = input {
-                    tell.try_send(change).expect("BUG: a test takes every change");
+                    notify.try_send(change).expect("BUG: a test takes every change");
                 }
             };
             let say = move |what: &str| say.try_send(what.to_owned()).expect("BUG: a test takes every fault");
-            let ledger = Ledger::start(dir, ("s".to_owned(), generation.to_owned()), tell, say).expect("a thread");
+            let ledger = Ledger::start(dir, ("s".to_owned(), generation.to_owned()), notify, say).expect("a thread");
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             Run { ledger, changes, faults, runtime }
         }

@@ -43,7 +43,7 @@ impl Log {
         Ok(Log { dir: dir.to_owned(), bytes_max, file, bytes })
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         match std::fs::rename(self.dir.join("shim.log"), self.dir.join("shim.log.old")) {
             // Another process has removed it.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -58,7 +58,7 @@ impl Write for Log {
     /// Takes a whole line. The line is lost if the log cannot rotate: the size limit takes precedence.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
-            self.put_aside()?;
+            self.rotate()?;
         }
         let written = self.file.write(line)?;
         self.bytes += written as u64;

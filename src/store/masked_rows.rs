@@ -11,7 +11,7 @@ use rusqlite::{Connection, TransactionBehavior, params_from_iter};
 
 use super::database::{self, DatabaseError, Life};
 use super::ledger::LEDGER_FILE;
-use super::ledger_keeper::form;
+use super::ledger_writer::form;
 use crate::engine::{InPieces, Masker, Pieces};
 
 /// Most rows that one transaction changes.
@@ -28,10 +28,10 @@ const WIPE_TRIES: u32 = 20;
 
 /// Whether to change anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
-    Done,
+pub(crate) enum RunMode {
+    Apply,
     /// Only count.
-    Looked,
+    DryRun,
 }
 
 pub(crate) struct MaskedTable {
@@ -68,14 +68,14 @@ const OF_A_LIVE_LEDGER: &str = "status NOT IN ('pending', 'expired')";
 /// # Errors
 ///
 /// The fault of the ledger, as text for the user.
-pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
+pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, mode: RunMode) -> Result<u64, String> {
     let path = session_dir.join(LEDGER_FILE);
     if !path.exists() {
         return Ok(0);
     }
-    let opened = match deed {
-        Deed::Done => database::open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
-        Deed::Looked => database::open_to_look(&path, life, BUSY_WAIT_MAX),
+    let opened = match mode {
+        RunMode::Apply => database::open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
+        RunMode::DryRun => database::open_read_only(&path, life, BUSY_WAIT_MAX),
     };
     let Some(mut connection) = opened.map_err(|error| error.to_string())? else { return Ok(0) };
     let [mut requests, answers, commands, deliveries, threads, fragments] = LEDGER;
@@ -86,9 +86,9 @@ pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, dee
     let is_there = |table: &MaskedTable| connection.table_exists(None, table.name).unwrap_or(true);
     let tables: Vec<MaskedTable> =
         [requests, answers, commands, deliveries, threads, fragments].into_iter().filter(is_there).collect();
-    let masked = mask_tables(&mut connection, &tables, masker, deed);
+    let masked = mask_tables(&mut connection, &tables, masker, mode);
     let done = masked.and_then(|rows| {
-        if deed == Deed::Done {
+        if mode == RunMode::Apply {
             wipe(&connection, life)?;
         }
         Ok(rows)
@@ -101,16 +101,16 @@ pub(crate) fn mask_tables(
     connection: &mut Connection,
     tables: &[MaskedTable],
     masker: &Masker,
-    deed: Deed,
+    mode: RunMode,
 ) -> rusqlite::Result<u64> {
-    if deed == Deed::Done {
+    if mode == RunMode::Apply {
         // Overwritten values must not stay in free pages of the file.
         connection.pragma_update(None, "secure_delete", "ON")?;
     }
     let mut rows = 0;
     for table in tables {
         let pieces = pieces(connection, table, masker)?;
-        rows += mask_table(connection, table, masker, &pieces, deed)?;
+        rows += mask_table(connection, table, masker, &pieces, mode)?;
     }
     Ok(rows)
 }
@@ -140,7 +140,7 @@ fn mask_table(
     table: &MaskedTable,
     masker: &Masker,
     pieces: &InPieces,
-    deed: Deed,
+    mode: RunMode,
 ) -> rusqlite::Result<u64> {
     let columns: Vec<&str> = table.json.iter().chain(table.text).copied().collect();
     let select = format!(
@@ -182,7 +182,7 @@ fn mask_table(
             }
         }
         changed += changes.len() as u64;
-        if deed == Deed::Done && !changes.is_empty() {
+        if mode == RunMode::Apply && !changes.is_empty() {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for Change { rowid, before, after } in changes {
                 let values = after.into_iter().chain([Some(rowid.to_string())]).chain(before);

@@ -15,7 +15,7 @@ mod found;
 mod index_lock;
 mod ledger;
 mod ledger_job;
-mod ledger_keeper;
+mod ledger_writer;
 mod log;
 mod masked_rows;
 mod offline;
@@ -30,19 +30,19 @@ pub(crate) use choice::{Choice, ChoiceError, Otherwise, choose, choose_all, labe
 pub(crate) use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
 pub(crate) use database::Life;
 pub(crate) use database::{
-    BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_no_database, open as open_database,
-    open_as_is as open_database_as_is, open_to_look, put_aside, put_aside_beside,
+    BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_corrupt, open as open_database,
+    open_as_is as open_database_as_is, open_read_only, set_aside, set_aside_beside,
 };
 pub(crate) use found::{Found, Survey};
 pub(crate) use index_lock::IndexLock;
 pub(crate) use ledger::{LEDGER_FILE, Ledger};
 pub(crate) use ledger_job::{LedgerError, Order};
-pub(crate) use ledger_keeper::LEDGER_FORM;
+pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
-pub(crate) use masked_rows::{Deed, redact_ledger};
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};
+pub(crate) use masked_rows::{RunMode, redact_ledger};
 pub use offline::OfflineLedger;
-pub(crate) use removal::{outlived, remove_outlived, remove_rests};
+pub(crate) use removal::{expired_sessions, remove_expired, remove_leftovers};
 pub(crate) use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
 pub(crate) use session::{Holder, Place, Session, StoreError};

@@ -11,7 +11,7 @@ use super::context_table::{self, KeptDelivery, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError};
 use super::ledger::LEDGER_FILE;
 use super::ledger_job::{KeptRequest, LedgerError};
-use super::ledger_keeper::{form, kept_request};
+use super::ledger_writer::{form, kept_request};
 use super::request_table::{self, WhichRequests};
 use super::seq_mark::{self, SeqMark, SeqWish};
 use crate::engine::WaitingCommand;

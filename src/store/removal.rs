@@ -35,13 +35,13 @@ pub(crate) fn last_use(written: impl IntoIterator<Item = SystemTime>) -> Option<
 
 /// Whether a session was unused for longer than `age_max`. A time in the future counts as recent use.
 #[must_use]
-pub(crate) fn is_outlived(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
+pub(crate) fn is_expired(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
     last_use.is_some_and(|last_use| now.duration_since(last_use).is_ok_and(|age| age > age_max))
 }
 
 /// A session that is due for deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outlived {
+pub(crate) struct ExpiredSession {
     pub id: String,
     /// Size of its files, in bytes.
     pub bytes: u64,
@@ -62,7 +62,7 @@ pub(crate) enum Spared {
 
 /// The sessions in `home` that were unused for longer than `age_max` and that no process holds. A missing sessions folder
 /// means none.
-pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<Outlived>> {
+pub(crate) fn expired_sessions(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<ExpiredSession>> {
     let sessions = home.join("sessions");
     let entries = match std::fs::read_dir(&sessions) {
         Ok(entries) => entries,
@@ -79,12 +79,12 @@ pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::R
             continue;
         }
         let dir = entry.path();
-        if is_outlived(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
+        if is_expired(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
             let Contents { files, foreign, bytes, .. } = Contents::of(&dir)?;
             let beside = beside(home, &id);
             let size = |path: &PathBuf| std::fs::symlink_metadata(home.join(path)).map_or(0, |file| file.len());
             let bytes = bytes + beside.iter().map(size).sum::<u64>();
-            found.push(Outlived { id, bytes, files, foreign, beside });
+            found.push(ExpiredSession { id, bytes, files, foreign, beside });
         }
     }
     found.sort_by(|one, other| one.id.cmp(&other.id));
@@ -97,7 +97,7 @@ pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::R
 /// # Errors
 ///
 /// The session is then still whole, or its deletion is finished the next time.
-pub(crate) fn remove_outlived(
+pub(crate) fn remove_expired(
     home: &Path,
     id: &str,
     now: SystemTime,
@@ -112,7 +112,7 @@ pub(crate) fn remove_outlived(
     }
     let Some(_index) = IndexLock::try_take(&dir)? else { return Ok(Err(Spared::Used)) };
     let Some(_lock) = shared_lock(&dir)? else { return Ok(Err(Spared::Used)) };
-    if !is_outlived(last_use(times_of(&dir)), now, age_max) {
+    if !is_expired(last_use(times_of(&dir)), now, age_max) {
         return Ok(Err(Spared::Used));
     }
     let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
@@ -130,7 +130,7 @@ pub(crate) fn remove_outlived(
 }
 
 /// Finishes deletions that were interrupted.
-pub(crate) fn remove_rests(home: &Path) {
+pub(crate) fn remove_leftovers(home: &Path) {
     let Ok(entries) = std::fs::read_dir(home.join("sessions")) else { return };
     for entry in entries.flatten() {
         let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(GOING));
@@ -196,7 +196,7 @@ mod tests {
         let day = |number: u32| SystemTime::UNIX_EPOCH + DAY * number;
         let check = |days: &[u32], age_days, expect| {
             let last_use = last_use(days.iter().map(|number| day(*number)));
-            assert_eq!(is_outlived(last_use, day(100), DAY * age_days), expect, "{days:?}");
+            assert_eq!(is_expired(last_use, day(100), DAY * age_days), expect, "{days:?}");
         };
         check(&[], 0, false);
         check(&[69], 30, true);
@@ -226,12 +226,12 @@ mod tests {
         std::os::unix::fs::symlink(&outside, home.join("sessions/old/transcripts")).expect("a link");
         let later = SystemTime::now() + DAY * 31;
         let ids = |age| -> Vec<String> {
-            outlived(home, later, age).expect("it can be read").into_iter().map(|found| found.id).collect()
+            expired_sessions(home, later, age).expect("it can be read").into_iter().map(|found| found.id).collect()
         };
         assert_eq!(ids(DAY * 32), Vec::<String>::new());
         assert_eq!(ids(DAY * 30), ["old", "other"]);
         assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 3);
-        let remove = |id: &str| remove_outlived(home, id, later, DAY * 30);
+        let remove = |id: &str| remove_expired(home, id, later, DAY * 30);
         assert_eq!(remove("old").expect("it works"), Ok(Vec::new()));
         assert_eq!(remove("live").expect("it works"), Err(Spared::Used));
         let held = IndexLock::try_take(&home.join("sessions/other")).expect("a lock").expect("nobody holds it");
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 2);
         std::fs::create_dir(home.join("sessions/~going.x.1")).expect("a folder");
         std::fs::write(home.join("sessions/~going.x.1/lock"), "").expect("write");
-        remove_rests(home);
+        remove_leftovers(home);
         let left: Vec<String> = Found::all(home).expect("it can be read").into_iter().map(|one| one.id).collect();
         assert!(left.contains(&"live".to_owned()) && left.contains(&"other".to_owned()) && left.len() == 2, "{left:?}");
         drop(live);
@@ -255,7 +255,7 @@ mod tests {
         let later = SystemTime::now() + DAY * 31;
         std::thread::scope(|scope| {
             let removing = scope.spawn(|| {
-                let removed = remove_outlived(home.path(), "old", later, DAY * 30);
+                let removed = remove_expired(home.path(), "old", later, DAY * 30);
                 removed.is_ok()
             });
             let started = session(home.path(), "old");

@@ -29,11 +29,11 @@ const SAME_NAME_MAX: u32 = 999;
 const LOCK_BYTES_MAX: u64 = 64 << 10;
 
 /// Attempts to take a lock that commands are checking.
-const LOOKED_AT_TRIES_MAX: u32 = 100;
+const LOCK_TRIES_MAX: u32 = 100;
 
 /// The pause between two attempts. No bounded wait exists: `flock` either fails at once or waits forever, and a command
 /// that was stopped in the middle of its check would then block the start for good.
-const LOOKED_AT_WAIT: Duration = Duration::from_millis(1);
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The key under which a session is found again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,17 +189,17 @@ impl Session {
             make_dir(&dir)?;
             let lock = match files::open(&path, Access::Create) {
                 // The folder was deleted meanwhile, as that of an expired session.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LOOKED_AT_TRIES_MAX => {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LOCK_TRIES_MAX => {
                     tries += 1;
                     continue;
                 }
                 opened => opened.map_err(io_error("open", &path))?,
             };
-            if !take(&lock, || std::thread::sleep(LOOKED_AT_WAIT)).map_err(io_error("lock", &path))? {
+            if !take(&lock, || std::thread::sleep(LOCK_RETRY_PAUSE)).map_err(io_error("lock", &path))? {
                 return Ok(None);
             }
             tries += 1;
-            if is_at(&lock, &path) || tries > LOOKED_AT_TRIES_MAX {
+            if is_at(&lock, &path) || tries > LOCK_TRIES_MAX {
                 break lock;
             }
         };
@@ -243,7 +243,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// Takes a lock exclusively; false if another relay holds it. `let_look` passes the time while a command checks it.
 fn take(lock: &File, mut let_look: impl FnMut()) -> io::Result<bool> {
-    for _ in 0..LOOKED_AT_TRIES_MAX {
+    for _ in 0..LOCK_TRIES_MAX {
         match lock.try_lock() {
             Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => {}

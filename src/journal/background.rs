@@ -53,7 +53,7 @@ impl IndexedTo {
 
 /// The writer's handle to the thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Background {
     opened: SyncSender<Opened>,
     growth: Arc<AtomicU64>,
     bounds: Arc<Mutex<Bounds>>,
@@ -65,18 +65,18 @@ struct Opened {
     file: Arc<File>,
 }
 
-impl Keeper {
-    pub(super) fn start(dir: PathBuf, bounds: Bounds, indexed: IndexedTo) -> Keeper {
+impl Background {
+    pub(super) fn start(dir: PathBuf, bounds: Bounds, indexed: IndexedTo) -> Background {
         let (opened, waiting) = sync_channel(OPENED_WAITING_MAX);
         let growth = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&growth);
         let bounds = Arc::new(Mutex::new(bounds));
         let bounds_now = Arc::clone(&bounds);
-        let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).stack_size(128 << 10);
+        let thread = std::thread::Builder::new().name("journal-background".to_owned()).stack_size(128 << 10);
         if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen)) {
-            tracing::warn!(%error, "no thread for the journal's keeper: it is neither synced nor bounded");
+            tracing::warn!(%error, "no thread for the journal's background: it is neither synced nor bounded");
         }
-        Keeper { opened, growth, bounds }
+        Background { opened, growth, bounds }
     }
 
     /// A new segment has begun; all earlier ones are complete.

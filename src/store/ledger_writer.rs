@@ -19,19 +19,19 @@ use super::seq_mark::{self, SeqMark};
 use crate::engine::{ContextChange, Input, LedgerEntry, Remembered, RowId, WaitingCommand};
 
 /// Sends input to the engine.
-pub(super) type Tell = Box<dyn Fn(Input<'static>) + Send>;
+pub(super) type Notify = Box<dyn Fn(Input<'static>) + Send>;
 
 /// Reports that the ledger cannot be used.
-pub(super) type SayFault = Box<dyn Fn(&str) + Send>;
+pub(super) type ReportFault = Box<dyn Fn(&str) + Send>;
 
 /// Most jobs in one transaction.
-const JOBS_TOGETHER_MAX: usize = 256;
+const JOBS_PER_TRANSACTION_MAX: usize = 256;
 
 /// Most entries that wait for a retry.
 const BACKLOG_MAX: usize = 1_024;
 
 /// The pause before a retry.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
@@ -49,17 +49,17 @@ const MIGRATIONS: &[&str] = &[
     seq_mark::EPOCH_COLUMN,
 ];
 
-pub(super) struct Keeper {
+pub(super) struct LedgerWriter {
     path: PathBuf,
     run: RunIds,
-    tell: Tell,
-    say_fault: SayFault,
+    notify: Notify,
+    report_fault: ReportFault,
     connection: Option<Connection>,
     /// Commands up to this row were sent to the engine.
-    told_row: RowId,
+    sent_row: RowId,
     backlog: VecDeque<LedgerEntry>,
-    try_again_at: Option<Instant>,
-    fault_said: bool,
+    retry_at: Option<Instant>,
+    fault_reported: bool,
 }
 
 /// The ledger's contents for a new run.
@@ -85,19 +85,19 @@ enum Done {
     Nothing,
 }
 
-impl Keeper {
-    /// `tell` sends input to the engine.
-    pub(super) fn new(path: PathBuf, run: RunIds, tell: Tell, say_fault: SayFault) -> Keeper {
-        Keeper {
+impl LedgerWriter {
+    /// `notify` sends input to the engine.
+    pub(super) fn new(path: PathBuf, run: RunIds, notify: Notify, report_fault: ReportFault) -> LedgerWriter {
+        LedgerWriter {
             path,
             run,
-            tell,
-            say_fault,
+            notify,
+            report_fault,
             connection: None,
-            told_row: 0,
+            sent_row: 0,
             backlog: VecDeque::new(),
-            try_again_at: None,
-            fault_said: false,
+            retry_at: None,
+            fault_reported: false,
         }
     }
 
@@ -110,7 +110,7 @@ impl Keeper {
             self.failed(&error);
         }
         loop {
-            let first = match self.try_again_at {
+            let first = match self.retry_at {
                 None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => jobs.recv_timeout(at.saturating_duration_since(Instant::now())),
             };
@@ -119,7 +119,7 @@ impl Keeper {
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            together.extend(jobs.try_iter().take(JOBS_TOGETHER_MAX));
+            together.extend(jobs.try_iter().take(JOBS_PER_TRANSACTION_MAX));
             // A run begins between two transactions.
             let mut rest = together.into_iter();
             loop {
@@ -143,7 +143,7 @@ impl Keeper {
 
     fn begin_run(&mut self, generation: String) {
         self.run.generation = generation;
-        self.told_row = 0;
+        self.sent_row = 0;
         self.connection = None;
         if self.path.exists()
             && let Err(error) = self.connected()
@@ -173,8 +173,8 @@ impl Keeper {
         if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
             return Ok(jobs.iter().map(|_| Done::Nothing).collect());
         }
-        let mut told_row = self.connected()?;
-        let Keeper { connection: Some(connection), backlog, run, path, .. } = self else {
+        let mut sent_row = self.connected()?;
+        let LedgerWriter { connection: Some(connection), backlog, run, path, .. } = self else {
             unreachable!("BUG: it is connected");
         };
         let mut work = || -> rusqlite::Result<Vec<Done>> {
@@ -183,38 +183,38 @@ impl Keeper {
                 keep(&transaction, run, entry)?;
             }
             let done: Vec<Done> =
-                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut told_row)).collect::<Result<_, _>>()?;
+                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut sent_row)).collect::<Result<_, _>>()?;
             transaction.commit()?;
             Ok(done)
         };
         let done = work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
-        self.told_row = told_row;
+        self.sent_row = sent_row;
         Ok(done)
     }
 
     /// Opens the ledger unless it is open, and sends its contents to the engine. Returns the last row that was sent.
     fn connected(&mut self) -> Result<RowId, DatabaseError> {
         if self.connection.is_some() {
-            return Ok(self.told_row);
+            return Ok(self.sent_row);
         }
         let Opened { mut connection, set_aside } = database::open(&self.path, form(BUSY_WAIT_MAX))?;
         let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
         if let Some(kept) = set_aside {
-            (self.say_fault)(&format!(
+            (self.report_fault)(&format!(
                 "{} was no database any more; it is kept as {}, and a new one was begun",
                 self.path.display(),
                 kept.display()
             ));
             // The engine still refers to rows of the old file by their ids.
-            connection.execute(SKIP_ROWS, [self.told_row]).map_err(failed)?;
+            connection.execute(SKIP_ROWS, [self.sent_row]).map_err(failed)?;
         }
         let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
-        self.told_row = added.last().map_or(self.told_row, |last| last.row);
-        (self.tell)(Input::Remembered(Box::new(remembered)));
-        (self.tell)(Input::Context(ContextChange::Beginnings(beginnings)));
-        (self.tell)(Input::Context(ContextChange::Added(added)));
-        Ok(self.told_row)
+        self.sent_row = added.last().map_or(self.sent_row, |last| last.row);
+        (self.notify)(Input::Remembered(Box::new(remembered)));
+        (self.notify)(Input::Context(ContextChange::Beginnings(beginnings)));
+        (self.notify)(Input::Context(ContextChange::Added(added)));
+        Ok(self.sent_row)
     }
 
     fn load(&self, connection: &mut Connection) -> rusqlite::Result<Loaded> {
@@ -222,7 +222,7 @@ impl Keeper {
         context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
-        let added = context_table::waiting_after(&transaction, self.told_row)?;
+        let added = context_table::waiting_after(&transaction, self.sent_row)?;
         let beginnings = context_table::beginnings(&transaction)?;
         let remembered = assembly_table::remembered(&transaction)?;
         transaction.commit()?;
@@ -234,8 +234,8 @@ impl Keeper {
         // A caller may have stopped waiting, so errors of `send` are ignored.
         match (job, done) {
             (Job::Push(_, reply), Done::Pushed { waiting, added, forgotten }) => {
-                (self.tell)(Input::Context(ContextChange::Added(added)));
-                forgotten.into_iter().for_each(|change| (self.tell)(Input::Context(change)));
+                (self.notify)(Input::Context(ContextChange::Added(added)));
+                forgotten.into_iter().for_each(|change| (self.notify)(Input::Context(change)));
                 let _ = reply.send(Ok(waiting));
             }
             (Job::Push(_, reply), Done::ThreadNotFound(thread_id)) => {
@@ -250,7 +250,7 @@ impl Keeper {
                 if let WhichCommands::One(row) = which {
                     rows = vec![row];
                 }
-                (self.tell)(Input::Context(ContextChange::Cleared(rows)));
+                (self.notify)(Input::Context(ContextChange::Cleared(rows)));
                 let _ = reply.send(Ok(count));
             }
             (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
@@ -271,9 +271,9 @@ impl Keeper {
             (Job::ReserveSeq(_, reply), Done::Reserved(mark)) => {
                 let _ = reply.send(Ok(mark));
             }
-            (Job::Commit(token, _), Done::Committed(done)) => (self.tell)(Input::Committed { token, done }),
+            (Job::Commit(token, _), Done::Committed(done)) => (self.notify)(Input::Committed { token, done }),
             (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
-                (self.tell)(Input::Committed { token, done: true })
+                (self.notify)(Input::Committed { token, done: true })
             }
             (Job::Keep(_) | Job::BeginRun(_), _) => {}
             (Job::Finish(done), _) => {
@@ -299,12 +299,12 @@ impl Keeper {
     /// Reports a failure to the job's caller; entries without a caller are retried.
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
-            Job::Keep(entry) => self.keep_later(entry),
+            Job::Keep(entry) => self.retry_later(entry),
             Job::KeepFirst(token, entry) => {
-                self.keep_later(entry);
-                (self.tell)(Input::Committed { token, done: false });
+                self.retry_later(entry);
+                (self.notify)(Input::Committed { token, done: false });
             }
-            Job::Commit(token, _) => (self.tell)(Input::Committed { token, done: false }),
+            Job::Commit(token, _) => (self.notify)(Input::Committed { token, done: false }),
             Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
             Job::Clear(_, reply) => drop(reply.send(Err(why.clone()))),
@@ -320,7 +320,7 @@ impl Keeper {
         }
     }
 
-    fn keep_later(&mut self, entry: LedgerEntry) {
+    fn retry_later(&mut self, entry: LedgerEntry) {
         if self.backlog.len() < BACKLOG_MAX {
             self.backlog.push_back(entry);
         } else {
@@ -334,14 +334,14 @@ impl Keeper {
         if !busy {
             self.connection = None;
         }
-        self.try_again_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        if !std::mem::replace(&mut self.fault_said, true) {
-            (self.say_fault)(&format!("{error}; relaying goes on, and what was to be kept there waits for it"));
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+        if !std::mem::replace(&mut self.fault_reported, true) {
+            (self.report_fault)(&format!("{error}; relaying goes on, and what was to be kept there waits for it"));
         }
     }
 
     fn works_again(&mut self) {
-        if self.try_again_at.take().is_some() {
+        if self.retry_at.take().is_some() {
             tracing::info!("the ledger can be used again");
         }
     }
@@ -361,7 +361,7 @@ fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rus
     request_table::keep(transaction, run, entry)
 }
 
-fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
+fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &mut RowId) -> rusqlite::Result<Done> {
     Ok(match job {
         Job::Keep(entry) | Job::KeepFirst(_, entry) => {
             keep(transaction, run, entry)?;
@@ -374,8 +374,8 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &
                 return Ok(Done::ThreadNotFound(thread_id));
             }
             let forgotten = context_table::push(transaction, pushed)?;
-            let added = context_table::waiting_after(transaction, *told_row)?;
-            *told_row = added.last().map_or(*told_row, |last| last.row);
+            let added = context_table::waiting_after(transaction, *sent_row)?;
+            *sent_row = added.last().map_or(*sent_row, |last| last.row);
             Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
         }
         Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),

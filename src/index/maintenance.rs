@@ -14,7 +14,7 @@ use crate::config::RetentionBounds;
 use crate::engine::Masker;
 use crate::journal::{Generation, SegmentName};
 use crate::store::{
-    DatabaseError, Deed, Form, Life, MaskedTable, mask_tables, open_database_as_is, open_to_look, wipe,
+    DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_database_as_is, open_read_only, wipe,
 };
 
 /// The longest wait for an index's lock.
@@ -55,11 +55,11 @@ const STATES: &str = "SELECT session_id, state FROM codex_event_checkpoints";
 const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE session_id = ?1";
 
 /// Opens a history if it exists.
-fn open(path: &Path, life: Life, deed: Deed) -> Result<Option<Connection>, String> {
-    let opened = match deed {
-        Deed::Done if !path.exists() => Ok(None),
-        Deed::Done => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }).map(Some),
-        Deed::Looked => open_to_look(path, life, BUSY_WAIT_MAX),
+fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, String> {
+    let opened = match mode {
+        RunMode::Apply if !path.exists() => Ok(None),
+        RunMode::Apply => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }).map(Some),
+        RunMode::DryRun => open_read_only(path, life, BUSY_WAIT_MAX),
     };
     opened.map_err(|error| error.to_string())
 }
@@ -75,7 +75,7 @@ fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
 ///
 /// The fault of the history, as text for the user.
 pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
-    let Some(connection) = open(path, Life::Live, Deed::Looked)? else { return Ok(None) };
+    let Some(connection) = open(path, Life::Live, RunMode::DryRun)? else { return Ok(None) };
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
     let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(told(path))?;
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
@@ -87,14 +87,14 @@ pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String>
 /// # Errors
 ///
 /// The fault of the history, as text for the user.
-pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
-    let Some(mut connection) = open(path, life, deed)? else { return Ok(0) };
+pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, mode: RunMode) -> Result<u64, String> {
+    let Some(mut connection) = open(path, life, mode)? else { return Ok(0) };
     let mut work = || -> rusqlite::Result<u64> {
-        let mut rows = mask_tables(&mut connection, &TABLES, masker, deed)?;
+        let mut rows = mask_tables(&mut connection, &TABLES, masker, mode)?;
         if life == Life::Stopped {
-            rows += mask_states(&connection, masker, deed)?;
+            rows += mask_states(&connection, masker, mode)?;
         }
-        if deed == Deed::Done {
+        if mode == RunMode::Apply {
             wipe(&connection, life)?;
         }
         Ok(rows)
@@ -103,7 +103,7 @@ pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Dee
 }
 
 /// Masks actions in progress in the checkpoints.
-fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite::Result<u64> {
+fn mask_states(connection: &Connection, masker: &Masker, mode: RunMode) -> rusqlite::Result<u64> {
     let mut select = connection.prepare(STATES)?;
     let states: Vec<(String, String)> =
         select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
@@ -111,7 +111,7 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
     for (session_id, state) in states {
         if let Some(masked) = masked_state(&state, masker) {
             changed += 1;
-            if deed == Deed::Done {
+            if mode == RunMode::Apply {
                 connection.execute(SET_STATE, [session_id, masked])?;
             }
         }
@@ -119,7 +119,7 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
     Ok(changed)
 }
 
-/// Counts the rows over the bounds in the history at `path`, and deletes them if `deed` says so, in short transactions of
+/// Counts the rows over the bounds in the history at `path`, and deletes them if `mode` says so, in short transactions of
 /// one batch. A missing history is not an error.
 ///
 /// # Errors
@@ -130,11 +130,11 @@ pub(crate) fn prune_history(
     bounds: &RetentionBounds,
     now_us: u64,
     life: Life,
-    deed: Deed,
+    mode: RunMode,
 ) -> Result<[Over; 3], String> {
-    let Some(connection) = open(path, life, deed)? else { return Ok([Over::default(); 3]) };
+    let Some(connection) = open(path, life, mode)? else { return Ok([Over::default(); 3]) };
     let mut over = retention::over(&connection, bounds, now_us).map_err(told(path))?;
-    if deed == Deed::Looked {
+    if mode == RunMode::DryRun {
         return Ok(over);
     }
     let mut went = Pruned::default();
@@ -180,7 +180,7 @@ mod tests {
         }
         drop(connection);
         let masker = Masker::new(&[]).expect("BUG: no pattern is wrong");
-        let redact = || redact_history(&path, &masker, Life::Stopped, Deed::Done).expect("it can be redacted");
+        let redact = || redact_history(&path, &masker, Life::Stopped, RunMode::Apply).expect("it can be redacted");
         assert_eq!((redact(), redact()), (4, 0));
         let connection = Connection::open(&path).expect("it is there");
         let all = "SELECT raw_payload_json FROM codex_tool_events UNION ALL SELECT payload_preview FROM codex_events";

@@ -22,12 +22,12 @@ const AHEAD_BYTES_MAX: usize = 16 << 10;
 
 /// The pipe through which the leader of a terminal reports unread keys.
 #[derive(Debug)]
-pub(super) struct Ahead(OwnedFd);
+pub(super) struct TypeAhead(OwnedFd);
 
-impl Ahead {
+impl TypeAhead {
     /// Takes the descriptor whose number our parent named.
     #[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
-    pub(super) fn inherited(number: RawFd) -> Option<Ahead> {
+    pub(super) fn inherited(number: RawFd) -> Option<TypeAhead> {
         // Stdio is never that pipe.
         if number <= 2 {
             return None;
@@ -36,7 +36,7 @@ impl Ahead {
         // which has just started, uses it. `fcntl` detects a closed one before it is used.
         let ahead = unsafe { OwnedFd::from_raw_fd(number) };
         match fcntl_getfd(&ahead).and_then(|_| fcntl_setfd(&ahead, FdFlags::CLOEXEC)) {
-            Ok(()) => Some(Ahead(ahead)),
+            Ok(()) => Some(TypeAhead(ahead)),
             Err(_) => {
                 // The descriptor is not open, so it must not be closed.
                 std::mem::forget(ahead);
