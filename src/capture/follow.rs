@@ -45,7 +45,7 @@ impl Follower {
     pub(super) fn look(&mut self, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
         let now = match std::fs::metadata(&self.path) {
             Ok(now) if now.is_file() => Some(now),
-            Ok(_) => return Err(io::Error::other("it is no file")),
+            Ok(_) => return Err(io::Error::other("not a regular file")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };

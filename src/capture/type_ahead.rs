@@ -116,7 +116,7 @@ pub(super) fn hand_back(mut keys: Vec<u8>, before: &Termios) -> usize {
 }
 
 /// Whether the terminal on stdin takes a byte as typed.
-#[expect(unsafe_code, reason = "no safe interface has a terminal take a key")]
+#[expect(unsafe_code, reason = "no safe interface inserts a key into a terminal")]
 fn is_taken(key: u8) -> bool {
     // SAFETY: TIOCSTI reads one byte through the pointer, and `key` outlives the call.
     unsafe { libc::ioctl(stdin().as_raw_fd(), libc::TIOCSTI, &raw const key) == 0 }

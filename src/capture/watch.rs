@@ -84,11 +84,11 @@ impl Watch {
         unkept.drain(..surplus);
         while !unkept.is_empty() {
             let together = together(unkept);
-            keep(&unkept[..together]).map_err(|why| format!("{why}; what is run there is kept once it can be"))?;
+            keep(&unkept[..together]).map_err(|why| format!("{why}; its commands are stored once that works"))?;
             unkept.drain(..together);
         }
         looked.map_err(|error| format!("read {}: {error}", path.display()))?;
-        impossible.map_or(Ok(()), |error| Err(format!("a command in {} is not kept: {error}", path.display())))
+        impossible.map_or(Ok(()), |error| Err(format!("skipped an invalid command in {}: {error}", path.display())))
     }
 }
 

@@ -284,7 +284,7 @@ fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqli
         serde_json::from_str(&state).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
         // Another version uses another format. Only the state of actions in progress is lost.
-        tracing::warn!(%error, "what was under way cannot be read");
+        tracing::warn!(%error, "actions in progress are lost: read the checkpoint");
         Fold::default()
     });
     let State { next, reserved, digest, .. } = state;
@@ -308,7 +308,7 @@ fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
             Ok(Next::Lost { .. }) => {}
             Ok(Next::Record { .. } | Next::End) => return recall.finish(),
             Err(error) => {
-                tracing::warn!(%error, "the text of what is streamed cannot be read again");
+                tracing::warn!(%error, "read the streamed text from the journal again");
                 return recall.finish();
             }
         }

@@ -389,7 +389,7 @@ fn newer_history_is_not_changed() {
     assert!(Path::new(&lab.history()).exists());
 }
 
-fn transcript_lines(at_us: u64, thread: &str, text: &str) -> String {
+fn message(at_us: u64, thread: &str, text: &str) -> String {
     format!(
         r#"{{"at":{at_us},"from":"server","line":{{"method":"item/completed","params":{{"threadId":"{thread}","turnId":"u","item":{{"type":"agentMessage","id":"i{at_us}","text":"{text}"}}}}}}}}"#
     )
@@ -401,12 +401,12 @@ fn transcript_file_faults_are_reported_once() {
     let file = lab.session().join("transcripts/a_b.jsonl");
     let entries = || History::new(&lab.history()).transcript("a/b", 0).expect("it can be asked");
     let kept = || std::fs::read_to_string(&file).expect("it is there");
-    lab.append(1, 1, &[transcript_lines(1, "a/b", "one"), transcript_lines(2, "c", "two")]);
+    lab.append(1, 1, &[message(1, "a/b", "one"), message(2, "c", "two")]);
     lab.catch_up();
     assert_eq!(kept(), entries().join("\n") + "\n");
     std::fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
     std::fs::write(lab.session().join("transcripts"), "in the way").expect("write");
-    lab.append(1, 1, &[transcript_lines(3, "a/b", "three"), transcript_lines(4, "c", "four")]);
+    lab.append(1, 1, &[message(3, "a/b", "three"), message(4, "c", "four")]);
     assert_eq!(lab.catch_up().fault, None);
     let told = std::mem::take(&mut *lab.told.lock().expect("a lock"));
     assert!(told.len() == 1 && told[0].starts_with("transcript: write "), "{told:?}");
@@ -454,7 +454,7 @@ fn activity_is_the_same_live_and_reread() {
         }
         index.end();
     }
-    assert_eq!(states.len(), 6, "the tapes notify too little: {states:?}");
+    assert_eq!(states.len(), 6, "the tapes cover too little: {states:?}");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl std::fmt::Display for TranscriptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             TranscriptError::File(path, error) => write!(f, "write {}: {error}", path.display()),
-            TranscriptError::Sqlite(error) => write!(f, "read what transcripts lack: {error}"),
+            TranscriptError::Sqlite(error) => write!(f, "read transcript entries: {error}"),
         }
     }
 }

@@ -48,12 +48,12 @@ impl Indexer {
             }
             Ok(Err(_used)) => false,
             Err(error) => {
-                tracing::warn!(%error, session = %session.id, "remove a session that nobody uses any more");
+                tracing::warn!(%error, session = %session.id, "delete an expired session");
                 false
             }
         });
         if let Some(session) = removed {
-            tracing::info!(session = %session.id, bytes = session.bytes, "nobody uses this session any more: removed");
+            tracing::info!(session = %session.id, bytes = session.bytes, "expired session deleted");
             let took_ms = began.elapsed().as_millis() as u64;
             let pruned = Pruned { sessions: 1, session_bytes: session.bytes, took_ms, ..Pruned::default() };
             self.shared.state.send_modify(|state| state.pruned.add(pruned));

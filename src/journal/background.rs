@@ -72,9 +72,9 @@ impl Background {
         let seen = Arc::clone(&growth);
         let bounds = Arc::new(Mutex::new(bounds));
         let bounds_now = Arc::clone(&bounds);
-        let thread = std::thread::Builder::new().name("journal-background".to_owned()).stack_size(128 << 10);
+        let thread = std::thread::Builder::new().name("journal".to_owned()).stack_size(128 << 10);
         if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen)) {
-            tracing::warn!(%error, "no thread for the journal's background: it is neither synced nor bounded");
+            tracing::warn!(%error, "start the journal's background thread; the journal is neither synced nor bounded");
         }
         Background { opened, growth, bounds }
     }

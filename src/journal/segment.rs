@@ -17,7 +17,7 @@ pub struct NoGeneration(String);
 
 impl fmt::Display for NoGeneration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no generation: that is {GENERATION_DIGITS} hex digits", self.0)
+        write!(f, "{:?} is not a valid generation ({GENERATION_DIGITS} hex digits)", self.0)
     }
 }
 

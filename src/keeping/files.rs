@@ -144,14 +144,14 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = files::open(&beside, Access::Create)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim rewrites it")),
+        Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim is rewriting it")),
         Err(TryLockError::Error(error)) => return Err(error),
     }
     // Another process may have finished with it before we locked it.
     let there = std::fs::symlink_metadata(&beside)?;
     let ours = file.metadata()?;
     if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) {
-        return Err(io::Error::other("another codex-shim rewrites it"));
+        return Err(io::Error::other("another codex-shim is rewriting it"));
     }
     let written = file.set_len(0).and_then(|()| {
         file.write_all(bytes)?;

@@ -34,13 +34,13 @@ impl fmt::Display for HeldError {
         match self {
             HeldError::Busy { session } => write!(
                 f,
-                "session {session}: another codex-shim indexes it or rewrites what is stored of it; try again when it is done"
+                "session {session}: another codex-shim is indexing or rewriting it; try again later"
             ),
-            HeldError::Link { path } => write!(f, "{} is a link, and is not followed", path.display()),
+            HeldError::Link { path } => write!(f, "{} is a link, which codex-shim does not follow", path.display()),
             HeldError::Io { path, source } => write!(f, "use {}: {source}", path.display()),
             HeldError::NotIndexed { session, why } => write!(
                 f,
-                "session {session}: what is recorded cannot be indexed, so its journal is left as it is: {why}"
+                "session {session}: recorded lines cannot be indexed, so its journal is not changed: {why}"
             ),
         }
     }

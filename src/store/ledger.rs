@@ -120,7 +120,7 @@ impl Ledger {
         let (reply, answer) = oneshot::channel();
         match self.0.try_send(Job::Push(pushed, reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         answer.blocking_recv().unwrap_or_else(|_| Err(ended()))
@@ -150,7 +150,7 @@ impl Ledger {
         let (reply, answer) = oneshot::channel();
         match self.0.try_send(job(reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         answer.await.unwrap_or_else(|_| Err(ended()))
@@ -165,7 +165,7 @@ impl Ledger {
         let (reply, answer) = sync_channel(1);
         match self.0.try_send(Job::ReserveSeq(wish, reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         let late = |_| LedgerError::Unavailable("it did not answer in time".to_owned());
@@ -183,7 +183,7 @@ impl Ledger {
     pub(crate) fn finish(&self, wait_max: Duration) {
         let (done, finished) = sync_channel(1);
         if self.0.try_send(Job::Finish(done)).is_ok() && finished.recv_timeout(wait_max).is_err() {
-            tracing::warn!("the ledger did not take all that was to be kept in time");
+            tracing::warn!("the ledger did not commit all entries in time");
         }
     }
 }
@@ -361,6 +361,6 @@ mod tests {
         std::fs::write(dir.path().join(LEDGER_FILE), "broken ".repeat(99)).expect("write");
         let run = Run::start(dir.path(), "g1");
         assert_eq!(run.push(&["a"]), Ok(1));
-        assert!(run.faults.try_iter().next().is_some_and(|fault| fault.contains("was no database any more")));
+        assert!(run.faults.try_iter().next().is_some_and(|fault| fault.contains("was corrupt")));
     }
 }

@@ -175,7 +175,7 @@ impl LedgerWriter {
         }
         let mut sent_row = self.connected()?;
         let LedgerWriter { connection: Some(connection), backlog, run, path, .. } = self else {
-            unreachable!("BUG: it is connected");
+            unreachable!("BUG: `connected` has opened it");
         };
         let mut work = || -> rusqlite::Result<Vec<Done>> {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -201,7 +201,7 @@ impl LedgerWriter {
         let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
         if let Some(kept) = set_aside {
             (self.report_fault)(&format!(
-                "{} was no database any more; it is kept as {}, and a new one was begun",
+                "{} was corrupt; it was renamed to {} and replaced by a new one",
                 self.path.display(),
                 kept.display()
             ));
@@ -292,7 +292,7 @@ impl LedgerWriter {
                 | Job::AnswerLate(..)
                 | Job::ReserveSeq(..),
                 _,
-            ) => unreachable!("BUG: a job comes to what it asks for"),
+            ) => unreachable!("BUG: each job has a result of its own kind"),
         }
     }
 
@@ -324,7 +324,7 @@ impl LedgerWriter {
         if self.backlog.len() < BACKLOG_MAX {
             self.backlog.push_back(entry);
         } else {
-            tracing::warn!("the ledger cannot be used, and what was to be kept is lost");
+            tracing::warn!("the ledger cannot be used and its backlog is full; an entry is lost");
         }
     }
 
@@ -336,7 +336,7 @@ impl LedgerWriter {
         }
         self.retry_at = Some(Instant::now() + RETRY_PAUSE);
         if !std::mem::replace(&mut self.fault_reported, true) {
-            (self.report_fault)(&format!("{error}; relaying goes on, and what was to be kept there waits for it"));
+            (self.report_fault)(&format!("{error}; relaying continues, and entries are retried"));
         }
     }
 

@@ -217,7 +217,7 @@ pub(crate) fn wipe(connection: &Connection, life: Life) -> rusqlite::Result<()> 
         let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
         return Err(rusqlite::Error::SqliteFailure(
             busy,
-            Some("somebody reads it, so its log cannot be wiped yet".to_owned()),
+            Some("a reader uses it, so its log still holds old values; try again".to_owned()),
         ));
     }
     Ok(())
