@@ -59,7 +59,7 @@ pub(super) enum Screen {
     /// The screen shows the end of it.
     ShowsIt,
     /// Later output has replaced it.
-    HasGoneOn,
+    IsOutdated,
 }
 
 /// A command, and whether its output still has to be read from the screen.
@@ -241,8 +241,8 @@ mod tests {
     fn user_block_becomes_a_command() {
         let dir = tempfile::tempdir().expect("a folder");
         let id = "user:12:1000";
-        let told = [begin(id, json!({})), delta(id, "total 48\n\x1b[1mx"), delta("user:other", "no"), end(id)];
-        let pushed = play(dir.path(), Whose::Users, &told);
+        let events = [begin(id, json!({})), delta(id, "total 48\n\x1b[1mx"), delta("user:other", "no"), end(id)];
+        let pushed = play(dir.path(), Whose::Users, &events);
         assert_eq!(pushed.len(), 1);
         assert_eq!((&*pushed[0].cmd, pushed[0].exit_code, pushed[0].cwd.as_deref()), ("ls", Some(2), Some("/p")));
         assert_eq!(
@@ -255,16 +255,16 @@ mod tests {
     #[test]
     fn impossible_times_give_no_duration() {
         let dir = tempfile::tempdir().expect("a folder");
-        let told = [begin("user:1:1", json!({"ts_begin": i64::MIN})), end("user:1:1")];
-        assert_eq!(play(dir.path(), Whose::Users, &told)[0].provenance.duration_ms, None);
+        let events = [begin("user:1:1", json!({"ts_begin": i64::MIN})), end("user:1:1")];
+        assert_eq!(play(dir.path(), Whose::Users, &events)[0].provenance.duration_ms, None);
     }
 
     #[test]
     fn agent_blocks_are_taken_on_request() {
         let dir = tempfile::tempdir().expect("a folder");
-        let told = [begin("C:1:1", json!({})), end("C:1:1"), b"agent_block_ no json".to_vec(), b"{}".to_vec()];
-        assert_eq!(play(dir.path(), Whose::Users, &told), []);
-        assert_eq!(play(dir.path(), Whose::All, &told).len(), 1);
+        let events = [begin("C:1:1", json!({})), end("C:1:1"), b"agent_block_ no json".to_vec(), b"{}".to_vec()];
+        assert_eq!(play(dir.path(), Whose::Users, &events), []);
+        assert_eq!(play(dir.path(), Whose::All, &events).len(), 1);
     }
 
     #[test]
@@ -274,10 +274,10 @@ mod tests {
         std::fs::create_dir_all(dir.join("blocks")).expect("a folder");
         let id = "user:1:1";
         let play = |more: Value, deltas: &[&str]| {
-            let mut told = vec![begin(id, more)];
-            told.extend(deltas.iter().map(|text| delta(id, text)));
-            told.push(end(id));
-            lines(&play(&dir, Whose::Users, &told)[0])
+            let mut events = vec![begin(id, more)];
+            events.extend(deltas.iter().map(|text| delta(id, text)));
+            events.push(end(id));
+            lines(&play(&dir, Whose::Users, &events)[0])
         };
         assert_eq!(play(json!({}), &[]), [""; 0]);
         std::fs::write(dir.join("screen.snapshot.json"), r#"{"rows":["$ ls","a  ","",""]}"#).expect("a file");

@@ -30,7 +30,7 @@ struct Opened {
     identity: (u64, u64),
     offset: u64,
     /// The start of an incomplete line.
-    begun: Vec<u8>,
+    incomplete: Vec<u8>,
     is_too_long: bool,
     /// The bytes right before the offset.
     before: Vec<u8>,
@@ -41,8 +41,8 @@ impl Follower {
         Follower { path, file: None }
     }
 
-    /// Passes each newly completed line to `tell`. A missing file is not an error.
-    pub(super) fn look(&mut self, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+    /// Passes each newly completed line to `emit`. A missing file is not an error.
+    pub(super) fn poll(&mut self, mut emit: impl FnMut(&[u8])) -> io::Result<()> {
         let now = match std::fs::metadata(&self.path) {
             Ok(now) if now.is_file() => Some(now),
             Ok(_) => return Err(io::Error::other("not a regular file")),
@@ -51,7 +51,7 @@ impl Follower {
         };
         if let Some(opened) = &mut self.file {
             // Also reads the last lines of a file that was renamed.
-            opened.read(&mut tell)?;
+            opened.read(&mut emit)?;
             if now.as_ref().is_some_and(|now| (now.dev(), now.ino()) == opened.identity) {
                 return Ok(());
             }
@@ -63,18 +63,19 @@ impl Follower {
         let file = files::open_named(&self.path)?;
         let about = file.metadata()?;
         let identity = (about.dev(), about.ino());
-        let opened = Opened { file, identity, offset: 0, begun: Vec::new(), is_too_long: false, before: Vec::new() };
+        let opened =
+            Opened { file, identity, offset: 0, incomplete: Vec::new(), is_too_long: false, before: Vec::new() };
         let opened = self.file.insert(opened);
-        opened.read(&mut tell)
+        opened.read(&mut emit)
     }
 }
 
 impl Opened {
-    fn read(&mut self, tell: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.offset || !self.stands_where_it_did()? {
+    fn read(&mut self, emit: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.offset || !self.is_unchanged()? {
             // Truncated or rewritten: all of its content is new.
             (self.offset, self.is_too_long) = (0, false);
-            self.begun.clear();
+            self.incomplete.clear();
             self.before.clear();
         }
         self.file.seek(SeekFrom::Start(self.offset))?;
@@ -86,12 +87,12 @@ impl Opened {
             }
             self.offset += read as u64;
             self.remember(&buffer[..read]);
-            self.take(&buffer[..read], tell);
+            self.take(&buffer[..read], emit);
         }
     }
 
     /// Whether the last read bytes are still at their place.
-    fn stands_where_it_did(&self) -> io::Result<bool> {
+    fn is_unchanged(&self) -> io::Result<bool> {
         let mut there = vec![0; self.before.len()];
         match self.file.read_exact_at(&mut there, self.offset - self.before.len() as u64) {
             Ok(()) => Ok(there == self.before),
@@ -107,20 +108,20 @@ impl Opened {
         self.before.drain(..too_many);
     }
 
-    fn take(&mut self, read: &[u8], tell: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, read: &[u8], emit: &mut impl FnMut(&[u8])) {
         let mut rest = read;
         while let Some(end) = memchr::memchr(b'\n', rest) {
-            self.begun.extend_from_slice(&rest[..end]);
+            self.incomplete.extend_from_slice(&rest[..end]);
             if !std::mem::take(&mut self.is_too_long) {
-                tell(&self.begun);
+                emit(&self.incomplete);
             }
-            self.begun.clear();
+            self.incomplete.clear();
             rest = &rest[end + 1..];
         }
-        self.begun.extend_from_slice(rest);
-        if self.begun.len() > LINE_BYTES_MAX {
+        self.incomplete.extend_from_slice(rest);
+        if self.incomplete.len() > LINE_BYTES_MAX {
             self.is_too_long = true;
-            self.begun.clear();
+            self.incomplete.clear();
         }
     }
 }
@@ -130,10 +131,10 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    fn looked(follower: &mut Follower) -> Vec<String> {
-        let mut told = Vec::new();
-        follower.look(|line| told.push(String::from_utf8_lossy(line).into_owned())).expect("it can be read");
-        told
+    fn polled(follower: &mut Follower) -> Vec<String> {
+        let mut lines = Vec::new();
+        follower.poll(|line| lines.push(String::from_utf8_lossy(line).into_owned())).expect("it can be read");
+        lines
     }
 
     #[test]
@@ -141,13 +142,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         let mut follower = Follower::new(path.clone());
-        assert_eq!(looked(&mut follower), [""; 0]);
+        assert_eq!(polled(&mut follower), [""; 0]);
         let mut file = File::create(&path).expect("a file");
         file.write_all(b"one\ntw").expect("it is written");
-        assert_eq!(looked(&mut follower), ["one"]);
-        assert_eq!(looked(&mut follower), [""; 0]);
+        assert_eq!(polled(&mut follower), ["one"]);
+        assert_eq!(polled(&mut follower), [""; 0]);
         file.write_all(b"o\nthree\n").expect("it is written");
-        assert_eq!(looked(&mut follower), ["two", "three"]);
+        assert_eq!(polled(&mut follower), ["two", "three"]);
     }
 
     #[test]
@@ -156,15 +157,15 @@ mod tests {
         let path = dir.path().join("events");
         std::fs::write(&path, "first line\nhalf").expect("a file");
         let mut follower = Follower::new(path.clone());
-        assert_eq!(looked(&mut follower), ["first line"]);
+        assert_eq!(polled(&mut follower), ["first line"]);
         std::fs::write(&path, "cut\n").expect("a file");
-        assert_eq!(looked(&mut follower), ["cut"]);
+        assert_eq!(polled(&mut follower), ["cut"]);
         let mut file = File::options().append(true).open(&path).expect("it opens");
         std::fs::rename(&path, dir.path().join("events.1")).expect("it moves");
         file.write_all(b"last of the old\n").expect("it is written");
-        assert_eq!(looked(&mut follower), ["last of the old"]);
+        assert_eq!(polled(&mut follower), ["last of the old"]);
         std::fs::write(&path, "of the new\n").expect("a file");
-        assert_eq!(looked(&mut follower), ["of the new"]);
+        assert_eq!(polled(&mut follower), ["of the new"]);
     }
 
     #[test]
@@ -173,15 +174,15 @@ mod tests {
         let path = dir.path().join("events");
         std::fs::write(&path, "one\nhalf").expect("a file");
         let mut follower = Follower::new(path.clone());
-        assert_eq!(looked(&mut follower), ["one"]);
+        assert_eq!(polled(&mut follower), ["one"]);
         std::fs::write(&path, "another one\nand more\n").expect("a file");
-        assert_eq!(looked(&mut follower), ["another one", "and more"]);
+        assert_eq!(polled(&mut follower), ["another one", "and more"]);
         // However long the last read was, only its end is remembered.
         let long = "x".repeat(3 * REMEMBERED_BYTES_MAX);
         let mut file = File::options().append(true).open(&path).expect("it opens");
         file.write_all(format!("{long}\n").as_bytes()).expect("it is written");
-        assert_eq!(looked(&mut follower), [long.as_str()]);
+        assert_eq!(polled(&mut follower), [long.as_str()]);
         file.write_all(b"last\n").expect("it is written");
-        assert_eq!(looked(&mut follower), ["last"]);
+        assert_eq!(polled(&mut follower), ["last"]);
     }
 }

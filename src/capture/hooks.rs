@@ -52,7 +52,7 @@ pub(crate) fn script(shell: ShellKind, program: &str) -> String {
 
 /// The report of a shell's hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hooked {
+pub(crate) struct HookReport {
     /// The command line; for bash, in the format of `fc -ln` or `history`.
     pub line: String,
     pub exit_code: i64,
@@ -73,26 +73,26 @@ pub(crate) struct Hooked {
 
 /// Whether to record a reported command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
-    Kept(Box<PushedCommand>),
+pub(crate) enum HookOutcome {
+    Record(Box<PushedCommand>),
     /// Ignored: it is private, or one of ours.
-    Left,
+    Ignore,
 }
 
-impl Hooked {
+impl HookReport {
     /// Turns the report into a command, if it should be recorded. `now_ms` is in milliseconds since the Unix epoch.
     #[must_use]
-    pub(crate) fn told(&self, shell: ShellKind, now_ms: u64) -> Told {
+    pub(crate) fn outcome(&self, shell: ShellKind, now_ms: u64) -> HookOutcome {
         let line = match shell {
             ShellKind::Bash => listed(&self.line),
             ShellKind::Zsh | ShellKind::Fish => self.line.clone(),
         };
         let line = line.trim_end_matches('\n');
         if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) {
-            return Told::Left;
+            return HookOutcome::Ignore;
         }
         if self.again.as_deref().is_some_and(|last| !ends_with_word(line, last)) {
-            return Told::Left;
+            return HookOutcome::Ignore;
         }
         let took = self.began_us.zip(self.ended_us).map(|(began, ended)| ended.saturating_sub(began) / 1_000);
         let duration_ms = took.or(self.took_ms);
@@ -100,7 +100,7 @@ impl Hooked {
         let began_ms = self.began_us.map(|began| began / 1_000).filter(|began| *began > 0);
         let ts = began_ms.unwrap_or(now_ms.saturating_sub(duration_ms.unwrap_or(0)));
         let pid = self.key.split('.').next().unwrap_or_default();
-        Told::Kept(Box::new(PushedCommand {
+        HookOutcome::Record(Box::new(PushedCommand {
             cmd: line.to_owned(),
             exit_code: Some(self.exit_code),
             cwd: Some(self.cwd.clone()).filter(|cwd| !cwd.is_empty()),
@@ -181,31 +181,32 @@ fn assignments(line: &str) -> (Vec<(&str, &str)>, &str) {
 mod tests {
     use super::*;
 
-    fn told(shell: ShellKind, line: &str, again: Option<&str>) -> Option<String> {
-        let hooked = Hooked {
+    fn outcome(shell: ShellKind, line: &str, again: Option<&str>) -> Option<String> {
+        let hooked = HookReport {
             line: line.to_owned(),
             cwd: "/w".to_owned(),
             key: "7.1".to_owned(),
             again: again.map(str::to_owned),
-            ..Hooked::default()
+            ..HookReport::default()
         };
-        match hooked.told(shell, 5) {
-            Told::Kept(pushed) => Some(pushed.cmd),
-            Told::Left => None,
+        match hooked.outcome(shell, 5) {
+            HookOutcome::Record(pushed) => Some(pushed.cmd),
+            HookOutcome::Ignore => None,
         }
     }
 
     #[test]
     fn bash_lists_commands_in_two_formats() {
-        let check = |text: &str, expect: &str| assert_eq!(told(ShellKind::Bash, text, None).as_deref(), Some(expect));
+        let check =
+            |text: &str, expect: &str| assert_eq!(outcome(ShellKind::Bash, text, None).as_deref(), Some(expect));
         check("\t ls -la\n", "ls -la");
         check("\t*make 'a  b'\n", "make 'a  b'");
         check("\t 501  make\n", "501  make");
         check("  501  ls -la\n", "ls -la");
         check("12345* make 'a  b'\n", "make 'a  b'");
         check("    1  for x in a; do\n  echo $x\ndone\n", "for x in a; do\n  echo $x\ndone");
-        assert_eq!(told(ShellKind::Bash, "  501   secret\n", None), None);
-        assert_eq!(told(ShellKind::Bash, "\t  secret\n", None), None);
+        assert_eq!(outcome(ShellKind::Bash, "  501   secret\n", None), None);
+        assert_eq!(outcome(ShellKind::Bash, "\t  secret\n", None), None);
     }
 
     #[test]
@@ -222,36 +223,36 @@ mod tests {
             "command codex-shim status",
             "eval \"$(codex-shim hook bash)\"",
         ] {
-            assert_eq!(told(ShellKind::Zsh, line, None), None, "{line}");
+            assert_eq!(outcome(ShellKind::Zsh, line, None), None, "{line}");
         }
         for line in ["CODEX_SHIM_PRIVATE=0 make", "grep codex-shim README.md", "ls codex-shim", "a=b"] {
-            assert_eq!(told(ShellKind::Fish, line, None).as_deref(), Some(line));
+            assert_eq!(outcome(ShellKind::Fish, line, None).as_deref(), Some(line));
         }
     }
 
     #[test]
     fn uncertain_line_needs_its_last_word() {
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("est")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  test\n", Some("test")).as_deref(), Some("test"));
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("est")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  test\n", Some("test")).as_deref(), Some("test"));
     }
 
     #[test]
     fn times_follow_the_shells_report() {
-        let hooked = Hooked {
+        let hooked = HookReport {
             line: "a".to_owned(),
             began_us: Some(3_000_000),
             ended_us: Some(4_500_000),
             key: "7.1".to_owned(),
-            ..Hooked::default()
+            ..HookReport::default()
         };
-        let Told::Kept(pushed) = hooked.told(ShellKind::Zsh, 9_000) else { panic!("it is kept") };
+        let HookOutcome::Record(pushed) = hooked.outcome(ShellKind::Zsh, 9_000) else { panic!("it is kept") };
         assert_eq!((pushed.ts, pushed.provenance.duration_ms), (Some(3_000), Some(1_500)));
-        let took = Hooked { began_us: None, took_ms: Some(20), ..hooked };
-        let Told::Kept(pushed) = took.told(ShellKind::Fish, 9_000) else { panic!("it is kept") };
+        let took = HookReport { began_us: None, took_ms: Some(20), ..hooked };
+        let HookOutcome::Record(pushed) = took.outcome(ShellKind::Fish, 9_000) else { panic!("it is kept") };
         assert_eq!((pushed.ts, pushed.provenance.duration_ms), (Some(8_980), Some(20)));
     }
 

@@ -51,9 +51,9 @@ pub(crate) fn keep(
 /// # Errors
 ///
 /// A message for the user: the relay does not answer.
-pub(crate) fn notify_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
+pub(crate) fn notify_started(session: &Found, notify: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
     for _ in 0..ATTEMPTS_MAX {
-        if !session.is_still_live() || tell().is_ok() {
+        if !session.is_still_live() || notify().is_ok() {
             return Ok(());
         }
         std::thread::park_timeout(ATTEMPT_PAUSE);

@@ -30,7 +30,7 @@ pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
     let ahead = unread_to.and_then(TypeAhead::inherited);
     let status = run(words);
     if let Some(ahead) = ahead {
-        ahead.tell();
+        ahead.report();
     }
     status
 }

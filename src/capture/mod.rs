@@ -24,7 +24,7 @@ mod watch;
 mod words;
 
 pub use blocks::Whose;
-pub(crate) use hooks::{Hooked, ShellKind, Told, answers_privately, script};
+pub(crate) use hooks::{HookOutcome, HookReport, ShellKind, answers_privately, script};
 pub(crate) use keep::{keep, notify_started};
 pub(crate) use leader::lead;
 pub(crate) use outputs::{Outputs, output_of};

@@ -68,7 +68,7 @@ impl Outputs {
     /// Processes the next bytes from the shell and its commands.
     pub(crate) fn take(&mut self, written: &[u8]) {
         let Outputs { scanner, running, shared, .. } = self;
-        scanner.look(written, |piece| match piece {
+        scanner.scan(written, |piece| match piece {
             Piece::Began(key) => *running = Some((key, Kept::default())),
             Piece::Ended(key) => {
                 if let Some((began, kept)) = running.take_if(|(began, _)| *began == key) {

@@ -27,7 +27,7 @@ use crate::launch;
 const READ_BYTES: usize = 64 << 10;
 
 /// The interval at which a stream is checked for the program's end, and how long it may be silent after that.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Runs `words`; returns how it ended and the end of its output.
 ///
@@ -118,7 +118,7 @@ fn pass(
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let was_over = ended.load(Ordering::Acquire);
-            match poll(&mut [PollFd::new(&from.as_fd(), PollFlags::IN)], Some(&LOOK_EVERY)) {
+            match poll(&mut [PollFd::new(&from.as_fd(), PollFlags::IN)], Some(&POLL_EVERY)) {
                 Ok(0) if was_over => return Some(from.into()),
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}

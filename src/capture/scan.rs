@@ -37,16 +37,16 @@ pub(super) struct Scanner {
 
 impl Scanner {
     /// Processes the next bytes.
-    pub(super) fn look(&mut self, bytes: &[u8], mut tell: impl FnMut(Piece<'_>)) {
+    pub(super) fn scan(&mut self, bytes: &[u8], mut emit: impl FnMut(Piece<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.sequence.is_empty() {
                 let Some(at) = memchr(0x1b, rest) else {
-                    tell(Piece::Text(rest));
+                    emit(Piece::Text(rest));
                     return;
                 };
                 if at > 0 {
-                    tell(Piece::Text(&rest[..at]));
+                    emit(Piece::Text(&rest[..at]));
                 }
                 self.sequence.push(0x1b);
                 rest = &rest[at + 1..];
@@ -58,15 +58,15 @@ impl Scanner {
                 Next::More => {}
                 Next::Whole => {
                     if let Some(piece) = meaning(&self.sequence) {
-                        tell(piece);
+                        emit(piece);
                     }
                     self.sequence.clear();
                 }
                 Next::Line => {
                     self.sequence.clear();
-                    tell(Piece::Text(b"\n"));
+                    emit(Piece::Text(b"\n"));
                 }
-                Next::Anew => {
+                Next::Restart => {
                     self.sequence.clear();
                     self.sequence.push(0x1b);
                 }
@@ -83,7 +83,7 @@ impl Scanner {
         let ends_with_escape = self.sequence.len() > 2 && self.sequence[self.sequence.len() - 2] == 0x1b;
         match (self.sequence.get(1), byte) {
             (_, b'\n') => Next::Line,
-            (Some(0x1b), _) => Next::Anew,
+            (Some(0x1b), _) => Next::Restart,
             (Some(b'['), 0x40..=0x7e) if self.sequence.len() > 2 => Next::Whole,
             (Some(b'['), _) => Next::More,
             (Some(b']' | b'P' | b'_' | b'^' | b'X'), 0x07) => Next::Whole,
@@ -104,7 +104,7 @@ enum Next {
     /// It is invalid: its line has ended.
     Line,
     /// Another one begins.
-    Anew,
+    Restart,
 }
 
 fn meaning(sequence: &[u8]) -> Option<Piece<'static>> {
@@ -132,11 +132,11 @@ mod tests {
     use super::*;
 
     /// The pieces of an output, adjacent text joined; the same however the output is cut.
-    fn check(said: &str, expect: &str) {
-        for cut in 1..=said.len() {
+    fn check(output: &str, expect: &str) {
+        for cut in 1..=output.len() {
             let (mut scanner, mut told) = (Scanner::default(), String::new());
-            for bytes in said.as_bytes().chunks(cut) {
-                scanner.look(bytes, |piece| match piece {
+            for bytes in output.as_bytes().chunks(cut) {
+                scanner.scan(bytes, |piece| match piece {
                     Piece::Text(text) => told.push_str(&String::from_utf8_lossy(text)),
                     Piece::FullScreenBegan => told.push('<'),
                     Piece::FullScreenEnded => told.push('>'),
@@ -144,7 +144,7 @@ mod tests {
                     Piece::Ended(key) => told.push_str(&format!(":{key})")),
                 });
             }
-            assert_eq!(told, expect, "{said:?} by {cut}");
+            assert_eq!(told, expect, "{output:?} by {cut}");
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
         check("\x1b]0;no end\nnext", "\nnext");
         let long = format!("\x1bP{}\nnext", "x".repeat(5_000));
         let mut told = String::new();
-        Scanner::default().look(long.as_bytes(), |piece| {
+        Scanner::default().scan(long.as_bytes(), |piece| {
             if let Piece::Text(text) = piece {
                 told.push_str(&String::from_utf8_lossy(text));
             }

@@ -34,7 +34,7 @@ const READ_BYTES: usize = 64 << 10;
 const SILENCE_AFTER_END: Duration = Duration::from_millis(50);
 
 /// The interval at which we check whether a terminal in another process's hands is ours again: no signal reports it.
-const BACKGROUND_LOOK_EVERY: Duration = Duration::from_millis(200);
+const BACKGROUND_POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Our hidden subcommand that leads the program's terminal.
 pub(super) const LEADER: &str = "terminal-leader";
@@ -87,7 +87,7 @@ pub(crate) fn run_in_terminal(
     let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
     let mut ran = show.run(seen);
     if !show.hung_up && terminal.is_ours() {
-        let mut keys = type_ahead::told(unread);
+        let mut keys = type_ahead::received(unread);
         keys.append(&mut show.typed);
         ran.unread_bytes = type_ahead::hand_back(keys, terminal.before());
     }
@@ -142,7 +142,7 @@ impl Show<'_> {
         let mut unshown: Vec<u8> = Vec::new();
         let mut ended: Option<Ran> = None;
         loop {
-            let look_wait = self.is_in_background.then_some(BACKGROUND_LOOK_EVERY);
+            let look_wait = self.is_in_background.then_some(BACKGROUND_POLL_EVERY);
             let wait_max = ended.map(|_| SILENCE_AFTER_END).or(look_wait);
             let ready = self.wait(&unshown, wait_max);
             if self.is_in_background {
@@ -152,7 +152,7 @@ impl Show<'_> {
                 self.signalled(number);
             }
             if ended.is_none() {
-                match self.look_after_leader(&mut unshown) {
+                match self.check_leader(&mut unshown) {
                     Leader::Runs => {}
                     // Readiness from before the stop may be outdated.
                     Leader::WasStopped => continue,
@@ -313,7 +313,7 @@ impl Show<'_> {
     }
 
     /// Stops when the leader has stopped, and returns its status when it has ended.
-    fn look_after_leader(&mut self, unshown: &mut Vec<u8>) -> Leader {
+    fn check_leader(&mut self, unshown: &mut Vec<u8>) -> Leader {
         match waitpid(Some(self.leader), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => {
                 self.show(unshown);

@@ -31,7 +31,7 @@ impl Tail {
     /// Processes the next bytes.
     pub(crate) fn take(&mut self, written: &[u8]) {
         let kept = &mut self.kept;
-        self.scanner.look(written, |piece| kept.take(&piece));
+        self.scanner.scan(written, |piece| kept.take(&piece));
     }
 
     /// Marks the output as truncated, because something before this point is missing.

@@ -2,8 +2,8 @@
 //! there.
 //!
 //! The keys are in the program's own terminal and must move to the user's. The only way is to make the kernel take them as
-//! typed, one by one (`TIOCSTI`). Some systems forbid that; then the keys are counted, and the user is told how many were
-//! lost.
+//! typed, one by one (`TIOCSTI`). Some systems forbid that; then one message says how many keys
+//! were lost.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -46,7 +46,7 @@ impl TypeAhead {
     }
 
     /// Reports the keys left in the terminal on our stdin.
-    pub(super) fn tell(self) {
+    pub(super) fn report(self) {
         let unread = unread();
         // A pipe holds more than a terminal, so this does not block; an error means that the reader is gone.
         let _ = File::from(self.0).write_all(&unread);
@@ -91,14 +91,14 @@ fn read_all() -> Vec<u8> {
 }
 
 /// The keys that the leader has reported.
-pub(super) fn told(reader: std::io::PipeReader) -> Vec<u8> {
-    let mut told = Vec::new();
+pub(super) fn received(reader: std::io::PipeReader) -> Vec<u8> {
+    let mut received = Vec::new();
     // Another process may have inherited the other end; do not wait for it.
     let is_quick = rustix::io::ioctl_fionbio(&reader, true).is_ok();
     if is_quick {
-        let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut told);
+        let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut received);
     }
-    told
+    received
 }
 
 /// Inserts keys into the input of the user's terminal, which is in raw mode, ahead of later ones. Returns how many bytes it

@@ -9,7 +9,7 @@ use crate::engine::{Command, ContextBounds, PushError, PushedCommand};
 
 /// The interval between two reads of the file. Source: the time a person takes between the end of a command and the next
 /// message.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Most commands in one request.
 const BATCH_COMMANDS_MAX: usize = 50;
@@ -51,12 +51,12 @@ impl Watch {
     /// receives an error when it first occurs and when it recurs after a success.
     pub fn follow(mut self, mut keep: impl FnMut(&[PushedCommand]) -> Result<(), String>, mut fault: impl FnMut(&str)) {
         loop {
-            match self.look(&mut keep) {
+            match self.poll(&mut keep) {
                 Ok(()) => self.fault_told = false,
                 Err(why) if !std::mem::replace(&mut self.fault_told, true) => fault(&why),
                 Err(_) => {}
             }
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(POLL_EVERY);
         }
     }
 
@@ -66,14 +66,14 @@ impl Watch {
     ///
     /// The events cannot be read, `keep` failed (the commands that it did not take are passed again next time), or a
     /// command is invalid and was dropped.
-    pub fn look(&mut self, keep: &mut impl FnMut(&[PushedCommand]) -> Result<(), String>) -> Result<(), String> {
+    pub fn poll(&mut self, keep: &mut impl FnMut(&[PushedCommand]) -> Result<(), String>) -> Result<(), String> {
         let Watch { path, follower, blocks, bounds, unkept, .. } = self;
         let mut impossible = None;
         let mut ended: Vec<Ended> = Vec::new();
-        let looked = follower.look(|line| ended.extend(blocks.line(line)));
+        let polled = follower.poll(|line| ended.extend(blocks.line(line)));
         let count = ended.len();
         for (index, ended) in ended.into_iter().enumerate() {
-            let screen = if index + 1 == count { Screen::ShowsIt } else { Screen::HasGoneOn };
+            let screen = if index + 1 == count { Screen::ShowsIt } else { Screen::IsOutdated };
             match fitting(blocks.with_screen(ended, screen), bounds) {
                 Ok(command) => unkept.push(command),
                 // A relay would reject the whole request because of it.
@@ -87,7 +87,7 @@ impl Watch {
             keep(&unkept[..together]).map_err(|why| format!("{why}; its commands are stored once that works"))?;
             unkept.drain(..together);
         }
-        looked.map_err(|error| format!("read {}: {error}", path.display()))?;
+        polled.map_err(|error| format!("read {}: {error}", path.display()))?;
         impossible.map_or(Ok(()), |error| Err(format!("skipped an invalid command in {}: {error}", path.display())))
     }
 }

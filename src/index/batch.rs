@@ -26,7 +26,7 @@ pub(super) struct Scope {
 }
 
 /// Reads the journal while nothing can be indexed.
-pub(super) struct Ahead {
+pub(super) struct Unindexed {
     pub(super) fold: Fold,
     pub(super) follower: Follower,
     pub(super) read_at: Instant,
@@ -39,20 +39,20 @@ pub(super) struct Batch {
     pub(super) is_all: bool,
 }
 
-impl Ahead {
+impl Unindexed {
     /// Starts where the index has stopped or, if that is unknown, at the current run.
-    pub(super) fn new(journal_dir: &Path, reached: Option<&Reached>) -> Ahead {
+    pub(super) fn new(journal_dir: &Path, reached: Option<&Reached>) -> Unindexed {
         let read_at = Instant::now();
         match reached {
             Some(Reached { fold, position, .. }) => {
-                Ahead { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
+                Unindexed { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
             }
             None => {
                 let segments = SegmentName::list(journal_dir).unwrap_or_default();
                 let last = segments.last().map(|last| &last.generation);
                 let first = segments.iter().find(|segment| Some(&segment.generation) == last);
                 let from = first.map(|segment| Position { segment: segment.clone(), offset: 0 });
-                Ahead { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
+                Unindexed { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
             }
         }
     }

@@ -266,8 +266,8 @@ fn rows_have_the_epoch_of_the_events() {
         assert_eq!((ids(&page), page.next_id, page.gap_reason), (vec![1, 2, 3, 4], 5, None));
         assert_eq!((page.epoch, page.earliest_id, page.latest_id), (Some(epoch.clone()), Some(1), Some(4)));
         assert_eq!(ids(&lab.turns(3, Some(&epoch))), [4]);
-        let ahead = lab.turns(5, None);
-        assert_eq!((ids(&ahead), ahead.gap_reason), (vec![1, 2, 3, 4], Some(GapReason::CursorAhead)));
+        let unindexed = lab.turns(5, None);
+        assert_eq!((ids(&unindexed), unindexed.gap_reason), (vec![1, 2, 3, 4], Some(GapReason::CursorAhead)));
         // A whole journal yields the same numbers.
         std::fs::remove_file(lab.history()).expect("it is there");
         assert_eq!(lab.epoch(), epoch);

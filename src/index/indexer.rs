@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
-use super::batch::{Ahead, Batch, Scope, read};
+use super::batch::{Batch, Scope, Unindexed, read};
 use super::committed::{Database, Reached, peek};
 use super::epochs::digest;
 use super::follow::{Follower, Patience};
@@ -107,7 +107,7 @@ impl Index {
     }
 
     /// Makes it read the journal now.
-    pub fn look(&self) {
+    pub fn wake(&self) {
         self.0.ask();
     }
 
@@ -164,7 +164,7 @@ pub(super) struct Indexer {
     pub(super) scope: Scope,
     pub(super) indexed: Option<Indexed>,
     /// Reads the journal while nothing can be indexed.
-    pub(super) ahead: Option<Ahead>,
+    pub(super) unindexed: Option<Unindexed>,
     /// When to retry.
     pub(super) retry_at: Option<Instant>,
     pub(super) fault_told: bool,
@@ -212,7 +212,7 @@ impl Indexer {
             shared,
             scope: Scope { patience: Patience::Some, until: None },
             indexed: None,
-            ahead: None,
+            unindexed: None,
             retry_at: None,
             fault_told: false,
             prune_at: Instant::now() + PRUNE_FIRST_AFTER,
@@ -251,7 +251,7 @@ impl Indexer {
             Ok(looked) => looked,
             Err(why) => {
                 self.failed(why);
-                self.read_ahead();
+                self.read_unindexed();
                 Progress::Failed
             }
         }
@@ -260,7 +260,7 @@ impl Indexer {
     /// Indexes the available records, up to a bound.
     fn index(&mut self) -> Result<Progress, Failure> {
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
-            self.read_ahead();
+            self.read_unindexed();
             return Ok(Progress::Failed);
         }
         if !self.is_ours()? {
@@ -269,7 +269,7 @@ impl Indexer {
         if self.indexed.is_none() {
             self.open()?;
         }
-        self.look_at_file()?;
+        self.check_file()?;
         let Some(indexed) = &mut self.indexed else { return Ok(Progress::Failed) };
         let follower = &mut indexed.follower;
         let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
@@ -295,8 +295,8 @@ impl Indexer {
             }
         }
         // A rebuild takes long; meanwhile readers get new events live.
-        if self.ahead.is_some() {
-            self.read_ahead();
+        if self.unindexed.is_some() {
+            self.read_unindexed();
         }
         Ok(Progress::More)
     }
@@ -322,7 +322,7 @@ impl Indexer {
     }
 
     /// Checks from time to time, and at once if a reader doubts it, that the database's file is the one that was opened.
-    fn look_at_file(&mut self) -> Result<(), Failure> {
+    fn check_file(&mut self) -> Result<(), Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
         if indexed.stamp_at.elapsed() < STAMP_EVERY && !self.shared.is_broken() {
             return Ok(());
@@ -338,7 +338,7 @@ impl Indexer {
     /// Replaces a lost or corrupt database. Events that were sent live before are not sent again.
     fn rebuild(&mut self, fate: Fate) -> Result<(), Failure> {
         let Some(indexed) = self.indexed.take() else { return Ok(()) };
-        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, Some(&indexed.reached)));
+        self.unindexed.get_or_insert_with(|| Unindexed::new(&self.settings.journal_dir, Some(&indexed.reached)));
         match fate {
             Fate::Gone => {
                 tracing::warn!("the history's file is gone; it is built again");
@@ -393,7 +393,7 @@ impl Indexer {
         numbers.last_rows = last_rows;
         let begun = reached.fold.open_since().or(reached.position.as_ref());
         begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
-        if self.ahead.is_none() {
+        if self.unindexed.is_none() {
             self.shared.set_activity(reached.fold.activity());
         }
         self.shared.state.send_modify(|state| {
@@ -411,7 +411,7 @@ impl Indexer {
             Failure::Ledger(why) => (why.clone(), IndexNotice::AwaitsLedger(why)),
         };
         self.retry_at = Some(Instant::now() + RETRY_PAUSE);
-        self.look_ahead();
+        self.start_unindexed();
         // Uncommitted records will be read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
@@ -426,7 +426,7 @@ impl Indexer {
     /// Everything recorded is indexed.
     fn recovered(&mut self) {
         self.retry_at = None;
-        self.ahead = None;
+        self.unindexed = None;
         if let Some(Indexed { reached, .. }) = &self.indexed {
             self.shared.set_activity(reached.fold.activity());
         }
@@ -437,11 +437,11 @@ impl Indexer {
     }
 
     /// Starts to read the journal without indexing it, from the checkpoint if that is known.
-    fn look_ahead(&mut self) {
+    fn start_unindexed(&mut self) {
         let Indexer { settings, indexed, shared, .. } = self;
-        self.ahead.get_or_insert_with(|| {
+        self.unindexed.get_or_insert_with(|| {
             if let Some(indexed) = indexed {
-                return Ahead::new(&settings.journal_dir, Some(&indexed.reached));
+                return Unindexed::new(&settings.journal_dir, Some(&indexed.reached));
             }
             let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir);
             if let Some(reached) = &reached {
@@ -451,17 +451,18 @@ impl Indexer {
                     state.last_seq = reached.seq;
                 });
             }
-            Ahead::new(&settings.journal_dir, reached.as_ref())
+            Unindexed::new(&settings.journal_dir, reached.as_ref())
         });
     }
 
     /// Reads records that cannot be indexed, and sends them live.
-    fn read_ahead(&mut self) {
-        self.look_ahead();
-        let Some(ahead) = &mut self.ahead else { return };
-        while let Ok(Some(batch)) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
+    fn read_unindexed(&mut self) {
+        self.start_unindexed();
+        let Some(unindexed) = &mut self.unindexed else { return };
+        while let Ok(Some(batch)) = read(&unindexed.fold, &mut unindexed.follower, &mut unindexed.read_at, &self.scope)
+        {
             let is_all = batch.is_all;
-            ahead.fold = batch.fold;
+            unindexed.fold = batch.fold;
             for event in batch.rows.events {
                 let live = LiveEvent::of(&self.settings.session_id, event);
                 // There may be no receiver.
@@ -471,7 +472,7 @@ impl Indexer {
                 break;
             }
         }
-        self.shared.set_activity(ahead.fold.activity());
+        self.shared.set_activity(unindexed.fold.activity());
     }
 }
 

@@ -64,7 +64,7 @@ fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, St
     opened.map_err(|error| error.to_string())
 }
 
-fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
+fn fault(path: &Path) -> impl Fn(rusqlite::Error) -> String {
     move |source| DatabaseError::Sqlite { path: path.to_owned(), source }.to_string()
 }
 
@@ -77,7 +77,7 @@ fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
 pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
     let Some(connection) = open(path, Life::Live, RunMode::DryRun)? else { return Ok(None) };
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
-    let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(told(path))?;
+    let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(fault(path))?;
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, mode: Run
         }
         Ok(rows)
     };
-    work().map_err(told(path))
+    work().map_err(fault(path))
 }
 
 /// Masks actions in progress in the checkpoints.
@@ -133,13 +133,13 @@ pub(crate) fn prune_history(
     mode: RunMode,
 ) -> Result<[Over; 3], String> {
     let Some(connection) = open(path, life, mode)? else { return Ok([Over::default(); 3]) };
-    let mut over = retention::over(&connection, bounds, now_us).map_err(told(path))?;
+    let mut over = retention::over(&connection, bounds, now_us).map_err(fault(path))?;
     if mode == RunMode::DryRun {
         return Ok(over);
     }
     let mut went = Pruned::default();
     loop {
-        let pruned = retention::prune(&connection, bounds, now_us).map_err(told(path))?;
+        let pruned = retention::prune(&connection, bounds, now_us).map_err(fault(path))?;
         if pruned.rows() == 0 {
             break;
         }
@@ -174,9 +174,9 @@ mod tests {
             let tool = "INSERT INTO codex_tool_events (session_id, item_id, event_type, raw_payload_json, created_at)
                 VALUES ('s', 'i', 'output_delta', ?1, 't')";
             connection.execute(tool, [output]).expect("a row");
-            let told = "INSERT INTO codex_events (seq, session_id, timestamp, event_type, item_id, payload_preview,
+            let insert = "INSERT INTO codex_events (seq, session_id, timestamp, event_type, item_id, payload_preview,
                 generation, segment, byte_offset, delta_count) VALUES (?1, 's', 't', 'x/delta', 'i', ?2, 'g', 1, ?1, 2)";
-            connection.execute(told, rusqlite::params![number, event]).expect("a row");
+            connection.execute(insert, rusqlite::params![number, event]).expect("a row");
         }
         drop(connection);
         let masker = Masker::new(&[]).expect("BUG: no pattern is wrong");

@@ -135,7 +135,7 @@ impl Indexer {
             state.position = reached.position.clone();
             state.last_seq = reached.seq;
         });
-        if self.ahead.is_none() {
+        if self.unindexed.is_none() {
             self.shared.set_activity(reached.fold.activity());
         }
         self.indexed = Some(Indexed { database, reached, follower, numbers, stamp_at: now, read_at: now });

@@ -191,7 +191,7 @@ fn deltas_are_joined_across_steps() {
     let index = lab.start();
     let mut state = index.state();
     until("three records are read", || {
-        index.look();
+        index.wake();
         state.borrow_and_update().position.as_ref().is_some_and(|at| at.offset > 300)
     });
     let checkpoint = || -> i64 {
@@ -430,7 +430,7 @@ fn activity_is_the_same_live_and_reread() {
             live.append(1, 1, std::slice::from_ref(record));
             let end = std::fs::metadata(live.journal().join(file.to_string())).expect("it is there").len();
             until("the record is read", || {
-                index.look();
+                index.wake();
                 state.borrow_and_update().position.as_ref().is_some_and(|at| at.offset == end)
             });
             let again = Lab::new();
@@ -500,7 +500,7 @@ fn index_waits_for_a_command() {
     let lock = IndexLock::try_take(&lab.session()).expect("it can be locked").expect("nobody has it");
     let index = lab.start();
     let state = index.state();
-    index.look();
+    index.wake();
     assert!(!lab.history().exists());
     drop(lock);
     until("it is indexed", || state.borrow().last_seq == 2);

@@ -141,7 +141,7 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
         }
     };
     let sizes: Vec<Size> = names.into_iter().filter_map(|name| Size::of(dir, name)).collect();
-    for name in doomed(&sizes, bounds, indexed, current, SystemTime::now()) {
+    for name in over(&sizes, bounds, indexed, current, SystemTime::now()) {
         match std::fs::remove_file(dir.join(name.to_string())) {
             Ok(()) => tracing::info!(segment = %name, "journal over its bounds: segment removed"),
             Err(error) => tracing::warn!(%error, segment = %name, "remove a journal segment"),
@@ -164,7 +164,7 @@ pub(crate) struct Size {
 pub(crate) fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
     let sizes: Vec<Size> = SegmentName::list(dir)?.into_iter().filter_map(|name| Size::of(dir, name)).collect();
     let Some(last) = sizes.last().map(|last| last.name.clone()) else { return Ok(Vec::new()) };
-    let gone = doomed(&sizes, bounds, Some(indexed), &last, now);
+    let gone = over(&sizes, bounds, Some(indexed), &last, now);
     let gone = gone.into_iter().filter(|name| *name < indexed);
     Ok(gone.filter_map(|name| sizes.iter().find(|size| size.name == *name)).cloned().collect())
 }
@@ -181,7 +181,7 @@ impl Size {
 
 /// The segments over the bounds; `segments` has the oldest first. The current one and later ones are never among them, nor,
 /// up to a higher bound, unindexed ones, from `indexed` on.
-fn doomed<'a>(
+fn over<'a>(
     segments: &'a [Size],
     bounds: Bounds,
     indexed: Option<&SegmentName>,
@@ -191,17 +191,17 @@ fn doomed<'a>(
     let total: u64 = segments.iter().map(|segment| segment.bytes).sum();
     let mut excess = total.saturating_sub(bounds.journal_bytes_max);
     let mut unindexed_excess = total.saturating_sub(bounds.journal_bytes_max.saturating_mul(UNINDEXED_TIMES_MAX));
-    let mut doomed = Vec::new();
+    let mut over = Vec::new();
     for segment in segments.iter().take_while(|segment| segment.name < *current) {
         let too_old = now.duration_since(segment.written).is_ok_and(|age| age > bounds.journal_age_max);
         let is_indexed = indexed.is_some_and(|indexed| segment.name < *indexed);
         if unindexed_excess > 0 || (is_indexed && (excess > 0 || too_old)) {
             excess = excess.saturating_sub(segment.bytes);
             unindexed_excess = unindexed_excess.saturating_sub(segment.bytes);
-            doomed.push(&segment.name);
+            over.push(&segment.name);
         }
     }
-    doomed
+    over
 }
 
 #[cfg(test)]
@@ -232,7 +232,7 @@ mod tests {
         let current = &sizes.last().expect("BUG: a test has segments").name;
         let indexed = SegmentName { generation: current.generation.clone(), number: indexed };
         let gone: Vec<u32> =
-            doomed(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
+            over(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
         assert_eq!(gone, expect);
     }
 

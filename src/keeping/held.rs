@@ -32,16 +32,14 @@ pub(crate) enum HeldError {
 impl fmt::Display for HeldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HeldError::Busy { session } => write!(
-                f,
-                "session {session}: another codex-shim is indexing or rewriting it; try again later"
-            ),
+            HeldError::Busy { session } => {
+                write!(f, "session {session}: another codex-shim is indexing or rewriting it; try again later")
+            }
             HeldError::Link { path } => write!(f, "{} is a link, which codex-shim does not follow", path.display()),
             HeldError::Io { path, source } => write!(f, "use {}: {source}", path.display()),
-            HeldError::NotIndexed { session, why } => write!(
-                f,
-                "session {session}: recorded lines cannot be indexed, so its journal is not changed: {why}"
-            ),
+            HeldError::NotIndexed { session, why } => {
+                write!(f, "session {session}: recorded lines cannot be indexed, so its journal is not changed: {why}")
+            }
         }
     }
 }

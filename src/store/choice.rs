@@ -40,7 +40,7 @@ pub(crate) enum Otherwise {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChoiceError {
     /// No session matches the name.
-    NoneNamed {
+    UnknownName {
         named: String,
         /// All sessions.
         sessions: Vec<String>,
@@ -52,9 +52,9 @@ pub(crate) enum ChoiceError {
         candidates: Vec<String>,
     },
     /// There are no sessions.
-    NoneAtAll,
+    NoSessions,
     /// No session is live.
-    NoneLive {
+    NoLiveSession {
         /// All sessions.
         sessions: Vec<String>,
     },
@@ -72,10 +72,10 @@ pub(crate) enum Clue {
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChoiceError::NoneNamed { named, sessions } if sessions.is_empty() => {
+            ChoiceError::UnknownName { named, sessions } if sessions.is_empty() => {
                 write!(f, "unknown session `{named}`: {NO_SESSIONS}")
             }
-            ChoiceError::NoneNamed { named, sessions } => {
+            ChoiceError::UnknownName { named, sessions } => {
                 write!(f, "unknown session `{named}`; sessions: {}", listed(sessions))
             }
             ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
@@ -89,9 +89,9 @@ impl fmt::Display for ChoiceError {
                 let (dir, candidates) = (dir.display(), listed(candidates));
                 write!(f, "several sessions are live in {dir}: {candidates}; name one with --session")
             }
-            ChoiceError::NoneAtAll => f.write_str(NO_SESSIONS),
-            ChoiceError::NoneLive { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
-            ChoiceError::NoneLive { sessions } => write!(
+            ChoiceError::NoSessions => f.write_str(NO_SESSIONS),
+            ChoiceError::NoLiveSession { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
+            ChoiceError::NoLiveSession { sessions } => write!(
                 f,
                 "no session is live in this folder; start your tool in it, or name a session with --session: {}",
                 listed(sessions)
@@ -142,8 +142,8 @@ pub(crate) fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<V
             .iter()
             .max_by_key(|session| session.last_used)
             .map(|latest| vec![latest])
-            .ok_or(ChoiceError::NoneAtAll),
-        (_, Otherwise::None) => Err(ChoiceError::NoneLive { sessions: names(found) }),
+            .ok_or(ChoiceError::NoSessions),
+        (_, Otherwise::None) => Err(ChoiceError::NoLiveSession { sessions: names(found) }),
     }
 }
 
@@ -154,7 +154,7 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
     }
     if named == LATEST {
         let latest = found.iter().max_by_key(|session| (session.live, session.last_used));
-        return latest.ok_or(ChoiceError::NoneAtAll);
+        return latest.ok_or(ChoiceError::NoSessions);
     }
     let is_end = |session: &&Found| named.len() >= SHORT_CHARS_MIN && session.id.ends_with(named);
     let is_folder = |session: &&Found| label(session) == named || folder(session) == Some(named);
@@ -171,7 +171,7 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
             (several, _) => return Err(ambiguous(Clue::Name(named.to_owned()), several, found)),
         }
     }
-    Err(ChoiceError::NoneNamed { named: named.to_owned(), sessions: names(found) })
+    Err(ChoiceError::UnknownName { named: named.to_owned(), sessions: names(found) })
 }
 
 fn names(found: &[Found]) -> Vec<String> {
@@ -242,36 +242,36 @@ mod tests {
 
     /// Sessions from lines `id cwd`: a `*` before the id marks a live one, `@repository` after the directory adds a
     /// repository. Later lines were used later.
-    fn sessions(told: &[&str]) -> Vec<Found> {
-        let session = |(number, told): (usize, &&str)| {
-            let mut words = told.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
+    fn sessions(shown: &[&str]) -> Vec<Found> {
+        let session = |(number, shown): (usize, &&str)| {
+            let mut words = shown.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
             let mut word = || words.next();
             let (id, cwd) = (word().expect("an id"), word().expect("a cwd"));
             let place = Place { cwd, codex_home: String::new(), server: Vec::new() };
             Found {
                 dir: PathBuf::from(&id),
                 id,
-                live: told.starts_with('*'),
+                live: shown.starts_with('*'),
                 holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
                 repository: word().map(PathBuf::from),
                 last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
             }
         };
-        told.iter().enumerate().map(session).collect()
+        shown.iter().enumerate().map(session).collect()
     }
 
-    fn check(told: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
-        let found = sessions(told);
+    fn check(shown: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
+        let found = sessions(shown);
         let chosen = |otherwise| match choose(&found, Choice { named, cwd: Path::new(cwd), otherwise }) {
             Ok(session) => session.id.clone(),
-            Err(ChoiceError::NoneNamed { .. }) => "none named".to_owned(),
+            Err(ChoiceError::UnknownName { .. }) => "none named".to_owned(),
             Err(ChoiceError::Ambiguous { candidates, .. }) => format!("one of {}", candidates.join(" ")),
-            Err(ChoiceError::NoneAtAll) => "none at all".to_owned(),
-            Err(ChoiceError::NoneLive { .. }) => "none live".to_owned(),
+            Err(ChoiceError::NoSessions) => "none at all".to_owned(),
+            Err(ChoiceError::NoLiveSession { .. }) => "none live".to_owned(),
         };
         let (reads, acts) = (chosen(Otherwise::Latest), chosen(Otherwise::None));
-        let told = if reads == acts { reads } else { format!("{reads}, {acts}") };
-        assert_eq!(told, expect, "{named:?} at {cwd}");
+        let shown = if reads == acts { reads } else { format!("{reads}, {acts}") };
+        assert_eq!(shown, expect, "{named:?} at {cwd}");
     }
 
     #[test]
@@ -295,19 +295,19 @@ mod tests {
 
     #[test]
     fn errors_name_the_sessions_that_exist() {
-        let told = |found: &[Found], named, otherwise| {
+        let shown = |found: &[Found], named, otherwise| {
             let error = choose(found, Choice { named, cwd: Path::new("/x"), otherwise }).expect_err("there is none");
             error.to_string()
         };
         let found = sessions(&["*one /a", "*two /b"]);
-        assert_eq!(told(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
-        assert!(told(&found, None, Otherwise::None).ends_with("with --session: one, two"));
-        assert_eq!(told(&[], None, Otherwise::None), NO_SESSIONS);
-        assert_eq!(told(&[], None, Otherwise::Latest), NO_SESSIONS);
-        assert_eq!(told(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
+        assert_eq!(shown(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
+        assert!(shown(&found, None, Otherwise::None).ends_with("with --session: one, two"));
+        assert_eq!(shown(&[], None, Otherwise::None), NO_SESSIONS);
+        assert_eq!(shown(&[], None, Otherwise::Latest), NO_SESSIONS);
+        assert_eq!(shown(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
         let many: Vec<String> = (0..12).map(|number| format!("s{number} /a")).collect();
         let many = sessions(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(told(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
+        assert!(shown(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
     }
 
     #[test]

@@ -163,9 +163,9 @@ pub(crate) fn open_read_only(
     let connection = if life == Life::Stopped && is_at_rest {
         // Without a log, the file alone is complete.
         let file = files::database(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
-        let address: String = file.as_os_str().as_encoded_bytes().iter().map(|byte| in_address(*byte)).collect();
+        let uri: String = file.as_os_str().as_encoded_bytes().iter().map(|byte| percent_encoded(*byte)).collect();
         let flags = flags | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        Connection::open_with_flags(format!("file:{address}?immutable=1"), flags).map_err(failed)?
+        Connection::open_with_flags(format!("file:{uri}?immutable=1"), flags).map_err(failed)?
     } else {
         connect(path, flags)?
     };
@@ -182,7 +182,7 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Datab
 }
 
 /// A byte of a path, percent-encoded for a `file:` URI if necessary.
-fn in_address(byte: u8) -> String {
+fn percent_encoded(byte: u8) -> String {
     match byte {
         b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
@@ -225,7 +225,7 @@ pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
 
 /// Renames the files beside a database with these suffixes (of [`BESIDE`]). Returns the path that the database itself would
 /// get.
-pub(crate) fn set_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, DatabaseError> {
+pub(crate) fn set_aside_beside(path: &Path, suffixes: &[&str]) -> Result<PathBuf, DatabaseError> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let with = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -233,7 +233,7 @@ pub(crate) fn set_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, D
         PathBuf::from(name)
     };
     let aside = format!(".corrupt-{}", since_epoch.as_micros());
-    for beside in meant {
+    for beside in suffixes {
         match std::fs::rename(with(beside), with(&format!("{aside}{beside}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(DatabaseError::File { path: with(beside), source: error });

@@ -158,12 +158,12 @@ mod tests {
         let first = open("first");
         drop(open("second"));
         std::fs::create_dir(home.path().join("sessions/no-session")).expect("a folder");
-        let told = || -> Vec<(String, bool)> {
+        let listed = || -> Vec<(String, bool)> {
             let found = Found::all(home.path()).expect("it can be read");
             found.into_iter().map(|session| (session.id, session.live)).collect()
         };
         let named = |name: &str, live| (name.to_owned(), live);
-        assert_eq!(told(), [named("first", true), named("second", false)]);
+        assert_eq!(listed(), [named("first", true), named("second", false)]);
         let looked = Found::all(home.path())
             .expect("it can be read")
             .iter()
@@ -171,7 +171,7 @@ mod tests {
             .collect::<Vec<_>>();
         assert_eq!(looked, [None, Some(())]);
         drop(first);
-        assert!(told().iter().all(|(_, live)| !live));
+        assert!(listed().iter().all(|(_, live)| !live));
         assert_eq!(Found::all(home.path()).expect("it can be read")[0].holder.clone().expect("signed").place, place);
     }
 

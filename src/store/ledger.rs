@@ -250,7 +250,7 @@ mod tests {
         }
 
         /// The commands that the relay has received so far.
-        fn told(&self) -> Vec<(RowId, String)> {
+        fn sent(&self) -> Vec<(RowId, String)> {
             let added = self.changes.try_iter().filter_map(|change| match change {
                 ContextChange::Added(added) => Some(added),
                 ContextChange::Cleared(_) | ContextChange::Forgotten { .. } | ContextChange::Beginnings(_) => None,
@@ -259,8 +259,8 @@ mod tests {
         }
     }
 
-    fn cmds(told: &[(RowId, String)]) -> Vec<&str> {
-        told.iter().map(|(_, cmd)| &**cmd).collect()
+    fn cmds(sent: &[(RowId, String)]) -> Vec<&str> {
+        sent.iter().map(|(_, cmd)| &**cmd).collect()
     }
 
     #[test]
@@ -268,14 +268,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         assert_eq!(run.push(&["a", "b"]), Ok(2));
-        assert_eq!(cmds(&run.told()), ["a", "b"]);
+        assert_eq!(cmds(&run.sent()), ["a", "b"]);
         run.ledger.finish(Duration::from_secs(9));
         let run = Run::start(dir.path(), "g2");
         assert_eq!(run.push(&["c"]), Ok(3));
-        let told = run.told();
-        assert_eq!(cmds(&told), ["a", "b", "c"]);
+        let sent = run.sent();
+        assert_eq!(cmds(&sent), ["a", "b", "c"]);
         let entry =
-            LedgerEntry::Settled { delivery: 1, outcome: Outcome::Delivered, delete: vec![told[0].0, told[2].0] };
+            LedgerEntry::Settled { delivery: 1, outcome: Outcome::Delivered, delete: vec![sent[0].0, sent[2].0] };
         assert!(run.keep(entry));
         assert_eq!(run.waiting(), ["b"]);
     }
@@ -288,7 +288,7 @@ mod tests {
         let run = Run::start(dir.path(), "g1");
         assert_eq!(tool.push_context(vec![command("b")]), Ok(2));
         assert_eq!(run.push(&[]), Ok(2));
-        assert_eq!(cmds(&run.told()), ["a", "b"]);
+        assert_eq!(cmds(&run.sent()), ["a", "b"]);
         tool.clear_context(WhichCommands::All).expect("it can be cleared");
         assert_eq!(tool.waiting_context(), Ok(Vec::new()));
     }
@@ -325,19 +325,19 @@ mod tests {
             let delivery = Delivery { number, at_us: 1_000, thread_id, carrier: Carrier::Envelope, text };
             assert!(run.keep(LedgerEntry::Sent(Box::new(delivery))));
         };
-        let told = |run: &Run| run.runtime.block_on(run.ledger.deliveries()).expect("they can be read");
+        let sent = |run: &Run| run.runtime.block_on(run.ledger.deliveries()).expect("they can be read");
         let run = Run::start(dir.path(), "g1");
         (1..=22).for_each(|number| send(&run, number));
         let settled = LedgerEntry::Settled { delivery: 22, outcome: Outcome::Refused, delete: Vec::new() };
         assert!(run.keep(settled));
         assert!(run.keep(LedgerEntry::TurnNamed { delivery: 21, turn_id: "u".to_owned() }));
-        let kept = told(&run);
+        let kept = sent(&run);
         assert_eq!((kept.len(), &*kept[0].text), (20, "text 3"));
         assert_eq!((&*kept[19].outcome, kept[18].turn_id.as_deref()), ("refused", Some("u")));
         assert_eq!((&*kept[0].at, &*kept[0].outcome), ("1970-01-01T00:00:00.001Z", "sent"));
         run.ledger.finish(Duration::from_secs(9));
         let run = Run::start(dir.path(), "g2");
-        assert_eq!((&*told(&run)[0].outcome, &*told(&run)[19].outcome), ("unknown", "refused"));
+        assert_eq!((&*sent(&run)[0].outcome, &*sent(&run)[19].outcome), ("unknown", "refused"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::files::{self, Access};
 use crate::journal::SegmentName;
 
 /// Prefix of folders that are being deleted. No session's name can contain its first character.
-const GOING: &str = "~going.";
+const DELETING: &str = "~going.";
 
 /// The folder of the home whose files name the session that last ran in a place.
 const PLACES_DIR: &str = "places";
@@ -55,9 +55,9 @@ pub(crate) struct ExpiredSession {
 
 /// Why an expired session was not deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spared {
+pub(crate) enum Skipped {
     /// It is in use, or was used since it was listed.
-    Used,
+    InUse,
 }
 
 /// The sessions in `home` that were unused for longer than `age_max` and that no process holds. A missing sessions folder
@@ -102,7 +102,7 @@ pub(crate) fn remove_expired(
     id: &str,
     now: SystemTime,
     age_max: Duration,
-) -> io::Result<Result<Vec<PathBuf>, Spared>> {
+) -> io::Result<Result<Vec<PathBuf>, Skipped>> {
     if id.parse::<SessionName>().is_err() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a valid session name"));
     }
@@ -110,21 +110,21 @@ pub(crate) fn remove_expired(
     if !std::fs::symlink_metadata(&dir)?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a folder"));
     }
-    let Some(_index) = IndexLock::try_take(&dir)? else { return Ok(Err(Spared::Used)) };
-    let Some(_lock) = shared_lock(&dir)? else { return Ok(Err(Spared::Used)) };
+    let Some(_index) = IndexLock::try_take(&dir)? else { return Ok(Err(Skipped::InUse)) };
+    let Some(_lock) = shared_lock(&dir)? else { return Ok(Err(Skipped::InUse)) };
     if !is_expired(last_use(times_of(&dir)), now, age_max) {
-        return Ok(Err(Spared::Used));
+        return Ok(Err(Skipped::InUse));
     }
-    let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
-    std::fs::rename(&dir, &going)?;
+    let deleting = home.join("sessions").join(format!("{DELETING}{id}.{}", std::process::id()));
+    std::fs::rename(&dir, &deleting)?;
     for path in beside(home, id) {
         // The session it names is gone; the next start in that place writes it again.
         let _ = std::fs::remove_file(home.join(path));
     }
-    let contents = Contents::of(&going)?;
-    if !contents.delete(&going)? {
+    let contents = Contents::of(&deleting)?;
+    if !contents.delete(&deleting)? {
         // The user looks for the rest under the old name. If a new session has taken the name, the rest stays under the other one.
-        let _ = std::fs::rename(&going, &dir);
+        let _ = std::fs::rename(&deleting, &dir);
     }
     Ok(Ok(contents.foreign))
 }
@@ -133,7 +133,7 @@ pub(crate) fn remove_expired(
 pub(crate) fn remove_leftovers(home: &Path) {
     let Ok(entries) = std::fs::read_dir(home.join("sessions")) else { return };
     for entry in entries.flatten() {
-        let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(GOING));
+        let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(DELETING));
         if is_rest && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             // Another process may be deleting it too.
             let _ = Contents::of(&entry.path()).and_then(|contents| contents.delete(&entry.path()));
@@ -233,9 +233,9 @@ mod tests {
         assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 3);
         let remove = |id: &str| remove_expired(home, id, later, DAY * 30);
         assert_eq!(remove("old").expect("it works"), Ok(Vec::new()));
-        assert_eq!(remove("live").expect("it works"), Err(Spared::Used));
+        assert_eq!(remove("live").expect("it works"), Err(Skipped::InUse));
         let held = IndexLock::try_take(&home.join("sessions/other")).expect("a lock").expect("nobody holds it");
-        assert_eq!(remove("other").expect("it works"), Err(Spared::Used));
+        assert_eq!(remove("other").expect("it works"), Err(Skipped::InUse));
         drop(held);
         assert!(remove("link").is_err() && remove("..").is_err() && remove("a/b").is_err());
         assert_eq!(std::fs::read_to_string(outside.join("lock")).expect("it is there"), "mine");

@@ -54,7 +54,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Relays hold all names that were tried.
-    AllTaken(SessionName),
+    AllNamesTaken(SessionName),
 }
 
 impl fmt::Display for StoreError {
@@ -63,7 +63,7 @@ impl fmt::Display for StoreError {
             // The source names the path and the remedy.
             StoreError::Io { source, .. } if Refused::behind(source).is_some() => source.fmt(f),
             StoreError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
-            StoreError::AllTaken(name) => write!(
+            StoreError::AllNamesTaken(name) => write!(
                 f,
                 "session {name}: {SAME_NAME_MAX} relays already use that name; choose another one with --session"
             ),
@@ -75,7 +75,7 @@ impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StoreError::Io { source, .. } => Some(source),
-            StoreError::AllTaken(_) => None,
+            StoreError::AllNamesTaken(_) => None,
         }
     }
 }
@@ -162,7 +162,7 @@ impl Session {
                 return Ok(session);
             }
         }
-        Err(StoreError::AllTaken(name.clone()))
+        Err(StoreError::AllNamesTaken(name.clone()))
     }
 
     fn of_place(sessions: &Path, places: &Places, place: &Place, fresh_id: Uuid) -> Result<Session, StoreError> {

@@ -53,7 +53,7 @@ pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &
         return print_json(&json!({ "children": children }));
     }
     if children.is_empty() {
-        say(&ChoiceError::NoneAtAll.to_string());
+        say(&ChoiceError::NoSessions.to_string());
     }
     screen::print(&table(&children, SystemTime::now(), Screen::of_stdout(environment)))
 }
