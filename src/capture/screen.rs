@@ -121,7 +121,7 @@ fn start_leader(
     command.spawn()
 }
 
-/// A program that is shown.
+/// A running program and its two terminals.
 struct Show<'a> {
     terminal: &'a Terminal,
     signals: Signals,
@@ -349,7 +349,7 @@ enum Leader {
     Ended(Ran),
 }
 
-/// What [`Show::wait`] has found.
+/// The result of [`Show::wait`].
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     any: bool,

@@ -2,8 +2,8 @@
 //! there.
 //!
 //! The keys are in the program's own terminal and must move to the user's. The only way is to make the kernel take them as
-//! typed, one by one (`TIOCSTI`). Some systems forbid that; then one message says how many keys
-//! were lost.
+//! typed, one by one (`TIOCSTI`). Some systems forbid that; then one message says how many keys were
+//! lost.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

@@ -18,7 +18,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// After this long without a new record, none can replace the last one. Source: the contract.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// Which part of a journal to read.
+/// The part of a journal to read.
 pub(super) struct Scope {
     pub(super) patience: Patience,
     /// Reading stops before the record at this position.

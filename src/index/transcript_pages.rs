@@ -59,7 +59,7 @@ pub enum Side {
 
 impl History {
     /// The number of the first transcript line with a time of `at` (RFC 3339) or later, if any. Lines are assumed to be in
-    /// order of time; a line that was learned of late stands where it was learned of.
+    /// order of time; a line that arrived late stands where it arrived.
     pub fn first_line_from(&self, at: &str, opened: u64) -> Result<Option<u64>, HistoryError> {
         self.read(opened, |connection| first_line_from(connection, at).map(|found| found.map(i64::unsigned_abs)))
     }

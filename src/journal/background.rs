@@ -141,7 +141,7 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
         }
     };
     let sizes: Vec<Size> = names.into_iter().filter_map(|name| Size::of(dir, name)).collect();
-    for name in over(&sizes, bounds, indexed, current, SystemTime::now()) {
+    for name in segments_over(&sizes, bounds, indexed, current, SystemTime::now()) {
         match std::fs::remove_file(dir.join(name.to_string())) {
             Ok(()) => tracing::info!(segment = %name, "journal over its bounds: segment removed"),
             Err(error) => tracing::warn!(%error, segment = %name, "remove a journal segment"),
@@ -164,7 +164,7 @@ pub(crate) struct Size {
 pub(crate) fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
     let sizes: Vec<Size> = SegmentName::list(dir)?.into_iter().filter_map(|name| Size::of(dir, name)).collect();
     let Some(last) = sizes.last().map(|last| last.name.clone()) else { return Ok(Vec::new()) };
-    let gone = over(&sizes, bounds, Some(indexed), &last, now);
+    let gone = segments_over(&sizes, bounds, Some(indexed), &last, now);
     let gone = gone.into_iter().filter(|name| *name < indexed);
     Ok(gone.filter_map(|name| sizes.iter().find(|size| size.name == *name)).cloned().collect())
 }
@@ -181,7 +181,7 @@ impl Size {
 
 /// The segments over the bounds; `segments` has the oldest first. The current one and later ones are never among them, nor,
 /// up to a higher bound, unindexed ones, from `indexed` on.
-fn over<'a>(
+fn segments_over<'a>(
     segments: &'a [Size],
     bounds: Bounds,
     indexed: Option<&SegmentName>,
@@ -232,7 +232,7 @@ mod tests {
         let current = &sizes.last().expect("BUG: a test has segments").name;
         let indexed = SegmentName { generation: current.generation.clone(), number: indexed };
         let gone: Vec<u32> =
-            over(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
+            segments_over(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
         assert_eq!(gone, expect);
     }
 

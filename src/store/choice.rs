@@ -60,7 +60,7 @@ pub(crate) enum ChoiceError {
     },
 }
 
-/// What several sessions matched.
+/// The selector that several sessions match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Clue {
     /// The name that the user gave.
@@ -242,26 +242,26 @@ mod tests {
 
     /// Sessions from lines `id cwd`: a `*` before the id marks a live one, `@repository` after the directory adds a
     /// repository. Later lines were used later.
-    fn sessions(shown: &[&str]) -> Vec<Found> {
-        let session = |(number, shown): (usize, &&str)| {
-            let mut words = shown.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
+    fn sessions(lines: &[&str]) -> Vec<Found> {
+        let session = |(number, line): (usize, &&str)| {
+            let mut words = line.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
             let mut word = || words.next();
             let (id, cwd) = (word().expect("an id"), word().expect("a cwd"));
             let place = Place { cwd, codex_home: String::new(), server: Vec::new() };
             Found {
                 dir: PathBuf::from(&id),
                 id,
-                live: shown.starts_with('*'),
+                live: line.starts_with('*'),
                 holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
                 repository: word().map(PathBuf::from),
                 last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
             }
         };
-        shown.iter().enumerate().map(session).collect()
+        lines.iter().enumerate().map(session).collect()
     }
 
-    fn check(shown: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
-        let found = sessions(shown);
+    fn check(lines: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
+        let found = sessions(lines);
         let chosen = |otherwise| match choose(&found, Choice { named, cwd: Path::new(cwd), otherwise }) {
             Ok(session) => session.id.clone(),
             Err(ChoiceError::UnknownName { .. }) => "none named".to_owned(),
