@@ -1,4 +1,4 @@
-//! The blocks of an `agent_pty`: which of its events make a command, and where what it wrote is to be found.
+//! The blocks of an `agent_pty`: turns its events into commands and finds their output.
 //!
 //! Source of the shapes: `agent_pty/events.jsonl` of agent_log_server.
 
@@ -12,31 +12,30 @@ use serde_json::Value;
 use super::tail::Tail;
 use crate::engine::{ContextBounds, Label, Origin, Preview, Provenance, PushedCommand};
 
-/// Whose commands are taken.
+/// Whose commands to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// The user's.
     Users,
-    /// Also those of the agent.
+    /// Also the agent's.
     All,
 }
 
-/// Blocks that may have begun and not ended; of more the oldest is forgotten.
+/// Most open blocks; beyond this the oldest is dropped.
 const OPEN_MAX: usize = 64;
 
-/// How much of the end of a file with output is read, in bytes.
+/// How much of the end of an output file is read, in bytes.
 const OUTPUT_BYTES: u64 = 64 << 10;
 
 /// Longest snapshot that is read, in bytes.
 const SNAPSHOT_BYTES_MAX: u64 = 4 << 20;
 
-/// How a block of the user's own terminal is called.
+/// Prefix of the ids of blocks in the user's own terminal.
 const USERS: &str = "user:";
 
-/// Where the output's path may be relative to: so many folders up from the events.
+/// An output path may be relative to a folder at most this many levels above the events.
 const FOLDERS_UP_MAX: usize = 4;
 
-/// A block that has begun.
+/// A block that has begun and not ended.
 #[derive(Debug)]
 struct Open {
     block_id: String,
@@ -44,26 +43,26 @@ struct Open {
     written: Tail,
 }
 
-/// Makes commands of events.
+/// Turns events into commands.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// Where the events stand.
+    /// The folder of the events.
     dir: PathBuf,
     whose: Whose,
     bounds: ContextBounds,
     open: VecDeque<Open>,
 }
 
-/// Whether there is later output on the screen than a block's.
+/// Whether a screen still shows a block's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Screen {
     /// The screen shows the end of it.
     ShowsIt,
-    /// It has gone on.
-    HasGoneOn,
+    /// Later output has replaced it.
+    IsOutdated,
 }
 
-/// A command, and whether its output is still to be looked for on the screen.
+/// A command, and whether its output still has to be read from the screen.
 #[derive(Debug)]
 pub(super) struct Ended {
     pushed: PushedCommand,
@@ -75,9 +74,9 @@ impl Blocks {
         Blocks { dir: dir.to_owned(), whose, bounds, open: VecDeque::new() }
     }
 
-    /// Looks at one line of the events; a command where one has ended with it.
+    /// Processes one event line; returns the command that ended with it, if any.
     pub(super) fn line(&mut self, line: &[u8]) -> Option<Ended> {
-        // Most lines are of other kinds, and may be long.
+        // Most lines are other events, and may be long.
         memchr::memmem::find(line, b"agent_block_")?;
         let event: Value = serde_json::from_slice(line).ok()?;
         let block_id = event["block"]["block_id"].as_str().or(event["block_id"].as_str())?;
@@ -147,7 +146,7 @@ impl Blocks {
         Some(Ended { pushed, has_output: output.is_some() })
     }
 
-    /// The command, its output looked for on the screen where that is the only place left.
+    /// Completes a command, with the output on the screen if there is no other source.
     pub(super) fn with_screen(&self, ended: Ended, screen: Screen) -> PushedCommand {
         let Ended { mut pushed, has_output } = ended;
         if !has_output
@@ -156,14 +155,14 @@ impl Blocks {
                 .snapshot("scrollback.snapshot.json", "lines")
                 .or_else(|| self.snapshot("screen.snapshot.json", "rows"))
         {
-            // What is on a screen is not all that was written, and not all of it is this command's.
+            // A screen shows only part of the output, and may show other output too.
             let preview = Preview::of_output(&lines.join("\n"), &self.bounds);
             pushed.preview = Some(Preview { truncated: true, ..preview });
         }
         pushed
     }
 
-    /// The lines of a snapshot beside the events, without empty ones at its end.
+    /// The lines of a snapshot beside the events, without trailing empty ones.
     fn snapshot(&self, file: &str, member: &str) -> Option<Vec<String>> {
         let snapshot: Value = serde_json::from_str(&self.read_small(file)?).ok()?;
         let mut lines: Vec<String> =
@@ -181,7 +180,7 @@ impl Blocks {
         Some(text)
     }
 
-    /// The end of a file with output, wherever its path starts.
+    /// The end of an output file, whatever folder its path is relative to.
     fn tail_of(&self, path: &str) -> Option<Tail> {
         let dirs = self.dir.ancestors().take(FOLDERS_UP_MAX);
         let mut file = dirs.map(|dir| dir.join(path)).find_map(|path| open_file(&path))?;
@@ -199,7 +198,7 @@ impl Blocks {
     }
 }
 
-/// Opens a file that is one; anything else could be waited for.
+/// Opens a regular file; opening any other kind could block.
 fn open_file(path: &Path) -> Option<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = std::fs::File::options();
@@ -239,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_the_users_is_a_command() {
+    fn user_block_becomes_a_command() {
         let dir = tempfile::tempdir().expect("a folder");
         let id = "user:12:1000";
-        let told = [begin(id, json!({})), delta(id, "total 48\n\x1b[1mx"), delta("user:other", "no"), end(id)];
-        let pushed = play(dir.path(), Whose::Users, &told);
+        let events = [begin(id, json!({})), delta(id, "total 48\n\x1b[1mx"), delta("user:other", "no"), end(id)];
+        let pushed = play(dir.path(), Whose::Users, &events);
         assert_eq!(pushed.len(), 1);
         assert_eq!((&*pushed[0].cmd, pushed[0].exit_code, pushed[0].cwd.as_deref()), ("ls", Some(2), Some("/p")));
         assert_eq!(
@@ -254,31 +253,31 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_have_no_duration() {
+    fn impossible_times_give_no_duration() {
         let dir = tempfile::tempdir().expect("a folder");
-        let told = [begin("user:1:1", json!({"ts_begin": i64::MIN})), end("user:1:1")];
-        assert_eq!(play(dir.path(), Whose::Users, &told)[0].provenance.duration_ms, None);
+        let events = [begin("user:1:1", json!({"ts_begin": i64::MIN})), end("user:1:1")];
+        assert_eq!(play(dir.path(), Whose::Users, &events)[0].provenance.duration_ms, None);
     }
 
     #[test]
-    fn others_blocks_are_taken_where_all_are_wanted() {
+    fn agent_blocks_are_taken_on_request() {
         let dir = tempfile::tempdir().expect("a folder");
-        let told = [begin("C:1:1", json!({})), end("C:1:1"), b"agent_block_ no json".to_vec(), b"{}".to_vec()];
-        assert_eq!(play(dir.path(), Whose::Users, &told), []);
-        assert_eq!(play(dir.path(), Whose::All, &told).len(), 1);
+        let events = [begin("C:1:1", json!({})), end("C:1:1"), b"agent_block_ no json".to_vec(), b"{}".to_vec()];
+        assert_eq!(play(dir.path(), Whose::Users, &events), []);
+        assert_eq!(play(dir.path(), Whose::All, &events).len(), 1);
     }
 
     #[test]
-    fn output_is_looked_for_in_its_file_then_inline_then_on_the_screen() {
+    fn output_comes_from_file_then_deltas_then_screen() {
         let root = tempfile::tempdir().expect("a folder");
         let dir = root.path().join("agent_pty");
         std::fs::create_dir_all(dir.join("blocks")).expect("a folder");
         let id = "user:1:1";
         let play = |more: Value, deltas: &[&str]| {
-            let mut told = vec![begin(id, more)];
-            told.extend(deltas.iter().map(|text| delta(id, text)));
-            told.push(end(id));
-            lines(&play(&dir, Whose::Users, &told)[0])
+            let mut events = vec![begin(id, more)];
+            events.extend(deltas.iter().map(|text| delta(id, text)));
+            events.push(end(id));
+            lines(&play(&dir, Whose::Users, &events)[0])
         };
         assert_eq!(play(json!({}), &[]), [""; 0]);
         std::fs::write(dir.join("screen.snapshot.json"), r#"{"rows":["$ ls","a  ","",""]}"#).expect("a file");

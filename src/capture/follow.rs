@@ -1,4 +1,4 @@
-//! Follows a file that somebody else appends lines to, cuts short, or puts another one in the place of.
+//! Follows a file that another process appends to, truncates, or replaces.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use crate::files;
 
-/// What one read asks for, in bytes.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// How much of what was read last is remembered, in bytes: another text that is as long or longer differs there.
+/// How much of the last read text is remembered, in bytes: a rewritten file of the same or greater length differs there.
 const REMEMBERED_BYTES_MAX: usize = 256;
 
-/// Longest line, in bytes; of a longer one nothing is told.
+/// Longest line, in bytes; longer ones are skipped.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A file that is followed from its beginning.
+/// Follows a file from its beginning.
 #[derive(Debug)]
 pub(super) struct Follower {
     path: PathBuf,
@@ -26,13 +26,13 @@ pub(super) struct Follower {
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// The file itself, whatever it is called.
+    /// Device and inode, so a renamed file is recognized.
     identity: (u64, u64),
     offset: u64,
-    /// A line whose end is not there yet.
-    begun: Vec<u8>,
+    /// The start of an incomplete line.
+    incomplete: Vec<u8>,
     is_too_long: bool,
-    /// What stands right before the offset.
+    /// The bytes right before the offset.
     before: Vec<u8>,
 }
 
@@ -41,44 +41,41 @@ impl Follower {
         Follower { path, file: None }
     }
 
-    /// Tells every line that is whole by now. A file that is not there is no error.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be read now.
-    pub(super) fn look(&mut self, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+    /// Passes each newly completed line to `emit`. A missing file is not an error.
+    pub(super) fn poll(&mut self, mut emit: impl FnMut(&[u8])) -> io::Result<()> {
         let now = match std::fs::metadata(&self.path) {
             Ok(now) if now.is_file() => Some(now),
-            Ok(_) => return Err(io::Error::other("it is no file")),
+            Ok(_) => return Err(io::Error::other("not a regular file")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         if let Some(opened) = &mut self.file {
-            // Also what came last to one that is called otherwise by now.
-            opened.read(&mut tell)?;
+            // Also reads the last lines of a file that was renamed.
+            opened.read(&mut emit)?;
             if now.as_ref().is_some_and(|now| (now.dev(), now.ino()) == opened.identity) {
                 return Ok(());
             }
         }
         if now.is_none() {
-            // The old one may still be written to until there is another.
+            // The old file may still grow until it is replaced.
             return Ok(());
         }
         let file = files::open_named(&self.path)?;
         let about = file.metadata()?;
         let identity = (about.dev(), about.ino());
-        let opened = Opened { file, identity, offset: 0, begun: Vec::new(), is_too_long: false, before: Vec::new() };
+        let opened =
+            Opened { file, identity, offset: 0, incomplete: Vec::new(), is_too_long: false, before: Vec::new() };
         let opened = self.file.insert(opened);
-        opened.read(&mut tell)
+        opened.read(&mut emit)
     }
 }
 
 impl Opened {
-    fn read(&mut self, tell: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.offset || !self.stands_where_it_did()? {
-            // Cut short, or written anew: what stands there now is new.
+    fn read(&mut self, emit: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.offset || !self.is_unchanged()? {
+            // Truncated or rewritten: all of its content is new.
             (self.offset, self.is_too_long) = (0, false);
-            self.begun.clear();
+            self.incomplete.clear();
             self.before.clear();
         }
         self.file.seek(SeekFrom::Start(self.offset))?;
@@ -90,16 +87,16 @@ impl Opened {
             }
             self.offset += read as u64;
             self.remember(&buffer[..read]);
-            self.take(&buffer[..read], tell);
+            self.take(&buffer[..read], emit);
         }
     }
 
-    /// Whether what was read last is there still.
-    fn stands_where_it_did(&self) -> io::Result<bool> {
+    /// Whether the last read bytes are still at their place.
+    fn is_unchanged(&self) -> io::Result<bool> {
         let mut there = vec![0; self.before.len()];
         match self.file.read_exact_at(&mut there, self.offset - self.before.len() as u64) {
             Ok(()) => Ok(there == self.before),
-            // Cut short just now.
+            // Truncated just now.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
@@ -111,20 +108,20 @@ impl Opened {
         self.before.drain(..too_many);
     }
 
-    fn take(&mut self, read: &[u8], tell: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, read: &[u8], emit: &mut impl FnMut(&[u8])) {
         let mut rest = read;
         while let Some(end) = memchr::memchr(b'\n', rest) {
-            self.begun.extend_from_slice(&rest[..end]);
+            self.incomplete.extend_from_slice(&rest[..end]);
             if !std::mem::take(&mut self.is_too_long) {
-                tell(&self.begun);
+                emit(&self.incomplete);
             }
-            self.begun.clear();
+            self.incomplete.clear();
             rest = &rest[end + 1..];
         }
-        self.begun.extend_from_slice(rest);
-        if self.begun.len() > LINE_BYTES_MAX {
+        self.incomplete.extend_from_slice(rest);
+        if self.incomplete.len() > LINE_BYTES_MAX {
             self.is_too_long = true;
-            self.begun.clear();
+            self.incomplete.clear();
         }
     }
 }
@@ -134,58 +131,58 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    fn looked(follower: &mut Follower) -> Vec<String> {
-        let mut told = Vec::new();
-        follower.look(|line| told.push(String::from_utf8_lossy(line).into_owned())).expect("it can be read");
-        told
+    fn polled(follower: &mut Follower) -> Vec<String> {
+        let mut lines = Vec::new();
+        follower.poll(|line| lines.push(String::from_utf8_lossy(line).into_owned())).expect("it can be read");
+        lines
     }
 
     #[test]
-    fn lines_are_told_once_they_are_whole() {
+    fn lines_are_passed_once_complete() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         let mut follower = Follower::new(path.clone());
-        assert_eq!(looked(&mut follower), [""; 0]);
+        assert_eq!(polled(&mut follower), [""; 0]);
         let mut file = File::create(&path).expect("a file");
         file.write_all(b"one\ntw").expect("it is written");
-        assert_eq!(looked(&mut follower), ["one"]);
-        assert_eq!(looked(&mut follower), [""; 0]);
+        assert_eq!(polled(&mut follower), ["one"]);
+        assert_eq!(polled(&mut follower), [""; 0]);
         file.write_all(b"o\nthree\n").expect("it is written");
-        assert_eq!(looked(&mut follower), ["two", "three"]);
+        assert_eq!(polled(&mut follower), ["two", "three"]);
     }
 
     #[test]
-    fn a_file_that_is_cut_short_or_replaced_is_followed_on() {
+    fn truncated_or_replaced_file_is_followed() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         std::fs::write(&path, "first line\nhalf").expect("a file");
         let mut follower = Follower::new(path.clone());
-        assert_eq!(looked(&mut follower), ["first line"]);
+        assert_eq!(polled(&mut follower), ["first line"]);
         std::fs::write(&path, "cut\n").expect("a file");
-        assert_eq!(looked(&mut follower), ["cut"]);
+        assert_eq!(polled(&mut follower), ["cut"]);
         let mut file = File::options().append(true).open(&path).expect("it opens");
         std::fs::rename(&path, dir.path().join("events.1")).expect("it moves");
         file.write_all(b"last of the old\n").expect("it is written");
-        assert_eq!(looked(&mut follower), ["last of the old"]);
+        assert_eq!(polled(&mut follower), ["last of the old"]);
         std::fs::write(&path, "of the new\n").expect("a file");
-        assert_eq!(looked(&mut follower), ["of the new"]);
+        assert_eq!(polled(&mut follower), ["of the new"]);
     }
 
     #[test]
-    fn a_file_that_is_written_anew_and_is_longer_is_told_from_its_beginning() {
+    fn longer_rewritten_file_is_read_from_its_start() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("events");
         std::fs::write(&path, "one\nhalf").expect("a file");
         let mut follower = Follower::new(path.clone());
-        assert_eq!(looked(&mut follower), ["one"]);
+        assert_eq!(polled(&mut follower), ["one"]);
         std::fs::write(&path, "another one\nand more\n").expect("a file");
-        assert_eq!(looked(&mut follower), ["another one", "and more"]);
-        // What was remembered is only what was read last, however much that was.
+        assert_eq!(polled(&mut follower), ["another one", "and more"]);
+        // However long the last read was, only its end is remembered.
         let long = "x".repeat(3 * REMEMBERED_BYTES_MAX);
         let mut file = File::options().append(true).open(&path).expect("it opens");
         file.write_all(format!("{long}\n").as_bytes()).expect("it is written");
-        assert_eq!(looked(&mut follower), [long.as_str()]);
+        assert_eq!(polled(&mut follower), [long.as_str()]);
         file.write_all(b"last\n").expect("it is written");
-        assert_eq!(looked(&mut follower), ["last"]);
+        assert_eq!(polled(&mut follower), ["last"]);
     }
 }

@@ -7,25 +7,21 @@ use std::path::Path;
 
 use crate::engine::{Label, Origin, Preview, Provenance, PushedCommand};
 
-/// The variable with which a shell keeps to itself what is typed there.
+/// A command line or shell with this variable set is not recorded.
 const PRIVATE: &str = "CODEX_SHIM_PRIVATE";
 
-/// A shell that has a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShellKind {
-    /// bash, from 4.4 on.
+    /// bash 4.4 or later.
     Bash,
-    /// zsh.
     Zsh,
-    /// fish, from 3.4 on.
+    /// fish 3.4 or later.
     Fish,
 }
 
 impl ShellKind {
-    /// All of them.
     pub(crate) const ALL: [ShellKind; 3] = [ShellKind::Bash, ShellKind::Zsh, ShellKind::Fish];
 
-    /// What it is called.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -35,7 +31,7 @@ impl ShellKind {
         }
     }
 
-    /// The one that a program is, by its name.
+    /// The shell with this program name.
     #[must_use]
     pub(crate) fn of_program(program: &Path) -> Option<ShellKind> {
         let name = program.file_name()?.to_str()?.trim_start_matches('-');
@@ -43,7 +39,7 @@ impl ShellKind {
     }
 }
 
-/// What a shell evaluates; `program` is what its hook starts.
+/// The script for the shell to evaluate; its hook starts `program`.
 #[must_use]
 pub(crate) fn script(shell: ShellKind, program: &str) -> String {
     let (text, quoted) = match shell {
@@ -54,59 +50,57 @@ pub(crate) fn script(shell: ShellKind, program: &str) -> String {
     text.replace("@PROGRAM@", &format!("'{quoted}'"))
 }
 
-/// What the hook of a shell tells.
+/// The report of a shell's hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hooked {
-    /// The line; for bash, as `fc -ln` or `history` lists it.
+pub(crate) struct HookReport {
+    /// The command line; for bash, in the format of `fc -ln` or `history`.
     pub line: String,
-    /// Its exit status.
     pub exit_code: i64,
-    /// Where it began.
+    /// The directory in which the command began.
     pub cwd: String,
-    /// When, in microseconds since the Unix epoch; `None` where the shell cannot tell.
+    /// The start in microseconds since the Unix epoch; `None` if the shell does not report it.
     pub began_us: Option<u64>,
-    /// When it had ended.
+    /// The end, likewise.
     pub ended_us: Option<u64>,
-    /// How long it took, where the shell tells that alone.
+    /// The duration, if the shell reports only that.
     pub took_ms: Option<u64>,
-    /// The process id of the shell, a dot, and the number of the command there.
+    /// The shell's process id, a dot, and the number of the command in that shell.
     pub key: String,
-    /// It is not certain to be the line: it may have been typed again, or another one have been kept out of the history.
-    /// This is the last word of what ran.
+    /// Set if `line` may be another line: the command may repeat it, or may have been kept out of the history. The last
+    /// word of the command that really ran.
     pub again: Option<String>,
 }
 
-/// What is made of that.
+/// Whether to record a reported command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// A command to be kept.
-    Kept(Box<PushedCommand>),
-    /// One that is nobody's business, or ours.
-    Left,
+pub(crate) enum HookOutcome {
+    Record(Box<PushedCommand>),
+    /// Ignored: it is private, or one of ours.
+    Ignore,
 }
 
-impl Hooked {
-    /// The command, where it is to be kept. `now_ms` is in milliseconds since the Unix epoch.
+impl HookReport {
+    /// Turns the report into a command, if it should be recorded. `now_ms` is in milliseconds since the Unix epoch.
     #[must_use]
-    pub(crate) fn told(&self, shell: ShellKind, now_ms: u64) -> Told {
+    pub(crate) fn outcome(&self, shell: ShellKind, now_ms: u64) -> HookOutcome {
         let line = match shell {
             ShellKind::Bash => listed(&self.line),
             ShellKind::Zsh | ShellKind::Fish => self.line.clone(),
         };
         let line = line.trim_end_matches('\n');
         if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) {
-            return Told::Left;
+            return HookOutcome::Ignore;
         }
         if self.again.as_deref().is_some_and(|last| !ends_with_word(line, last)) {
-            return Told::Left;
+            return HookOutcome::Ignore;
         }
         let took = self.began_us.zip(self.ended_us).map(|(began, ended)| ended.saturating_sub(began) / 1_000);
         let duration_ms = took.or(self.took_ms);
-        // bash before 5.0 tells only that there was a beginning.
+        // Before 5.0, bash reports only that a command began.
         let began_ms = self.began_us.map(|began| began / 1_000).filter(|began| *began > 0);
         let ts = began_ms.unwrap_or(now_ms.saturating_sub(duration_ms.unwrap_or(0)));
         let pid = self.key.split('.').next().unwrap_or_default();
-        Told::Kept(Box::new(PushedCommand {
+        HookOutcome::Record(Box::new(PushedCommand {
             cmd: line.to_owned(),
             exit_code: Some(self.exit_code),
             cwd: Some(self.cwd.clone()).filter(|cwd| !cwd.is_empty()),
@@ -140,19 +134,19 @@ fn listed(text: &str) -> String {
     without_number(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// Whether a line keeps itself out: `CODEX_SHIM_PRIVATE=1 make`.
+/// Whether a line excludes itself: `CODEX_SHIM_PRIVATE=1 make`.
 #[must_use]
 pub(crate) fn as_private(line: &str) -> bool {
     assignments(line).0.iter().any(|(name, value)| *name == PRIVATE && answers_privately(value))
 }
 
-/// Whether a value of CODEX_SHIM_PRIVATE says yes.
+/// Whether a value of CODEX_SHIM_PRIVATE means yes.
 #[must_use]
 pub(crate) fn answers_privately(value: &str) -> bool {
     matches!(value.trim_matches(['\'', '"']), "1" | "true" | "yes" | "on")
 }
 
-/// Whether a line runs us.
+/// Whether a line runs codex-shim.
 fn is_ours(line: &str) -> bool {
     let rest = assignments(line).1;
     let mut words = rest.split_whitespace().skip_while(|word| matches!(*word, "command" | "exec" | "builtin" | "time"));
@@ -162,7 +156,7 @@ fn is_ours(line: &str) -> bool {
     of_hook || Path::new(program).file_name().is_some_and(|name| name == "codex-shim")
 }
 
-/// The assignments in front of a command, and what follows them.
+/// Splits the assignments before a command from the rest.
 fn assignments(line: &str) -> (Vec<(&str, &str)>, &str) {
     let mut found = Vec::new();
     let mut rest = line.trim_start();
@@ -187,35 +181,36 @@ fn assignments(line: &str) -> (Vec<(&str, &str)>, &str) {
 mod tests {
     use super::*;
 
-    fn told(shell: ShellKind, line: &str, again: Option<&str>) -> Option<String> {
-        let hooked = Hooked {
+    fn outcome(shell: ShellKind, line: &str, again: Option<&str>) -> Option<String> {
+        let hooked = HookReport {
             line: line.to_owned(),
             cwd: "/w".to_owned(),
             key: "7.1".to_owned(),
             again: again.map(str::to_owned),
-            ..Hooked::default()
+            ..HookReport::default()
         };
-        match hooked.told(shell, 5) {
-            Told::Kept(pushed) => Some(pushed.cmd),
-            Told::Left => None,
+        match hooked.outcome(shell, 5) {
+            HookOutcome::Record(pushed) => Some(pushed.cmd),
+            HookOutcome::Ignore => None,
         }
     }
 
     #[test]
     fn bash_lists_commands_in_two_formats() {
-        let check = |text: &str, expect: &str| assert_eq!(told(ShellKind::Bash, text, None).as_deref(), Some(expect));
+        let check =
+            |text: &str, expect: &str| assert_eq!(outcome(ShellKind::Bash, text, None).as_deref(), Some(expect));
         check("\t ls -la\n", "ls -la");
         check("\t*make 'a  b'\n", "make 'a  b'");
         check("\t 501  make\n", "501  make");
         check("  501  ls -la\n", "ls -la");
         check("12345* make 'a  b'\n", "make 'a  b'");
         check("    1  for x in a; do\n  echo $x\ndone\n", "for x in a; do\n  echo $x\ndone");
-        assert_eq!(told(ShellKind::Bash, "  501   secret\n", None), None);
-        assert_eq!(told(ShellKind::Bash, "\t  secret\n", None), None);
+        assert_eq!(outcome(ShellKind::Bash, "  501   secret\n", None), None);
+        assert_eq!(outcome(ShellKind::Bash, "\t  secret\n", None), None);
     }
 
     #[test]
-    fn what_is_private_or_ours_is_left() {
+    fn private_and_own_commands_are_ignored() {
         for line in [
             "",
             " ls",
@@ -228,41 +223,41 @@ mod tests {
             "command codex-shim status",
             "eval \"$(codex-shim hook bash)\"",
         ] {
-            assert_eq!(told(ShellKind::Zsh, line, None), None, "{line}");
+            assert_eq!(outcome(ShellKind::Zsh, line, None), None, "{line}");
         }
         for line in ["CODEX_SHIM_PRIVATE=0 make", "grep codex-shim README.md", "ls codex-shim", "a=b"] {
-            assert_eq!(told(ShellKind::Fish, line, None).as_deref(), Some(line));
+            assert_eq!(outcome(ShellKind::Fish, line, None).as_deref(), Some(line));
         }
     }
 
     #[test]
-    fn a_line_that_may_be_another_needs_its_last_word() {
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  cargo test\n", Some("est")), None);
-        assert_eq!(told(ShellKind::Bash, "  5  test\n", Some("test")).as_deref(), Some("test"));
+    fn uncertain_line_needs_its_last_word() {
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("est")), None);
+        assert_eq!(outcome(ShellKind::Bash, "  5  test\n", Some("test")).as_deref(), Some("test"));
     }
 
     #[test]
-    fn times_are_as_the_shell_tells_them() {
-        let hooked = Hooked {
+    fn times_follow_the_shells_report() {
+        let hooked = HookReport {
             line: "a".to_owned(),
             began_us: Some(3_000_000),
             ended_us: Some(4_500_000),
             key: "7.1".to_owned(),
-            ..Hooked::default()
+            ..HookReport::default()
         };
-        let Told::Kept(pushed) = hooked.told(ShellKind::Zsh, 9_000) else { panic!("it is kept") };
+        let HookOutcome::Record(pushed) = hooked.outcome(ShellKind::Zsh, 9_000) else { panic!("it is kept") };
         assert_eq!((pushed.ts, pushed.provenance.duration_ms), (Some(3_000), Some(1_500)));
-        let took = Hooked { began_us: None, took_ms: Some(20), ..hooked };
-        let Told::Kept(pushed) = took.told(ShellKind::Fish, 9_000) else { panic!("it is kept") };
+        let took = HookReport { began_us: None, took_ms: Some(20), ..hooked };
+        let HookOutcome::Record(pushed) = took.outcome(ShellKind::Fish, 9_000) else { panic!("it is kept") };
         assert_eq!((pushed.ts, pushed.provenance.duration_ms), (Some(8_980), Some(20)));
     }
 
     #[test]
-    fn a_script_names_its_program_whatever_that_is_called() {
+    fn hook_script_quotes_its_program() {
         assert!(script(ShellKind::Bash, "/a b/it's").contains(r"__codex_shim_bin='/a b/it'\''s'"));
         assert!(script(ShellKind::Fish, "/a\\b/it's").contains(r"__codex_shim_bin '/a\\b/it\'s'"));
     }

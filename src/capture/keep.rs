@@ -1,4 +1,4 @@
-//! Commands on their way into a session: to the relay that runs there, or into the ledger of the one that will.
+//! Hands commands to a session: to its relay, or into the ledger for the next relay.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,21 +9,21 @@ use crate::store::{Found, OfflineLedger};
 
 const PATH: &str = "/sessions/self/context";
 
-/// How long a relay may take to keep what was caught: it answers once that is on the disk, which a machine that builds
-/// something can keep busy for seconds.
+/// How long a relay may take to store a command: it answers after the commit to disk, which takes seconds on a machine busy
+/// with a build.
 pub(crate) const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How often a relay that was just started is told of something, until its socket is there.
-const TELLINGS_MAX: u32 = 40;
+/// Attempts to reach a relay that was just started, until its socket exists.
+const ATTEMPTS_MAX: u32 = 40;
 
-/// How long is left between two tellings.
-const TELLING_WAIT: Duration = Duration::from_millis(50);
+/// The pause between two attempts.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Keeps commands in a session, and tells how many wait there then.
+/// Hands commands to a session; returns how many wait there then.
 ///
 /// # Errors
 ///
-/// Why none of them is kept, for a person.
+/// A message for the user; no command was stored.
 pub(crate) fn keep(
     session: &Found,
     pushed: &[PushedCommand],
@@ -41,22 +41,22 @@ pub(crate) fn keep(
     let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
     let waiting = ledger.push_context(commands).map_err(|error| error.to_string())?;
     drop(ledger);
-    // A relay may have started after we looked, and before it could find this.
-    tell_started(session, || client::post(&session.dir, PATH, "[]".to_owned()))?;
+    // A relay may have started after our check, and read the ledger before our commit.
+    notify_started(session, || client::post(&session.dir, PATH, "[]".to_owned()))?;
     Ok(WaitingDocument { waiting: waiting as u64 })
 }
 
-/// Tells a relay that has started in the meantime, as soon as its socket is there.
+/// Notifies a relay that has just started, as soon as its socket exists.
 ///
 /// # Errors
 ///
-/// That it does not answer, for a person.
-pub(crate) fn tell_started(session: &Found, tell: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
-    for _ in 0..TELLINGS_MAX {
-        if !session.is_still_live() || tell().is_ok() {
+/// A message for the user: the relay does not answer.
+pub(crate) fn notify_started(session: &Found, notify: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
+    for _ in 0..ATTEMPTS_MAX {
+        if !session.is_still_live() || notify().is_ok() {
             return Ok(());
         }
-        std::thread::park_timeout(TELLING_WAIT);
+        std::thread::park_timeout(ATTEMPT_PAUSE);
     }
     Err(format!("session {} started meanwhile and does not answer; it reads this at its next start", session.id))
 }

@@ -1,8 +1,8 @@
-//! The first process of a terminal of ours: it stands between us and the program, so that the program can be stopped and
-//! continued there as under any shell. A process that nobody in its session has started cannot be stopped from its
-//! terminal, and its end would hang up on what it has left behind.
+//! The first process of a terminal of ours. It stands between us and the program, so that the program can be stopped and
+//! continued as under any shell: the kernel does not stop an orphaned process group from its terminal, and the end of a
+//! session leader hangs up on background processes.
 //!
-//! It says nothing; what becomes of the program becomes of it: it stops when the program stops, and ends with its status.
+//! It prints nothing and mirrors the program: it stops when the program stops, and exits with its status.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -14,29 +14,29 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 use rustix::stdio::stdin;
 use rustix::termios::tcsetpgrp;
 
-use super::ahead::Ahead;
+use super::type_ahead::TypeAhead;
 use crate::launch;
 
-/// Exit status of a shell for a command that cannot be run.
+/// A shell's exit status for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
-/// Exit status of a shell for a command that is not there.
+/// A shell's exit status for an unknown command.
 const NOT_FOUND: i32 = 127;
 
-/// Becomes the leader of the terminal on our stdin, runs `words` in its foreground, and gives the status to exit with:
-/// the program's, or 128 and the number of the signal that ended it. What was typed and not read there is written to the
-/// descriptor `unread_to`, where there is one.
+/// Becomes the leader of the terminal on our stdin, runs `words` in its foreground, and returns the exit status: the
+/// program's, or 128 plus the number of the signal that ended it. Unread keys are written to the descriptor `unread_to`, if
+/// given.
 #[must_use]
 pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
-    let ahead = unread_to.and_then(Ahead::inherited);
+    let ahead = unread_to.and_then(TypeAhead::inherited);
     let status = run(words);
     if let Some(ahead) = ahead {
-        ahead.tell();
+        ahead.report();
     }
     status
 }
 
 fn run(words: &[OsString]) -> i32 {
-    // Either fails only where it is so already.
+    // Either fails only if it is already so.
     let _ = setsid();
     let _ = rustix::process::ioctl_tiocsctty(stdin());
     ignore_background_output();
@@ -55,7 +55,7 @@ fn run(words: &[OsString]) -> i32 {
                 }
                 if status.stopped() {
                     let _ = kill_process(getpid(), Signal::STOP);
-                    // Continued by whoever looks after us.
+                    // Our parent has continued us.
                     let _ = tcsetpgrp(stdin(), program);
                     let _ = kill_process_group(program, Signal::CONT);
                 }
@@ -66,33 +66,33 @@ fn run(words: &[OsString]) -> i32 {
     }
 }
 
-/// Starts the program in a process group of its own, which has the terminal from its first moment.
+/// Starts the program in its own process group, which is in the foreground from the start.
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 fn start(words: &[OsString]) -> io::Result<Pid> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).process_group(0);
-    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
+    // SAFETY: the closure only makes system calls, which are async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(|| {
-            // Where there is no terminal to have, the program can still run.
+            // Without a terminal the program can still run.
             let _ = tcsetpgrp(stdin(), getpid());
             Ok(())
         });
     }
-    // Behind the above, which SIGTTOU must not stop.
+    // After the call above, which SIGTTOU must not stop.
     launch::hand_down(&mut command, &[]);
     let child = command.spawn()?;
     Ok(Pid::from_child(&child))
 }
 
-/// Ignores SIGTTOU, which would stop a process that gives a terminal away from its background.
+/// Ignores SIGTTOU, which stops a background process that hands the terminal on.
 #[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
 fn ignore_background_output() {
     // SAFETY: SIG_IGN is a valid disposition for SIGTTOU, and no handler of ours is replaced.
     unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
 }
 
-/// Says what a shell would, and gives the status that it would.
+/// Prints a shell's message for a program that cannot run; returns a shell's status for it.
 pub(super) fn not_started(word: &OsString, error: &io::Error) -> i32 {
     let _ = writeln!(io::stderr(), "codex-shim: {}: {error}", word.to_string_lossy());
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }

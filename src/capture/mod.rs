@@ -1,14 +1,12 @@
-//! What the user does in a terminal, caught where it happens: a command that we run, a shell's hook, a shell in a terminal
-//! of ours, the events of an `agent_pty`.
+//! Captures what the user does in a terminal: commands run through us, shell hooks, shells in a terminal of ours, and the
+//! events of an `agent_pty`.
 //!
-//! What flows through: the bytes of a program, untouched, to the user's terminal, with a bounded tail of them kept beside
-//! ([`Tail`]); then one [`crate::engine::PushedCommand`] a command, handed to the relay that runs or put in the ledger of the
-//! one that will ([`keep`]).
+//! A program's bytes pass unchanged to the user's terminal while a bounded tail is kept ([`Tail`]). Each command becomes
+//! one [`crate::engine::PushedCommand`], handed to the running relay or to the ledger for the next one ([`keep`]).
 //!
-//! What it never does: change a byte on its way to the terminal, keep more than a tail in memory, leave a terminal in
-//! another mode than it was in, or fail a program because what it did cannot be kept.
+//! This room never changes a byte on its way to the terminal, never keeps more than a tail in memory, never leaves a
+//! terminal in another mode, and never fails a program because its command cannot be stored.
 
-mod ahead;
 mod blocks;
 mod follow;
 mod hooks;
@@ -21,12 +19,13 @@ mod screen;
 mod signals;
 mod tail;
 mod terminal;
+mod type_ahead;
 mod watch;
 mod words;
 
 pub use blocks::Whose;
-pub(crate) use hooks::{Hooked, ShellKind, Told, answers_privately, script};
-pub(crate) use keep::{keep, tell_started};
+pub(crate) use hooks::{HookOutcome, HookReport, ShellKind, answers_privately, script};
+pub(crate) use keep::{keep, notify_started};
 pub(crate) use leader::lead;
 pub(crate) use outputs::{Outputs, output_of};
 pub(crate) use piped::run_piped;

@@ -1,7 +1,8 @@
-//! What the commands of one shell have written, told to whoever has to tell of the commands.
+//! The outputs of one shell's commands, served to the shell's hook.
 //!
-//! The shell's hook knows a command, we its output; between them are the marks that the hook makes in what the shell
-//! writes, and a socket in a folder that only the user can enter. An output that nobody asks for goes with the next few.
+//! The hook knows the commands, and we know their output. Marks that the hook writes to the terminal separate the outputs;
+//! the hook asks for one at a socket in a folder that only the user can enter. An unclaimed output is dropped after a few
+//! more.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,16 +17,15 @@ use super::tail::Kept;
 use crate::engine::{ContextBounds, Preview};
 use crate::files;
 
-/// Outputs that wait to be asked for.
+/// Most unclaimed outputs.
 const OUTPUTS_MAX: usize = 16;
 
-/// How long is waited for the mark at the end of an output, which may be on its way.
+/// How long to wait for the mark at the end of an output.
 const MARK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Longest name of a command, in bytes.
+/// Longest key of a command, in bytes.
 const KEY_BYTES_MAX: u64 = 64;
 
-/// The outputs of a shell.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     scanner: Scanner,
@@ -42,11 +42,7 @@ struct Shared {
 }
 
 impl Outputs {
-    /// Has a thread answer at a socket in a new folder in `base`.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot.
+    /// Starts a thread that answers at a socket in a new folder in `base`.
     pub(crate) fn start(base: &Path, bounds: ContextBounds) -> io::Result<Outputs> {
         let dir = base.join(format!("codex-shim-shell.{}", uuid::Uuid::now_v7().simple()));
         files::create_folder(&dir)?;
@@ -56,30 +52,30 @@ impl Outputs {
         std::thread::Builder::new().name("outputs".to_owned()).spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = Arc::clone(&shared);
-                // One may have to wait for its mark; the next need not.
+                // A request may have to wait for its mark; the next one need not.
                 let _ = std::thread::Builder::new().spawn(move || shared.answer(stream));
             }
         })?;
         Ok(outputs)
     }
 
-    /// Where they are asked for.
+    /// The path of the socket.
     #[must_use]
     pub(crate) fn socket(&self) -> OsString {
         self.dir.join("s").into_os_string()
     }
 
-    /// Takes what the shell and its commands wrote next.
+    /// Processes the next bytes from the shell and its commands.
     pub(crate) fn take(&mut self, written: &[u8]) {
         let Outputs { scanner, running, shared, .. } = self;
-        scanner.look(written, |piece| match piece {
+        scanner.scan(written, |piece| match piece {
             Piece::Began(key) => *running = Some((key, Kept::default())),
             Piece::Ended(key) => {
                 if let Some((began, kept)) = running.take_if(|(began, _)| *began == key) {
                     shared.put(began, kept.preview(&shared.bounds));
                 }
             }
-            Piece::Text(_) | Piece::ScreenTaken | Piece::ScreenGiven => {
+            Piece::Text(_) | Piece::FullScreenBegan | Piece::FullScreenEnded => {
                 if let Some((_, kept)) = running {
                     kept.take(&piece);
                 }
@@ -122,7 +118,7 @@ impl Shared {
     }
 }
 
-/// Asks at a socket of [`Outputs`] for what a command has written.
+/// Asks a socket of [`Outputs`] for the output of a command.
 #[must_use]
 pub(crate) fn output_of(socket: &Path, key: &str) -> Option<Preview> {
     let mut stream = UnixStream::connect(socket).ok()?;
@@ -139,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_is_told_once_its_command_has_ended() {
+    fn output_is_served_once_its_command_ends() {
         let base = tempfile::tempdir().expect("a folder");
         let mut outputs = Outputs::start(base.path(), ContextBounds::default()).expect("it starts");
         let socket = PathBuf::from(outputs.socket());

@@ -1,7 +1,7 @@
-//! Runs a program whose stdin or stdout is no terminal: it keeps our stdin and our process group, and what it writes passes
+//! Runs a program whose stdin or stdout is not a terminal: it keeps our stdin and our process group, and its output passes
 //! through pipes of ours.
 //!
-//! One thread a stream, so that a slow reader of one does not hold up the other.
+//! Each stream has its own thread, so that a slow reader of one does not stall the other.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -23,23 +23,23 @@ use super::signals::Signals;
 use super::tail::Tail;
 use crate::launch;
 
-/// What one read asks for, in bytes.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// How often a stream is looked at whose program may have ended, and how long it may be silent then.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// The interval at which a stream is checked for the program's end, and how long it may be silent after that.
+const POLL_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Runs `words`, and gives how it ended and the end of what it wrote.
+/// Runs `words`; returns how it ended and the end of its output.
 ///
 /// # Errors
 ///
-/// Why it could not be started so; nothing was run then.
+/// The program was not run.
 pub(crate) fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
     let signals = Signals::listen(&[SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let (out_reader, out_writer) = io::pipe()?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::inherit());
-    // Where both go to the same place their order is kept.
+    // If both go to the same place, one pipe keeps their order.
     let err_reader = match is_same_file() {
         true => {
             command.stderr(out_writer.try_clone()?);
@@ -52,8 +52,8 @@ pub(crate) fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
         }
     };
     command.stdout(out_writer);
-    // Whatever may fail comes before the program: once it runs, nothing else runs it. What waits at a pipe whose writing ends are
-    // gone with `command` ends by itself.
+    // Everything that may fail comes before the program starts, because on an error the caller runs it another way. A
+    // thread that reads a pipe ends when `command` drops the writing ends.
     let tail = Arc::new(Mutex::new(Tail::default()));
     let ended = Arc::new(AtomicBool::new(false));
     let out = pass(out_reader.into(), Stream::Out, &tail, &ended)?;
@@ -61,19 +61,19 @@ pub(crate) fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
     launch::hand_down(&mut command, &[0]);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        // There was no room for one more process: beside us, that is.
+        // The process limit left no room for another process beside us.
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory) => {
             return Err(error);
         }
         Err(error) => return Ok((Ran::with(not_started(&words[0], &error)), Tail::default())),
     };
-    // Our copies of the writing ends go with it.
+    // Drops our copies of the writing ends.
     drop(command);
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status_of(status),
             Ok(None) => {}
-            // Somebody else has waited for it: it has ended, and nobody can tell how.
+            // Another thread has already waited for it, so its status is lost.
             Err(_) => break Ran::with(1),
         }
         // An error is an interruption by a signal.
@@ -105,7 +105,7 @@ fn is_same_file() -> bool {
     }
 }
 
-/// Has a thread pass a stream on. It gives back its end where somebody still holds the other, though the program has ended.
+/// Starts a thread that forwards a stream. If the program has ended but others hold the writing end, it returns our end.
 fn pass(
     from: OwnedFd,
     to: Stream,
@@ -118,7 +118,7 @@ fn pass(
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let was_over = ended.load(Ordering::Acquire);
-            match poll(&mut [PollFd::new(&from.as_fd(), PollFlags::IN)], Some(&LOOK_EVERY)) {
+            match poll(&mut [PollFd::new(&from.as_fd(), PollFlags::IN)], Some(&POLL_EVERY)) {
                 Ok(0) if was_over => return Some(from.into()),
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
@@ -130,7 +130,7 @@ fn pass(
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return None,
             };
-            // Nobody reads it any more: the program is to notice, as it would without us.
+            // The reader is gone: closing our end lets the program notice, as it would without us.
             if write_all(to, &buffer[..read]).is_err() {
                 return None;
             }
@@ -139,7 +139,7 @@ fn pass(
     })
 }
 
-/// Writes without any buffer between.
+/// Writes without buffering.
 fn write_all(to: Stream, bytes: &[u8]) -> rustix::io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -147,7 +147,7 @@ fn write_all(to: Stream, bytes: &[u8]) -> rustix::io::Result<()> {
         match rustix::io::write(fd, rest) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
-            // Others have made it so; it is waited for instead.
+            // Another process has made it non-blocking; wait for room.
             Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None)),
             Err(error) => return Err(error),
         }
@@ -155,7 +155,7 @@ fn write_all(to: Stream, bytes: &[u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// What the program has left behind goes on writing to where it did, without us: `cat` stands in our place.
+/// Processes that outlive the program continue to write to the same place: `cat` takes over from us.
 fn pass_without_us(left: OwnedFd, to: Stream) {
     launch::keep_descriptors();
     let mut cat = Command::new("cat");
@@ -167,7 +167,8 @@ fn pass_without_us(left: OwnedFd, to: Stream) {
     let _ = cat.stderr(Stdio::null()).spawn();
 }
 
-/// What a terminal sends reaches the program without us, since it is in our process group; anything else is for us alone.
+/// A terminal's signals reach the program directly, since it is in our process group; any other signal reaches only us, so
+/// it is forwarded.
 fn pass_signal_on(number: i32, child: Pid) {
     let signal = match number {
         SIGHUP => Signal::HUP,

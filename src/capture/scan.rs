@@ -1,54 +1,52 @@
-//! What a program says to its terminal, taken apart: text on one side, on the other what of its escape sequences we
-//! understand.
+//! Splits a program's terminal output into text and the escape sequences that matter here.
 //!
-//! A sequence may be cut anywhere by a read. One that never ends takes its own line with it and no more.
+//! A read may cut a sequence anywhere. One that never ends hides only the rest of its own line.
 
 use memchr::memchr;
 
-/// How much of a sequence is looked at, in bytes.
+/// Longest part of a sequence that is examined, in bytes.
 const SEQUENCE_BYTES_MAX: usize = 1_024;
 
-/// What our marks are told from others' by.
+/// Distinguishes our marks from others.
 const AID: &str = "aid=codex-shim.";
 
-/// Private modes of a terminal with which a program takes the whole screen: the alternate one, in its three forms, and the
-/// keypad, which those take that draw on the ordinary one, such as `top`.
+/// Private terminal modes of full-screen programs: the alternate screen in its three forms, and application cursor keys,
+/// which programs set that draw on the ordinary screen, such as `top`.
 const SCREEN_MODES: [&str; 4] = ["1049", "1047", "47", "1"];
 
-/// A piece of what was said.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// Text, without any escape sequence.
+    /// Text without escape sequences.
     Text(&'a [u8]),
-    /// A program takes the whole screen.
-    ScreenTaken,
-    /// It gives it back.
-    ScreenGiven,
-    /// A command begins to run, says the hook of a shell; this is what it is called.
+    /// A program starts to use the whole screen.
+    FullScreenBegan,
+    /// It stops using the whole screen.
+    FullScreenEnded,
+    /// A command begins, according to the shell's hook; its key.
     Began(String),
-    /// It has ended.
+    /// A command has ended.
     Ended(String),
 }
 
-/// Takes apart what comes in pieces of any size.
+/// Splits output that arrives in pieces of any size.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    /// The sequence that has begun.
+    /// The incomplete sequence.
     sequence: Vec<u8>,
 }
 
 impl Scanner {
-    /// Looks at what was said next.
-    pub(super) fn look(&mut self, bytes: &[u8], mut tell: impl FnMut(Piece<'_>)) {
+    /// Processes the next bytes.
+    pub(super) fn scan(&mut self, bytes: &[u8], mut emit: impl FnMut(Piece<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.sequence.is_empty() {
                 let Some(at) = memchr(0x1b, rest) else {
-                    tell(Piece::Text(rest));
+                    emit(Piece::Text(rest));
                     return;
                 };
                 if at > 0 {
-                    tell(Piece::Text(&rest[..at]));
+                    emit(Piece::Text(&rest[..at]));
                 }
                 self.sequence.push(0x1b);
                 rest = &rest[at + 1..];
@@ -60,15 +58,15 @@ impl Scanner {
                 Next::More => {}
                 Next::Whole => {
                     if let Some(piece) = meaning(&self.sequence) {
-                        tell(piece);
+                        emit(piece);
                     }
                     self.sequence.clear();
                 }
                 Next::Line => {
                     self.sequence.clear();
-                    tell(Piece::Text(b"\n"));
+                    emit(Piece::Text(b"\n"));
                 }
-                Next::Anew => {
+                Next::Restart => {
                     self.sequence.clear();
                     self.sequence.push(0x1b);
                 }
@@ -78,14 +76,14 @@ impl Scanner {
 
     fn goes_on(&mut self, byte: u8) -> Next {
         if self.sequence.len() == SEQUENCE_BYTES_MAX {
-            // Too long for us to understand: only how it ends is looked at.
+            // Too long to understand: only its end matters now.
             self.sequence.remove(2);
         }
         self.sequence.push(byte);
         let ends_with_escape = self.sequence.len() > 2 && self.sequence[self.sequence.len() - 2] == 0x1b;
         match (self.sequence.get(1), byte) {
             (_, b'\n') => Next::Line,
-            (Some(0x1b), _) => Next::Anew,
+            (Some(0x1b), _) => Next::Restart,
             (Some(b'['), 0x40..=0x7e) if self.sequence.len() > 2 => Next::Whole,
             (Some(b'['), _) => Next::More,
             (Some(b']' | b'P' | b'_' | b'^' | b'X'), 0x07) => Next::Whole,
@@ -97,16 +95,16 @@ impl Scanner {
     }
 }
 
-/// How a sequence goes on with a byte.
+/// The effect of a byte on a sequence.
 enum Next {
-    /// It has not ended.
+    /// It continues.
     More,
-    /// It is whole.
+    /// It is complete.
     Whole,
-    /// It is none: its line has ended.
+    /// It is invalid: its line has ended.
     Line,
     /// Another one begins.
-    Anew,
+    Restart,
 }
 
 fn meaning(sequence: &[u8]) -> Option<Piece<'static>> {
@@ -118,7 +116,7 @@ fn meaning(sequence: &[u8]) -> Option<Piece<'static>> {
             _ => return None,
         };
         let takes = modes.split(';').any(|mode| SCREEN_MODES.contains(&mode));
-        return takes.then_some(if is_set { Piece::ScreenTaken } else { Piece::ScreenGiven });
+        return takes.then_some(if is_set { Piece::FullScreenBegan } else { Piece::FullScreenEnded });
     }
     let mark = text.strip_prefix("\x1b]133;")?.trim_end_matches(['\x07', '\\', '\x1b']);
     let key = mark.split(';').find_map(|part| part.strip_prefix(AID))?.to_owned();
@@ -133,25 +131,25 @@ fn meaning(sequence: &[u8]) -> Option<Piece<'static>> {
 mod tests {
     use super::*;
 
-    /// What is told of a text, pieces of text joined; the same however it is cut.
-    fn check(said: &str, expect: &str) {
-        for cut in 1..=said.len() {
+    /// The pieces of an output, adjacent text joined; the same however the output is cut.
+    fn check(output: &str, expect: &str) {
+        for cut in 1..=output.len() {
             let (mut scanner, mut told) = (Scanner::default(), String::new());
-            for bytes in said.as_bytes().chunks(cut) {
-                scanner.look(bytes, |piece| match piece {
+            for bytes in output.as_bytes().chunks(cut) {
+                scanner.scan(bytes, |piece| match piece {
                     Piece::Text(text) => told.push_str(&String::from_utf8_lossy(text)),
-                    Piece::ScreenTaken => told.push('<'),
-                    Piece::ScreenGiven => told.push('>'),
+                    Piece::FullScreenBegan => told.push('<'),
+                    Piece::FullScreenEnded => told.push('>'),
                     Piece::Began(key) => told.push_str(&format!("({key}:")),
                     Piece::Ended(key) => told.push_str(&format!(":{key})")),
                 });
             }
-            assert_eq!(told, expect, "{said:?} by {cut}");
+            assert_eq!(told, expect, "{output:?} by {cut}");
         }
     }
 
     #[test]
-    fn text_is_told_without_what_steers_a_terminal() {
+    fn escape_sequences_are_removed_from_text() {
         check("plain\r\n", "plain\r\n");
         check("a\x1b[1;31mred\x1b[0mb", "aredb");
         check("a\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c", "abc");
@@ -160,25 +158,25 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_is_taken_and_given_back() {
+    fn full_screen_modes_are_recognized() {
         check("a\x1b[?1049hx\x1b[?1049lb", "a<x>b");
         check("\x1b[?25;47h\x1b[?2004h\x1b[?1h\x1b=", "<<");
         check("\x1b[?1049", "");
     }
 
     #[test]
-    fn our_marks_are_told_and_others_are_not() {
+    fn only_our_marks_are_recognized() {
         check("$ \x1b]133;C;aid=codex-shim.7.1\x07out\x1b]133;D;0;aid=codex-shim.7.1\x07", "$ (7.1:out:7.1)");
         check("\x1b]133;C;aid=codex-shim.7.1\x1b\\x", "(7.1:x");
         check("\x1b]133;C\x07a\x1b]133;D;1;aid=kitty.3\x07b", "ab");
     }
 
     #[test]
-    fn a_sequence_without_an_end_takes_its_line() {
+    fn endless_sequence_hides_only_its_line() {
         check("\x1b]0;no end\nnext", "\nnext");
         let long = format!("\x1bP{}\nnext", "x".repeat(5_000));
         let mut told = String::new();
-        Scanner::default().look(long.as_bytes(), |piece| {
+        Scanner::default().scan(long.as_bytes(), |piece| {
             if let Piece::Text(text) = piece {
                 told.push_str(&String::from_utf8_lossy(text));
             }

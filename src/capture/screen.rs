@@ -1,7 +1,7 @@
 //! Runs a program in a terminal of its own, and shows it in the user's as if it ran there.
 //!
-//! One loop passes bytes both ways and never waits for one side at the other's cost; what a program writes is shown before
-//! it is looked at, and not read faster than the user's terminal shows it, so nothing grows.
+//! One loop forwards bytes both ways; neither side blocks the other. Output is shown before it is scanned, and not read
+//! faster than the user's terminal takes it, so buffers stay bounded.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,45 +22,45 @@ use rustix::stdio::{stderr, stdin};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use super::ahead;
 use super::signals::Signals;
 use super::terminal::Terminal;
+use super::type_ahead;
 use crate::launch;
 
-/// What one read asks for, in bytes.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// How long what a program has left behind may be silent until its end is the end.
+/// After the program's end, output of processes that it left behind ends with this much silence.
 const SILENCE_AFTER_END: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether a terminal that is somebody else's is ours again: no signal tells of it.
-const BACKGROUND_LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The interval at which we check whether a terminal in another process's hands is ours again: no signal reports it.
+const BACKGROUND_POLL_EVERY: Duration = Duration::from_millis(200);
 
-/// The tool of ours that leads the program's terminal.
+/// Our hidden subcommand that leads the program's terminal.
 pub(super) const LEADER: &str = "terminal-leader";
 
-/// How a program came to its end.
+/// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ran {
-    /// Its exit status, or 128 and the number of the signal that ended it.
+    /// Its exit status, or 128 plus the number of the signal that ended it.
     pub status: i32,
-    /// Bytes that were typed ahead of it, which it has not read, and which could not be handed back to the user's terminal.
+    /// Type-ahead bytes that the program did not read and that could not be returned to the user's terminal.
     pub unread_bytes: usize,
 }
 
 impl Ran {
-    /// That of a program to which nothing was typed.
+    /// The result of a program without type-ahead.
     pub(super) fn with(status: i32) -> Ran {
         Ran { status, unread_bytes: 0 }
     }
 }
 
-/// Runs `words` in a terminal like `terminal`, with these variables besides our own, and shows it there. `seen` is called
-/// with what it writes.
+/// Runs `words` in a terminal like `terminal`, with these additional variables, and shows it there. `seen` receives its
+/// output.
 ///
 /// # Errors
 ///
-/// Why it could not be started so; nothing was run then.
+/// The program was not run.
 pub(crate) fn run_in_terminal(
     words: &[OsString],
     variables: &[(&str, OsString)],
@@ -79,7 +79,7 @@ pub(crate) fn run_in_terminal(
     }
     rustix::io::ioctl_fionbio(&ours, true)?;
     let (unread, unread_to) = io::pipe()?;
-    // Whatever may fail comes before the program: once it runs, nothing else runs it.
+    // Everything that may fail comes before the program starts, because on an error the caller runs it another way.
     terminal.pass_through()?;
     let leader = start_leader(words, variables, &theirs, &unread_to)?;
     drop((theirs, unread_to));
@@ -87,9 +87,9 @@ pub(crate) fn run_in_terminal(
     let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
     let mut ran = show.run(seen);
     if !show.hung_up && terminal.is_ours() {
-        let mut keys = ahead::told(unread);
+        let mut keys = type_ahead::received(unread);
         keys.append(&mut show.typed);
-        ran.unread_bytes = ahead::hand_back(keys, terminal.before());
+        ran.unread_bytes = type_ahead::hand_back(keys, terminal.before());
     }
     terminal.give_back();
     Ok(ran)
@@ -103,7 +103,7 @@ fn start_leader(
 ) -> io::Result<Child> {
     let theirs = |_: ()| -> io::Result<Stdio> { Ok(File::from(theirs.try_clone()?).into()) };
     let mut command = Command::new(std::env::current_exe()?);
-    // Whatever we are called: under another name we would be codex.
+    // Needs our own name: under another name we would act as codex.
     command
         .arg0("codex-shim")
         .arg(LEADER)
@@ -115,24 +115,24 @@ fn start_leader(
     if isatty(stderr()) {
         command.stderr(theirs(())?);
     }
-    // The leader has it, and nobody whom it starts.
+    // The leader inherits it, but not the leader's children.
     rustix::io::fcntl_setfd(unread_to, FdFlags::empty())?;
     launch::hand_down(&mut command, &[]);
     command.spawn()
 }
 
-/// A program that is shown.
+/// A running program and its two terminals.
 struct Show<'a> {
     terminal: &'a Terminal,
     signals: Signals,
     /// Our end of its terminal.
     ours: OwnedFd,
     leader: Pid,
-    /// What was typed and not taken yet.
+    /// Keys that its terminal has not taken yet.
     typed: Vec<u8>,
     /// The user's terminal is gone.
     hung_up: bool,
-    /// The user's terminal is somebody else's: the program runs on, and nothing is typed to it.
+    /// We run in the background of the user's terminal: the program continues, and nothing is typed to it.
     is_in_background: bool,
 }
 
@@ -142,7 +142,7 @@ impl Show<'_> {
         let mut unshown: Vec<u8> = Vec::new();
         let mut ended: Option<Ran> = None;
         loop {
-            let look_wait = self.is_in_background.then_some(BACKGROUND_LOOK_EVERY);
+            let look_wait = self.is_in_background.then_some(BACKGROUND_POLL_EVERY);
             let wait_max = ended.map(|_| SILENCE_AFTER_END).or(look_wait);
             let ready = self.wait(&unshown, wait_max);
             if self.is_in_background {
@@ -152,9 +152,9 @@ impl Show<'_> {
                 self.signalled(number);
             }
             if ended.is_none() {
-                match self.look_after_leader(&mut unshown) {
+                match self.check_leader(&mut unshown) {
                     Leader::Runs => {}
-                    // What was ready before may not be ready any more.
+                    // Readiness from before the stop may be outdated.
                     Leader::WasStopped => continue,
                     Leader::Ended(ran) => ended = Some(ran),
                 }
@@ -170,13 +170,13 @@ impl Show<'_> {
             }
             self.show(&mut unshown);
             let mut read_some = false;
-            // What is left is shown before more is read.
+            // Shows what is left before it reads more.
             while unshown.is_empty() {
                 match rustix::io::read(&self.ours, &mut buffer[..]) {
                     Ok(0) | Err(Errno::IO) => {
                         match ended {
                             Some(ran) => return ran,
-                            // Everybody has closed it, and the leader is about to end.
+                            // All processes have closed it, and the leader is about to end.
                             None => self.wait_for_leader(),
                         }
                         break;
@@ -206,7 +206,7 @@ impl Show<'_> {
         }
     }
 
-    /// Waits until something is to be done.
+    /// Waits for a key, a signal or output.
     fn wait(&self, unshown: &[u8], wait_max: Option<Duration>) -> Ready {
         let stdin = stdin();
         let screen = self.terminal.screen();
@@ -230,7 +230,7 @@ impl Show<'_> {
         Ready { any: any && (has(0) || has(2) || has(3)), signalled: has(0), typed: has(1) }
     }
 
-    /// Whether a key or a signal waits, so that a storm of output does not hold it up.
+    /// Whether a key or a signal waits, so that heavy output does not delay it.
     fn anything_but_output(&self) -> bool {
         let stdin = stdin();
         let keys = if self.is_in_background { PollFlags::empty() } else { PollFlags::IN };
@@ -250,7 +250,7 @@ impl Show<'_> {
         match rustix::io::write(&self.ours, &self.typed) {
             Ok(written) => drop(self.typed.drain(..written)),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Nobody is there any more to read it.
+            // No process is left to read it.
             Err(_) => self.typed.clear(),
         }
     }
@@ -289,14 +289,14 @@ impl Show<'_> {
         }
     }
 
-    /// Passes a signal on to what runs in the foreground of the program's terminal.
+    /// Forwards a signal to the foreground of the program's terminal.
     fn pass_on(&self, signal: Signal) {
         if let Ok(group) = tcgetpgrp(&self.ours) {
             let _ = kill_process_group(group, signal);
         }
     }
 
-    /// Takes the user's terminal, unless we run in the background of it.
+    /// Takes the user's terminal, unless we run in its background.
     fn take_terminal(&mut self) {
         self.is_in_background = !self.terminal.is_ours();
         if !self.is_in_background {
@@ -307,18 +307,18 @@ impl Show<'_> {
 
     fn resize(&self) {
         if let Some(size) = self.terminal.size() {
-            // The kernel tells the program.
+            // The kernel sends SIGWINCH to the program.
             let _ = tcsetwinsize(&self.ours, size);
         }
     }
 
-    /// Stops when the leader has stopped, and tells when it has ended.
-    fn look_after_leader(&mut self, unshown: &mut Vec<u8>) -> Leader {
+    /// Stops when the leader has stopped, and returns its status when it has ended.
+    fn check_leader(&mut self, unshown: &mut Vec<u8>) -> Leader {
         match waitpid(Some(self.leader), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => {
                 self.show(unshown);
                 self.terminal.give_back();
-                // The kernel does nothing here where nobody could continue us.
+                // The kernel ignores this if no process could continue us.
                 let _ = kill_current_process_group(Signal::TSTP);
                 self.take_terminal();
                 let _ = kill_process(self.leader, Signal::CONT);
@@ -329,27 +329,27 @@ impl Show<'_> {
                 Leader::Ended(Ran::with(status.exit_status().or_else(ended_by).unwrap_or(1)))
             }
             Ok(None) | Err(Errno::INTR) => Leader::Runs,
-            // Somebody else has waited for it.
+            // Another thread has already waited for it.
             Err(_) => Leader::Ended(Ran::with(1)),
         }
     }
 
-    /// Waits for a signal, which the leader's end is, and not for ever.
+    /// Waits for a signal, such as the leader's end, for a bounded time.
     fn wait_for_leader(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         let _ = poll(&mut [PollFd::new(&self.signals.as_fd(), PollFlags::IN)], Some(&timeout));
     }
 }
 
-/// What has become of the leader.
+/// The state of the leader.
 enum Leader {
     Runs,
-    /// It was stopped, and we with it; both go on.
+    /// It was stopped, and we with it; both continue.
     WasStopped,
     Ended(Ran),
 }
 
-/// What there is to be done.
+/// The result of [`Show::wait`].
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     any: bool,
@@ -357,7 +357,7 @@ struct Ready {
     typed: bool,
 }
 
-/// The status of a process as a shell tells it.
+/// The status of a process as a shell reports it.
 pub(super) fn status_of(status: std::process::ExitStatus) -> Ran {
     Ran::with(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }

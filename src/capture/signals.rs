@@ -1,4 +1,4 @@
-//! The signals that reach us while a program runs for us.
+//! The signals that we receive while a program runs under us.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,7 @@ use signal_hook::{flag, low_level};
 
 use crate::launch::{is_ignored, unblock};
 
-/// Which have come since we looked last.
+/// The signals received since the last check.
 #[derive(Debug)]
 pub(super) struct Signals {
     wake: UnixStream,
@@ -18,7 +18,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Listens for these signals. One that is ignored stays so, for us and for the program that we run. One that our launcher has
+    /// Listens for these signals. An ignored signal stays ignored, for us and the program. One that our launcher has
     /// blocked reaches us, and through us the program, in which it is blocked as it was in us.
     pub(super) fn listen(numbers: &[i32]) -> io::Result<Signals> {
         let (wake, waker) = UnixStream::pair()?;
@@ -35,7 +35,7 @@ impl Signals {
         Ok(Signals { wake, come })
     }
 
-    /// Those that have come.
+    /// Returns the received signals and clears them.
     pub(super) fn take(&self) -> Vec<i32> {
         let mut bytes = [0; 64];
         while (&self.wake).read(&mut bytes).is_ok_and(|read| read > 0) {}

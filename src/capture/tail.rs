@@ -1,25 +1,24 @@
-//! The end of what a program has written: as much as may matter to somebody, however much it was.
+//! The end of a program's output, in bounded memory.
 
 use super::scan::{Piece, Scanner};
 use crate::engine::{ContextBounds, Preview};
 
-/// How much of the end is kept, in bytes; what the model is shown of it is far less.
+/// How much of the end is kept, in bytes; the model sees far less of it.
 const TAIL_BYTES: usize = 64 << 10;
 
-/// What stands for what a program drew that took the whole screen.
+/// Replaces the output of a full-screen program.
 const SCREEN_NOTE: &str = "[a full-screen program; its screen is not kept]";
 
-/// One of so many characters that are not UTF-8 makes an output binary.
+/// If one in this many characters is not UTF-8, the output is binary.
 const BROKEN_SHARE: usize = 20;
 
-/// The end of an output, in bounded memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     scanner: Scanner,
     kept: Kept,
 }
 
-/// What was kept of a text that was taken apart already.
+/// The kept text, without escape sequences.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     bytes: Vec<u8>,
@@ -29,24 +28,24 @@ pub(super) struct Kept {
 }
 
 impl Tail {
-    /// Takes what was written next.
+    /// Processes the next bytes.
     pub(crate) fn take(&mut self, written: &[u8]) {
         let kept = &mut self.kept;
-        self.scanner.look(written, |piece| kept.take(&piece));
+        self.scanner.scan(written, |piece| kept.take(&piece));
     }
 
-    /// Takes from here on as told, since something is missing in front of it.
+    /// Marks the output as truncated, because something before this point is missing.
     pub(crate) fn is_cut(&mut self) {
         self.kept.is_cut = true;
     }
 
-    /// Whether nothing was written.
+    /// Whether there was no output.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.kept.bytes.is_empty()
     }
 
-    /// What a model is shown of it.
+    /// The preview of it for the model.
     #[must_use]
     pub(crate) fn preview(&self, bounds: &ContextBounds) -> Preview {
         self.kept.preview(bounds)
@@ -57,7 +56,7 @@ impl Kept {
     pub(super) fn take(&mut self, piece: &Piece<'_>) {
         match piece {
             Piece::Text(text) if !self.screen_is_taken => self.text(text),
-            Piece::ScreenTaken if !self.screen_is_taken => {
+            Piece::FullScreenBegan if !self.screen_is_taken => {
                 self.screen_is_taken = true;
                 self.is_cut = true;
                 let note = format!("{SCREEN_NOTE}\n");
@@ -68,15 +67,15 @@ impl Kept {
                     self.text(note.as_bytes());
                 }
             }
-            Piece::ScreenGiven => self.screen_is_taken = false,
-            Piece::Text(_) | Piece::ScreenTaken | Piece::Began(_) | Piece::Ended(_) => {}
+            Piece::FullScreenEnded => self.screen_is_taken = false,
+            Piece::Text(_) | Piece::FullScreenBegan | Piece::Began(_) | Piece::Ended(_) => {}
         }
     }
 
     fn text(&mut self, text: &[u8]) {
         self.seen_bytes += text.len() as u64;
         self.bytes.extend_from_slice(&text[text.len().saturating_sub(TAIL_BYTES)..]);
-        // Moved to the front only now and then, so that each byte is moved once.
+        // Compacted rarely, so that each byte moves at most once.
         if self.bytes.len() > 2 * TAIL_BYTES {
             self.bytes.drain(..self.bytes.len() - TAIL_BYTES);
         }
@@ -101,7 +100,7 @@ impl Kept {
     }
 }
 
-/// What is left to see of a line that was written over: what came behind its last carriage return.
+/// The visible part of a line that was overwritten: the text after its last carriage return.
 fn as_seen(line: &str) -> &str {
     let line = line.trim_end_matches('\r');
     line.rsplit('\r').next().unwrap_or(line)
@@ -111,7 +110,7 @@ fn is_binary(bytes: &[u8]) -> bool {
     if memchr::memchr(0, bytes).is_some() {
         return true;
     }
-    // The beginning may be in the middle of a character.
+    // The tail may begin in the middle of a character.
     let broken = String::from_utf8_lossy(bytes).chars().filter(|char| *char == char::REPLACEMENT_CHARACTER).count();
     broken > 4 && broken * BROKEN_SHARE > bytes.len()
 }
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_kept_as_they_were_seen_at_last() {
+    fn overwritten_lines_keep_their_last_state() {
         check(b"", &[], false);
         check(b"a\r\nb\r\n\r\n", &["a", "b"], false);
         check(b"10%\r20%\r100%\r\ndone\r\n", &["100%", "done"], false);
@@ -140,20 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn a_full_screen_is_a_note() {
+    fn full_screen_output_becomes_a_note() {
         check(b"\x1b[?1049h\x1b[2Jscreen\x1b[?1049l", &[SCREEN_NOTE], true);
         check(b"a\x1b[?1h\x1b[?1049hx\x1b[?1049l\x1b[?1lb\n", &["a", SCREEN_NOTE, "b"], true);
     }
 
     #[test]
-    fn what_is_binary_is_a_note() {
+    fn binary_output_becomes_a_note() {
         check(b"a\0b", &["[binary output of 3 bytes; it is not kept]"], true);
         let noise: Vec<u8> = (128..=255).collect();
         check(&noise, &["[binary output of 128 bytes; it is not kept]"], true);
     }
 
     #[test]
-    fn memory_stays_flat() {
+    fn tail_memory_is_bounded() {
         let mut tail = Tail::default();
         for number in 0..100_000 {
             tail.take(format!("line {number}\n").as_bytes());

@@ -1,4 +1,4 @@
-//! The user's terminal, while a program runs in one of ours: it passes on every key, and is given back as it was.
+//! The user's terminal in raw mode while a program runs in one of ours; restored afterwards.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,16 +10,15 @@ use rustix::termios::{
     OptionalActions, Termios, Winsize, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, ttyname,
 };
 
-/// The terminal on our stdin and stdout.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     before: Termios,
-    /// A description of our own of what is on stdout, which never blocks; `None` where there is none to be had.
+    /// A non-blocking description of stdout that only we use; `None` if it cannot be opened.
     screen: Option<OwnedFd>,
 }
 
 impl Terminal {
-    /// It, where both are one, and where it is ours to use: in the background it is somebody else's.
+    /// The terminal, if stdin and stdout are the same one and we are in its foreground.
     #[must_use]
     pub(crate) fn of_process() -> Option<Terminal> {
         if !isatty(stdin()) || !isatty(stdout()) || !is_in_foreground() {
@@ -32,29 +31,28 @@ impl Terminal {
         Some(Terminal { before, screen: again.ok() })
     }
 
-    /// How it was.
+    /// The mode that it had.
     pub(super) fn before(&self) -> &Termios {
         &self.before
     }
 
-    /// How large it is.
     pub(super) fn size(&self) -> Option<Winsize> {
         tcgetwinsize(stdout()).or_else(|_| tcgetwinsize(stdin())).ok()
     }
 
-    /// Whether it is ours to use now.
+    /// Whether we are in its foreground now.
     pub(super) fn is_ours(&self) -> bool {
         is_in_foreground()
     }
 
-    /// Has it pass on every key, and change nothing that is shown.
+    /// Makes it forward every key and display output unchanged.
     pub(super) fn pass_through(&self) -> io::Result<()> {
         let mut raw = self.before.clone();
         raw.make_raw();
         Ok(tcsetattr(stdin(), OptionalActions::Now, &raw)?)
     }
 
-    /// Gives it back as it was, where it is ours: whoever sets somebody else's is stopped.
+    /// Restores its mode if we are in its foreground: in the background, the kernel would stop us.
     pub(super) fn give_back(&self) {
         if !self.is_ours() {
             return;
@@ -62,7 +60,7 @@ impl Terminal {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
 
-    /// Where it is written to. Only a description of our own is never waited for.
+    /// The descriptor to write to. Only a description of our own may be non-blocking.
     pub(super) fn screen(&self) -> BorrowedFd<'_> {
         match &self.screen {
             Some(screen) => screen.as_fd(),
@@ -71,7 +69,7 @@ impl Terminal {
     }
 }
 
-/// Whether the terminal on our stdin takes orders from us. One that is nobody's does.
+/// Whether the terminal on our stdin accepts control calls from us, also because it has no foreground.
 fn is_in_foreground() -> bool {
     tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
 }

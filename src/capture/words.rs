@@ -1,8 +1,8 @@
-//! A command's words as somebody would have typed them.
+//! Quotes the words of a command.
 
 use std::ffi::OsString;
 
-/// Joins words so that a shell would take them apart again. What is not UTF-8 becomes U+FFFD.
+/// Joins words so that a shell would split them the same way. Bytes that are not UTF-8 become U+FFFD.
 #[must_use]
 pub(crate) fn as_typed(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
@@ -21,7 +21,7 @@ mod tests {
     use super::as_typed;
 
     #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
+    fn words_are_quoted_if_necessary() {
         let check = |words: &[&str], expect: &str| {
             let words: Vec<_> = words.iter().map(Into::into).collect();
             assert_eq!(as_typed(&words), expect);

@@ -108,7 +108,7 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
         let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
         say(&format!("this is {}, used last; --session shows another one here: {others}", named(shown)));
     }
-    chosen.into_iter().next().ok_or(NotChosen::Choice(ChoiceError::NoneAtAll))
+    chosen.into_iter().next().ok_or(NotChosen::Choice(ChoiceError::NoSessions))
 }
 
 fn meant<T>(
@@ -125,7 +125,10 @@ fn meant<T>(
         // The user may mean a session that is left out.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {
-            (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive { .. }, Some(meant)) => {
+            (
+                ChoiceError::UnknownName { .. } | ChoiceError::NoSessions | ChoiceError::NoLiveSession { .. },
+                Some(meant),
+            ) => {
                 let (id, why) = refused.swap_remove(meant);
                 NotChosen::Refused(id, why)
             }

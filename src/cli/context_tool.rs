@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::history::thread_or_id;
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, USAGE, chosen, say};
-use crate::capture::{keep, tell_started};
+use crate::capture::{keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
@@ -332,7 +332,7 @@ fn drop_one(session: &Found, id: RowId) -> Result<WaitingDocument, String> {
     if count == 0 {
         return Err(not_waiting(&id.to_string()));
     }
-    tell_started(session, ask)?;
+    notify_started(session, ask)?;
     Ok(WaitingDocument { waiting })
 }
 
@@ -358,7 +358,7 @@ fn clear(session: &Found) -> Result<WaitingDocument, String> {
     let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
     ledger.clear_context(WhichCommands::All).map_err(|error| error.to_string())?;
     drop(ledger);
-    tell_started(session, ask)?;
+    notify_started(session, ask)?;
     Ok(WaitingDocument { waiting: 0 })
 }
 

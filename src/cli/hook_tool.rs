@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::args::{HookArguments, HookedArguments, ShellName};
 use super::{chosen, screen};
-use crate::capture::{Hooked, ShellKind, Told, answers_privately, keep, output_of, script};
+use crate::capture::{HookOutcome, HookReport, ShellKind, answers_privately, keep, output_of, script};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::Origin;
 use crate::store::Otherwise;
@@ -56,7 +56,7 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
         return 0;
     }
     let is_certain = !again;
-    let hooked = Hooked {
+    let hooked = HookReport {
         line,
         exit_code,
         cwd: cwd.to_string_lossy().into_owned(),
@@ -67,7 +67,7 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
         again: again.then(|| variable("CODEX_SHIM_LAST").unwrap_or_default()),
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-    let Told::Kept(mut pushed) = hooked.told(shell.into(), now_ms) else { return 0 };
+    let HookOutcome::Record(mut pushed) = hooked.outcome(shell.into(), now_ms) else { return 0 };
     let Ok(sessions) = chosen::several_at(Path::new(&cwd), None, Otherwise::None, environment) else { return 0 };
     if let Some(socket) = variable(SHELL_VARIABLE) {
         pushed.provenance.source = Origin::Shell;

@@ -13,7 +13,7 @@ use super::say;
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
 use crate::files::{Folder, Refused};
 use crate::history::ActivityFold;
-use crate::index::{HISTORY_FILE, History, Index, IndexSettings, Marks, Tell, Tidings, TranscriptFiles};
+use crate::index::{HISTORY_FILE, History, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::{IndexedTo, end_of};
 use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
 
@@ -123,11 +123,14 @@ fn marks(session: &Found) -> Result<Marks, NoPast> {
     Ok(Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string())))
 }
 
-fn tell() -> Tell {
-    Box::new(|tidings| match tidings {
+fn tell() -> Notify {
+    Box::new(|notice| match notice {
         // Whoever asked is told once, by the state.
-        Tidings::Failed(_) | Tidings::AwaitsLedger(_) | Tidings::Recovered | Tidings::TranscriptFailed(_) => {}
-        Tidings::SetAside(kept) => {
+        IndexNotice::Failed(_)
+        | IndexNotice::AwaitsLedger(_)
+        | IndexNotice::Recovered
+        | IndexNotice::TranscriptFailed(_) => {}
+        IndexNotice::SetAside(kept) => {
             say(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display()))
         }
     })

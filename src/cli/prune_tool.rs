@@ -12,8 +12,8 @@ use super::table::{Column, Table};
 use super::{FAILED, chosen, say};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
-use crate::keeping::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
-use crate::store::{Deed, Found, Otherwise};
+use crate::keeping::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
+use crate::store::{Found, Otherwise, RunMode};
 
 /// Delete stored data that is over its limits
 ///
@@ -51,7 +51,7 @@ pub(super) struct PruneArguments {
 #[derive(Serialize)]
 struct Document<'a> {
     dry_run: bool,
-    went: &'a [Went],
+    went: &'a [Deleted],
     total: Total,
     /// Files that stay in the folders of deleted sessions because codex-shim did not create them.
     left: &'a [String],
@@ -84,14 +84,14 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     };
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
-    let deed = if arguments.dry_run { Deed::Looked } else { Deed::Done };
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
     let only = named.and_then(|_| found.first()).map(|session| &*session.id);
-    let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, deed);
+    let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, mode);
     let gone: Vec<String> = went.iter().map(|session| session.session_id.clone()).collect();
     let is_left = |session: &&Found| !gone.contains(&session.id) && (only.is_some() || !session.dir.is_symlink());
     for session in found.iter().filter(is_left) {
-        match prune(session, &bounds, transcript_files, deed) {
+        match prune(session, &bounds, transcript_files, mode) {
             Ok(more) => went.extend(more),
             Err(fault) => faults.push(fault),
         }
@@ -99,7 +99,12 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     tell(arguments, &went, [&left, &faults], environment)
 }
 
-fn tell(arguments: &PruneArguments, went: &[Went], [left, faults]: [&[String]; 2], environment: &Environment) -> i32 {
+fn tell(
+    arguments: &PruneArguments,
+    went: &[Deleted],
+    [left, faults]: [&[String]; 2],
+    environment: &Environment,
+) -> i32 {
     let total =
         Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
     let text = if arguments.json {
@@ -116,12 +121,12 @@ fn tell(arguments: &PruneArguments, went: &[Went], [left, faults]: [&[String]; 2
     if faults.is_empty() { printed } else { FAILED }
 }
 
-fn as_table(went: &[Went], total: Total, is_dry: bool, to: Screen) -> String {
+fn as_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String {
     if went.is_empty() {
         return "nothing to delete: everything is within its limits\n".to_owned();
     }
     let columns = vec![Column::whole("SESSION"), Column::text("WHAT"), Column::number("COUNT"), Column::number("SIZE")];
-    let cells = |went: &Went| {
+    let cells = |went: &Deleted| {
         let size = ByteSize(went.bytes).to_string();
         let cells = [went.session_id.clone(), went.what.name().to_owned(), went.count.to_string(), size];
         cells.into_iter().zip([Tone::Strong, Tone::Faint, Tone::Faint, Tone::Faint]).map(|(cell, tone)| (tone, cell))
@@ -140,7 +145,7 @@ fn as_table(went: &[Went], total: Total, is_dry: bool, to: Screen) -> String {
     format!("{table}{} {verb}{whole}\n", ByteSize(total.bytes))
 }
 
-fn sessions_in(went: &[Went]) -> usize {
+fn sessions_in(went: &[Deleted]) -> usize {
     let ids: std::collections::BTreeSet<&str> = went.iter().map(|went| &*went.session_id).collect();
     ids.len()
 }
@@ -153,7 +158,7 @@ mod tests {
     fn a_table_of_what_goes() {
         let went = |id: &str, what, count, bytes| {
             let files = if what == Kind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
-            Went { session_id: id.to_owned(), what, count, bytes, files }
+            Deleted { session_id: id.to_owned(), what, count, bytes, files }
         };
         let went = [went("old", Kind::Session, 1, 12_345), went("work", Kind::JournalSegments, 2, 9)];
         let total = Total { count: 3, bytes: 12_354 };

@@ -13,7 +13,7 @@ use crate::config::{Environment, Flags, Settings};
 use crate::engine::Masker;
 use crate::index::TranscriptFiles;
 use crate::keeping::{Masked, redact};
-use crate::store::{Deed, Otherwise};
+use crate::store::{Otherwise, RunMode};
 
 /// Mask secrets in stored sessions
 ///
@@ -87,10 +87,10 @@ pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
-    let deed = if arguments.dry_run { Deed::Looked } else { Deed::Done };
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
     for session in &found {
-        let (more, left, wrong) = redact(session, &masker, transcript_files, deed);
+        let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
         masked.extend(more);
         segments_left += left;
         faults.extend(wrong);

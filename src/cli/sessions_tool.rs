@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i
         return screen::print(&format!("{text}\n"));
     }
     if rows.is_empty() {
-        say(&ChoiceError::NoneAtAll.to_string());
+        say(&ChoiceError::NoSessions.to_string());
     }
     screen::print(&as_table(&rows, &Clock::of(&arguments.times), Screen::of_stdout(environment)))
 }

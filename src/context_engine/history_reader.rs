@@ -92,7 +92,7 @@ impl Conversations {
             return Err("the deadline has passed".to_owned());
         }
         if !is_there(&state.borrow()) {
-            index.look();
+            index.wake();
             let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
             // The state below shows whether it caught up in time.
             drop(runtime.block_on(async { timeout(left, settled).await }));
@@ -109,7 +109,7 @@ impl Conversations {
         }
         let entries = self.history.transcript_end(thread_id, ENTRIES_BYTES_MAX, epoch).map_err(|error| {
             if error.is_broken() {
-                index.build_again(epoch);
+                index.rebuild(epoch);
             }
             error.to_string()
         })?;

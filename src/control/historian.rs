@@ -47,7 +47,7 @@ impl Historian {
         let mut state = self.index.state();
         let is_there = |state: &IndexState| state.opened > 0 && (end.is_none() || state.position >= end);
         if !is_there(&state.borrow()) {
-            self.index.look();
+            self.index.wake();
             let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
             // Late or not, the state tells.
             drop(timeout(CATCH_UP_WAIT_MAX, settled).await);
@@ -68,7 +68,7 @@ impl Historian {
         // Nothing cuts one short; one that panics has said so, and takes with it only whoever asked.
         asked.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())).inspect_err(|error| {
             if error.is_broken() {
-                self.index.build_again(opened);
+                self.index.rebuild(opened);
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What one look reads of a journal, and what it folds to.
+//! One read of the journal, and the rows that it folds to.
 
 use std::io;
 use std::path::Path;
@@ -9,56 +9,56 @@ use super::follow::{Follower, Next, Patience};
 use crate::history::{Fold, Rows, Seen};
 use crate::journal::{Position, Record, SegmentName};
 
-/// Records that one transaction takes.
+/// Most records in one transaction.
 const BATCH_RECORDS: usize = 2_048;
 
-/// Bytes of records that one transaction takes.
+/// Most bytes of records in one transaction.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// After how long without a record none can come that belongs to what was read before. Source: the contract.
+/// After this long without a new record, none can replace the last one. Source: the contract.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// How much of a journal is read.
+/// The part of a journal to read.
 pub(super) struct Scope {
     pub(super) patience: Patience,
-    /// The record that stands here, and all behind it, are not.
+    /// Reading stops before the record at this position.
     pub(super) until: Option<Position>,
 }
 
-/// What is read and cannot be indexed.
-pub(super) struct Ahead {
+/// Reads the journal while nothing can be indexed.
+pub(super) struct Unindexed {
     pub(super) fold: Fold,
     pub(super) follower: Follower,
     pub(super) read_at: Instant,
 }
 
-/// What one reading has come to.
+/// The result of one read.
 pub(super) struct Batch {
     pub(super) fold: Fold,
     pub(super) rows: Rows,
     pub(super) is_all: bool,
 }
 
-impl Ahead {
-    /// Where the index has stopped, or, where nothing is known of that, at the run that is under way.
-    pub(super) fn new(journal_dir: &Path, reached: Option<&Reached>) -> Ahead {
+impl Unindexed {
+    /// Starts where the index has stopped or, if that is unknown, at the current run.
+    pub(super) fn new(journal_dir: &Path, reached: Option<&Reached>) -> Unindexed {
         let read_at = Instant::now();
         match reached {
             Some(Reached { fold, position, .. }) => {
-                Ahead { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
+                Unindexed { fold: fold.clone(), follower: Follower::new(journal_dir, position.clone()), read_at }
             }
             None => {
                 let segments = SegmentName::list(journal_dir).unwrap_or_default();
                 let last = segments.last().map(|last| &last.generation);
                 let first = segments.iter().find(|segment| Some(&segment.generation) == last);
                 let from = first.map(|segment| Position { segment: segment.clone(), offset: 0 });
-                Ahead { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
+                Unindexed { fold: Fold::default(), follower: Follower::new(journal_dir, from), read_at }
             }
         }
     }
 }
 
-/// Folds what there is to be read, up to a bound. On an error nothing was taken.
+/// Folds the available records, up to a bound. On an error nothing is consumed.
 pub(super) fn read(
     fold: &Fold,
     follower: &mut Follower,
@@ -73,7 +73,7 @@ pub(super) fn read(
     let (mut records, mut bytes_read, mut is_all) = (0, 0, false);
     let is_silent = *patience == Patience::None || read_at.elapsed() >= SILENCE;
     while records < BATCH_RECORDS && bytes_read < BATCH_BYTES {
-        // A line that has just come may yet be replaced.
+        // The next record may still replace the line of the last one.
         let stays = is_silent && (records == 0 || *patience == Patience::None);
         match follower.next(if stays { Patience::None } else { Patience::Some }) {
             Ok(Next::Record { at, .. }) if is_beyond(&at) => {
@@ -119,7 +119,7 @@ fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>
         fold.take(at, &seen, rows);
         return;
     }
-    // What is no record is none of ours: a hand has been at the file.
+    // The relay writes only valid records, so something else has changed the file.
     let Ok(record) = Record::parse(bytes) else {
         fold.unreadable(at, rows);
         return;

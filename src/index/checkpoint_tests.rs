@@ -1,4 +1,4 @@
-//! Checkpoints over real files: what they store, and what is read again when one is loaded.
+//! Checkpoints over real files: the stored state, and the text read again when one is loaded.
 
 use super::tests::{Lab, piece, told};
 use super::*;

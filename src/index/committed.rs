@@ -1,4 +1,4 @@
-//! What is committed: rows and the checkpoint that they reach to, in one transaction.
+//! The database: commits rows and the checkpoint that they lead to, in one transaction.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::epochs::{Cause, Epoch, Kept};
 use super::follow::{Follower, Next, Patience};
 use super::schema;
 use super::stamp::{Fate, Stamp};
-use super::vouching::{Cause, Epoch, Kept};
 use crate::engine::Masker;
 use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, Seen, rfc3339_millis};
 use crate::journal::{Generation, Position, Record, SegmentName};
-use crate::store::{DatabaseError, Opened, connect_database, open_database, put_aside, put_aside_beside};
+use crate::store::{DatabaseError, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -65,41 +65,41 @@ const ADOPT: [&str; 3] = [
 
 const FIRST: &str = "SELECT MIN(seq) FROM codex_events";
 
-/// The rows stay in their order without a hole, and get the numbers of another epoch.
+/// Renumbers all rows into another epoch, keeping their order and without a gap.
 const RENUMBER: [&str; 3] = [
     "UPDATE codex_events SET seq = seq + ?1",
     "UPDATE codex_event_gaps SET after_seq = after_seq + ?1",
     "UPDATE codex_event_checkpoints SET last_seq = last_seq + ?1",
 ];
 
-/// The tables whose rows are numbered by SQLite.
+/// The tables whose rows SQLite numbers.
 const NUMBERED: [&str; 2] = ["codex_tool_events", "codex_turn_events"];
 
-/// The last number that such a table has given.
+/// The last number that such a table has issued.
 const LAST_ROW: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 
-/// The first row of a table without one gets the number behind this.
+/// The first row of an empty table gets the next number.
 const BEGIN_ROWS: &str = "
     INSERT INTO sqlite_sequence (name, seq)
     SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)";
 
 const GO_ON_ROWS: &str = "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1";
 
-/// A history, as far as it is committed.
+/// The committed state of a history.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Reached {
     pub(super) fold: Fold,
-    /// Where the next record begins; `None` before there was a first.
+    /// The position of the next record; `None` before the first one.
     pub(super) position: Option<Position>,
-    /// The last number that was given.
+    /// The last issued number.
     pub(super) seq: u64,
-    /// The last number that the ledger has reserved.
+    /// The last reserved number.
     pub(super) reserved: u64,
     /// A digest of all events of the epoch; `None` if an older version has indexed some of them.
     pub(super) digest: Option<u64>,
 }
 
-/// What a checkpoint keeps besides its columns.
+/// The part of a checkpoint without columns of its own.
 #[derive(Serialize, Deserialize)]
 struct State<F> {
     next: Position,
@@ -110,7 +110,7 @@ struct State<F> {
     fold: F,
 }
 
-/// The database of a history, as its index has it.
+/// The index's database.
 #[derive(Debug)]
 pub(super) struct Database {
     connection: Connection,
@@ -120,7 +120,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens the database at `path`; one that is none any more is set aside, and told where.
+    /// Opens the database at `path`. A corrupt file is set aside; its new path is returned.
     pub(super) fn open(path: &Path, session_id: &str) -> Result<(Database, Option<PathBuf>), DatabaseError> {
         let Opened { connection, set_aside } = open_database(path, schema::form())?;
         let stamp = Stamp::of(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
@@ -128,34 +128,34 @@ impl Database {
         Ok((Database { connection, session_id, path, stamp }, set_aside))
     }
 
-    /// Closes a database that is broken, and sets its file aside.
+    /// Closes a corrupt database and sets its file aside.
     pub(super) fn set_aside(self) -> Result<PathBuf, DatabaseError> {
         let Database { connection, path, .. } = self;
-        // What it could not write back is of no use.
+        // A corrupt database has nothing worth writing back.
         drop(connection);
-        put_aside(&path)
+        set_aside(&path)
     }
 
-    /// Leaves a file that is not at its place any more. What stands beside that still is of this one: whatever comes in its
-    /// place must not take the log for its own, nor share locks with those who read this one to its end.
+    /// Closes a database whose file was removed, and sets aside the files that are still beside it. They belong to the
+    /// removed file: a new database must not mistake the log for its own, nor share locks with readers of the old one.
     pub(super) fn leave(self) -> Result<(), DatabaseError> {
         let Database { connection, path, stamp, .. } = self;
         drop(connection);
-        put_aside_beside(&path, &stamp.left_beside()).map(drop)
+        set_aside_beside(&path, &stamp.files_beside()).map(drop)
     }
 
-    /// What has become of the file.
+    /// Whether the file is still the one that was opened.
     pub(super) fn fate(&mut self) -> Fate {
         self.stamp.fate()
     }
 
-    /// The connection, for what else is kept in order here.
+    /// The connection, for maintenance.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// The last commit, if there was one, and the epoch of the numbers. A database of a session that was renamed
-    /// becomes that of the new name.
+    /// The last commit, if any, and the epoch of the numbers. The database of a renamed session is adopted under the new
+    /// name.
     pub(super) fn load(&mut self, journal_dir: &Path) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
         let Database { connection, session_id, path, .. } = self;
         let mut work = || -> rusqlite::Result<(Option<Kept>, Option<Epoch>)> {
@@ -182,7 +182,7 @@ impl Database {
         work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }
 
-    /// The first record of the event that has this number.
+    /// The first record of the event with this number.
     pub(super) fn key_of(&self, seq: u64) -> Option<Position> {
         let read = |row: &rusqlite::Row<'_>| {
             Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?.unsigned_abs()))
@@ -198,12 +198,12 @@ impl Database {
         Ok([last(tools)?.unwrap_or(0), last(turns)?.unwrap_or(0)])
     }
 
-    /// Keeps which epoch the numbers are of.
+    /// Stores the epoch.
     pub(super) fn set_epoch(&self, epoch: &Epoch) -> Result<(), DatabaseError> {
         set_epoch(&self.connection, &self.session_id, epoch).map_err(|source| self.error(source))
     }
 
-    /// Begins an epoch: all events that there are get its numbers. Gives by how much those are higher.
+    /// Begins an epoch: renumbers all existing events into it. Returns the offset that was added to each number.
     pub(super) fn begin_epoch(&mut self, epoch: &Epoch) -> Result<u64, DatabaseError> {
         let Database { connection, session_id, path, .. } = self;
         let mut work = || -> rusqlite::Result<u64> {
@@ -226,7 +226,7 @@ impl Database {
         work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }
 
-    /// Commits rows that begin behind `before`, and that they reach to `reached`.
+    /// Commits rows whose numbers follow `before`, and the checkpoint `reached`.
     pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
         let Database { connection, session_id, .. } = self;
         let mut work = || -> rusqlite::Result<()> {
@@ -243,7 +243,7 @@ impl Database {
     }
 }
 
-/// How far the database at `path` is, where it can be read though it cannot be used otherwise.
+/// The checkpoint of the database at `path`, if it is readable although it cannot be opened for writing.
 pub(super) fn peek(path: &Path, session_id: &str, journal_dir: &Path) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = connect_database(path, flags).ok()?;
@@ -261,13 +261,13 @@ fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqli
     Ok(())
 }
 
-/// The last number that a table has given its rows; `None` if it has given none.
+/// The last number that a table has issued; `None` if it has issued none.
 pub(super) fn last_row(connection: &Connection, table: &str) -> rusqlite::Result<Option<u64>> {
     let last: Option<i64> = connection.query_row(LAST_ROW, [table], |row| row.get(0)).optional()?;
     Ok(last.map(i64::unsigned_abs))
 }
 
-/// Gives all rows of a table numbers above `after`, in their order and without a hole.
+/// Renumbers all rows of a table to numbers above `after`, keeping their order and without a gap.
 fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::Result<()> {
     let Some(last) = last_row(connection, table)? else { return Ok(()) };
     let first: Option<i64> = connection.query_row(&format!("SELECT MIN(id) FROM {table}"), [], |row| row.get(0))?;
@@ -283,8 +283,8 @@ fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqli
     let state: State<Box<RawValue>> =
         serde_json::from_str(&state).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
-        // Another version kept it otherwise: what was under way then is not known, and nothing else is lost.
-        tracing::warn!(%error, "what was under way cannot be read");
+        // Another version uses another format. Only the state of actions in progress is lost.
+        tracing::warn!(%error, "actions in progress are lost: read the checkpoint");
         Fold::default()
     });
     let State { next, reserved, digest, .. } = state;
@@ -292,7 +292,7 @@ fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqli
     Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
 }
 
-/// The fold with the text that is not stored, read again from the journal up to `next`. Text that cannot be read is missing.
+/// The fold with the text that a checkpoint omits, read again from the journal up to `next`. Unreadable text is missing.
 fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
     let mut recall = Recall::of(fold);
     let Some(from) = recall.begins().cloned() else { return recall.finish() };
@@ -308,15 +308,15 @@ fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
             Ok(Next::Lost { .. }) => {}
             Ok(Next::Record { .. } | Next::End) => return recall.finish(),
             Err(error) => {
-                tracing::warn!(%error, "the text of what is streamed cannot be read again");
+                tracing::warn!(%error, "read the streamed text from the journal again");
                 return recall.finish();
             }
         }
     }
 }
 
-/// The state of a checkpoint with its secrets masked; `None` where it has none. Where it would be none any more, since a pattern
-/// of the user's is a word of ours, what was under way is forgotten.
+/// The state of a checkpoint with its secrets masked; `None` if there are none. If a pattern matches our own JSON, so that
+/// the masked state would be unreadable, actions in progress are dropped.
 pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     let masked = masker.json(state)?;
     if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
@@ -386,7 +386,7 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
     Ok(())
 }
 
-/// There may be many: what is the same as in the row before stays bound.
+/// Values that equal those of the row before stay bound: a commit can have many rows.
 fn insert_events(
     transaction: &Transaction<'_>,
     session_id: &str,
@@ -429,7 +429,7 @@ fn insert_events(
     Ok(())
 }
 
-/// The text of a time, made once for all events of a millisecond.
+/// Formats a time once for all events of a millisecond.
 #[derive(Default)]
 struct Timestamps {
     at_ms: u64,

@@ -1,4 +1,4 @@
-//! Epochs over real files: which evidence keeps an epoch, and what begins a new one.
+//! Epochs over real files: which evidence continues an epoch, and what begins a new one.
 
 use super::tables::RowPage;
 use super::tests::{Lab, numbered, words};
@@ -12,14 +12,14 @@ impl Lab {
         self.catch_up().epoch.expect("an epoch")
     }
 
-    /// Cuts the last `count` lines of a run.
+    /// Removes the last `count` lines of a run.
     fn cut(&self, generation: u32, count: usize) {
         let text = std::fs::read_to_string(self.segment(generation)).expect("it is there");
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         std::fs::write(self.segment(generation), lines[..lines.len() - count].concat()).expect("it can be cut");
     }
 
-    /// Puts an older history in the place of the one that there is.
+    /// Replaces the history with an older one.
     fn restore(&self, history: &[u8]) {
         for beside in ["history.db-wal", "history.db-shm"] {
             let _ = std::fs::remove_file(self.session().join(beside));
@@ -37,7 +37,7 @@ impl Lab {
         self.journal().join(name.to_string())
     }
 
-    /// Gives the witness another start of the machine; false if the system does not tell any.
+    /// Changes the boot id in the witness; false if the system has none.
     fn restart_machine(&self) -> bool {
         let path = self.home().join("marks/s");
         let text = std::fs::read_to_string(&path).expect("it is there");
@@ -82,7 +82,7 @@ fn rebuild_that_gives_other_events_begins_an_epoch() {
         assert_eq!(lab.epoch(), lab.epoch());
         assert_eq!(lab.page(Some(4), 9).gap_reason, Some(GapReason::NewEpoch));
     };
-    // Fewer events, and one that stands elsewhere.
+    // Fewer events, and an event at another position.
     check(r#"{"method":"m4","#, r#"{"xethod":"m4","#);
     check(r#"{"method":"m2","#, r#"{"xethod":"m2","#);
 }
@@ -96,7 +96,7 @@ fn rebuild_in_another_order_begins_an_epoch() {
         1,
         &[format!(r#"{{"at":1000,"from":"server","line":{{"method":"item/agentMessage/delta","params":{params}}}}}"#)],
     );
-    // This reading closes the group at once. A rebuild closes it after the next event.
+    // This read closes the group at once; a rebuild closes it after the next event.
     lab.catch_up();
     lab.append(1, 1, &[r#"{"at":1002,"from":"server","line":{"method":"m"}}"#.to_owned()]);
     lab.append(1, 1, &numbered(3..=3));
@@ -115,7 +115,7 @@ fn renamed_session_goes_on_with_its_numbers() {
     let settings = || IndexSettings { session_id: "t".to_owned(), ..lab.settings() };
     lab.append(1, 1, &numbered(3..=3));
     for _ in 0..2 {
-        let (state, _) = Index::catch_up(settings(), None, lab.marks(), lab.tell());
+        let (state, _) = Index::catch_up(settings(), None, lab.marks(), lab.notify());
         assert_eq!((state.fault, state.last_seq, state.epoch.as_ref()), (None, 3, Some(&epoch)));
     }
     assert_eq!(words(&lab.page(Some(0), 9)), ["1 m1", "2 m2", "3 m3"]);
@@ -176,12 +176,13 @@ fn witness_names_every_number_that_was_issued() {
     let older = std::fs::read(lab.history()).expect("it is there");
     lab.append(1, 1, &numbered(3..=3));
     lab.catch_up();
-    // As after a crash between the witness and the commit: the next look indexes the third event with all that follows.
+    // As after a crash between writing the witness and the commit: the next read indexes the third event with all later
+    // ones.
     lab.restore(&older);
     lab.append(2, 1, &numbered(4..=6));
     let epoch = lab.epoch();
     assert_eq!(lab.events().len(), 6);
-    // Restored in place.
+    // The history alone was restored.
     lab.restore(&older);
     std::fs::remove_file(lab.segment(2)).expect("it is there");
     lab.append(3, 1, &numbered(7..=9));
@@ -206,7 +207,7 @@ fn lost_end_of_the_last_run_is_a_gap() {
         assert_eq!(lab.page(Some(0), 9).gap_reason, Some(GapReason::NewEpoch));
         assert_eq!(lab.page(Some(10_002), 9).gap_reason, Some(GapReason::JournalGap));
         assert_eq!(lab.page(Some(10_006), 9).gap_reason, None);
-        // The next rebuild knows it, too.
+        // The next rebuild records the gap too.
         std::fs::remove_file(lab.history()).expect("it is there");
         assert_eq!(lab.epoch(), after);
     }
@@ -265,9 +266,9 @@ fn rows_have_the_epoch_of_the_events() {
         assert_eq!((ids(&page), page.next_id, page.gap_reason), (vec![1, 2, 3, 4], 5, None));
         assert_eq!((page.epoch, page.earliest_id, page.latest_id), (Some(epoch.clone()), Some(1), Some(4)));
         assert_eq!(ids(&lab.turns(3, Some(&epoch))), [4]);
-        let ahead = lab.turns(5, None);
-        assert_eq!((ids(&ahead), ahead.gap_reason), (vec![1, 2, 3, 4], Some(GapReason::CursorAhead)));
-        // A whole journal gives the same numbers.
+        let unindexed = lab.turns(5, None);
+        assert_eq!((ids(&unindexed), unindexed.gap_reason), (vec![1, 2, 3, 4], Some(GapReason::CursorAhead)));
+        // A whole journal yields the same numbers.
         std::fs::remove_file(lab.history()).expect("it is there");
         assert_eq!(lab.epoch(), epoch);
     }
@@ -283,11 +284,11 @@ fn rows_have_the_epoch_of_the_events() {
             (vec![first + 1, first + 2, first + 3], None)
         );
     };
-    // The rows of the database go on in the new epoch.
+    // The database's rows continue in the new epoch.
     std::fs::remove_dir_all(lab.home().join("marks")).expect("it is there");
     assert_ne!(lab.epoch(), epoch);
     check_new(Some(GapReason::NewEpoch));
-    // And so do those of one that is rebuilt.
+    // A rebuilt database's rows do too.
     std::fs::remove_file(lab.history()).expect("it is there");
     lab.catch_up();
     check_new(Some(GapReason::NewEpoch));

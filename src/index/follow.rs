@@ -1,4 +1,4 @@
-//! The journal's records, each with the line that a client got in its place.
+//! Reads the journal's records, each with the line that the client got in its place.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,83 +10,77 @@ use crate::journal::reader::{Reader, Step};
 use crate::journal::{Content, Origin, Position, Record};
 use crate::wire::Side;
 
-/// What stands, as JSON, in every line out of which something of ours may be taken, but for its last letter.
+/// In JSON, every line that may contain text of ours has this escape, followed by `e` or `E`.
 static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u001"));
 
-/// What stands in front of every line of the server's.
+/// Precedes every line from the server.
 const BY_SERVER: &[u8] = b",\"from\":\"server\",";
 
-/// Follows a journal.
 #[derive(Debug)]
 pub struct Follower {
     dir: PathBuf,
     reader: Reader,
-    /// A record that may be replaced by the next one.
+    /// A record whose line the next one may replace.
     held: Vec<u8>,
     known_ends: Arc<[Position]>,
 }
 
-/// What comes next in a journal.
+/// The next part of a journal.
 #[derive(Debug)]
 pub enum Next<'a> {
-    /// A record, and the one behind it where that may replace its line.
+    /// A record, with its successor if that may replace its line.
     Record {
-        /// Where it begins.
+        /// The start of the record.
         at: Position,
-        /// Its bytes.
         bytes: &'a [u8],
-        /// Those of the one behind it.
+        /// The next record's bytes.
         successor: Option<&'a [u8]>,
     },
-    /// A segment was removed before it was read to its end.
+    /// A segment was deleted before it was read to its end.
     Lost {
-        /// Where reading had come to.
+        /// The position that reading had reached.
         at: Position,
     },
     /// Nothing more for now.
     End,
 }
 
-/// Whether more may come for what was read last.
+/// Whether to wait for a successor of the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// It may.
+    /// Wait: it may still arrive.
     Some,
-    /// It has been silent for too long.
+    /// Do not wait: the journal has been silent for too long.
     None,
 }
 
 impl Follower {
-    /// Follows the journal in the folder `dir` from `from` on, or all of it.
+    /// Follows the journal in the folder `dir` from `from`, or from its start.
     #[must_use]
     pub fn new(dir: &Path, from: Option<Position>) -> Follower {
         let known_ends = Arc::default();
         Follower { dir: dir.to_owned(), reader: Reader::new(dir, from), held: Vec::new(), known_ends }
     }
 
-    /// The same follower, which also reports a loss if the journal lacks one of these ends.
+    /// Also reports a loss if the journal lacks one of these ends.
     pub(super) fn with_known_ends(mut self, known_ends: &[Position]) -> Follower {
         self.known_ends = known_ends.into();
         self.go_to(self.position().cloned());
         self
     }
 
-    /// Where the next record begins.
+    /// The start of the next record.
     #[must_use]
     pub fn position(&self) -> Option<&Position> {
         self.reader.position()
     }
 
-    /// Goes to where it was before.
+    /// Returns to an earlier position.
     pub(super) fn go_to(&mut self, position: Option<Position>) {
         self.reader = Reader::new(&self.dir, position).with_known_ends(Arc::clone(&self.known_ends));
     }
 
-    /// Gives the next record, if there is one by now.
-    ///
-    /// # Errors
-    ///
-    /// That of reading the journal; the position stays.
+    /// Returns the next record, if it is complete. On an error the position stays.
     pub fn next(&mut self, patience: Patience) -> io::Result<Next<'_>> {
         let (at, length) = match self.reader.step()? {
             Step::Record { at, bytes } if may_be_replaced(bytes) => {
@@ -121,9 +115,9 @@ impl Follower {
     }
 }
 
-/// Whether the line of a record is one of the server's out of which something may be taken.
+/// Whether the record's line is from the server and may contain text of ours.
 fn may_be_replaced(record: &[u8]) -> bool {
-    // What a record says of its line stands in front of it.
+    // The record's own fields precede the line.
     let Some(end) = memchr::memchr(b',', record) else { return false };
     record[end..].starts_with(BY_SERVER)
         && MARK.find_iter(record).any(|at| matches!(record.get(at + 5), Some(b'e' | b'E')))

@@ -1,4 +1,4 @@
-//! The index's thread: reads on, folds, commits, and says so.
+//! The index's thread: reads, folds, commits, and reports.
 
 use std::io;
 use std::sync::Arc;
@@ -6,140 +6,135 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
-use super::batch::{Ahead, Batch, Scope, read};
+use super::batch::{Batch, Scope, Unindexed, read};
 use super::committed::{Database, Reached, peek};
+use super::epochs::digest;
 use super::follow::{Follower, Patience};
 use super::opening::Numbers;
-use super::settings::{IndexSettings, Marks, Tell, Tidings};
+use super::settings::{IndexNotice, IndexSettings, Marks, Notify};
 use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
-use super::vouching::digest;
 use crate::config::RetentionBounds;
 use crate::history::ActivityFold;
 use crate::journal::Position;
 use crate::store::{IndexLock, WitnessFile, boot_id};
 
-/// The shortest pause between two looks.
-const LOOK_MIN: Duration = Duration::from_millis(20);
+/// The shortest pause between two reads.
+const READ_PAUSE_MIN: Duration = Duration::from_millis(20);
 
-/// The pause between two looks while something happens and nobody reads along.
-const LOOK_SOON: Duration = Duration::from_millis(40);
+/// The pause between two reads while records arrive and no reader waits.
+const READ_PAUSE_ACTIVE: Duration = Duration::from_millis(40);
 
-/// The longest pause between two looks while nothing happens.
-const LOOK_MAX: Duration = Duration::from_millis(250);
+/// The longest pause between two reads of an idle journal.
+const READ_PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// How often the database's file is looked at.
+/// The interval between two checks of the database's file.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
 
-/// How soon that is looked for first: a session may have many runs, all of them short.
+/// The delay of the first pruning: a session may consist of many short runs.
 const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 
-/// How often sessions are looked for that nobody uses any more; one a look.
+/// The interval at which one expired session is deleted.
 pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
-/// How long a database is left alone that could not be used.
-const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// The pause before an unusable database is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a relay's index waits for whoever rewrites the session, until it says so.
+/// How long a relay's index waits for a process that rewrites the session before it reports that.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The stack of the thread, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
-/// How nice the thread is: it gives way to the relay, and still gets a fourth of a core where others take all of it.
+/// The thread's niceness: it yields to the relay, and still gets a quarter of a busy core.
 const NICE: i32 = 5;
 
-/// The way to the index's thread.
+/// A handle to the index's thread.
 #[derive(Debug, Clone)]
 pub struct Index(Arc<Shared>);
 
 impl Index {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// That of starting it.
-    pub fn start(settings: IndexSettings, marks: Marks, tell: Tell) -> io::Result<Index> {
+    pub fn start(settings: IndexSettings, marks: Marks, notify: Notify) -> io::Result<Index> {
         let shared = Arc::new(Shared::default());
-        let indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("index".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || indexer.run())?;
         Ok(Index(shared))
     }
 
-    /// Indexes what is recorded of a session in which no relay runs, and of which the caller has the [`IndexLock`]: up to
-    /// `until`, or all of it. A relay may start meanwhile, and what it records is for its own index. Gives how far it came;
-    /// where that is not the end, [`IndexState::fault`] tells why.
+    /// Indexes the journal of a session without a relay, up to `until` or to its end. The caller holds the [`IndexLock`]. A
+    /// relay that starts meanwhile indexes its own records. If the result stops before the end, [`IndexState::fault`] says
+    /// why.
     #[must_use]
     pub fn catch_up(
         settings: IndexSettings,
         until: Option<Position>,
         marks: Marks,
-        tell: Tell,
+        notify: Notify,
     ) -> (IndexState, Arc<ActivityFold>) {
         let shared = Arc::new(Shared::default());
-        let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope = Scope { patience: Patience::None, until };
         indexer.lock = Lock::OfOurCaller;
-        while indexer.step() == Looked::More {}
+        while indexer.step() == Progress::More {}
         let state = shared.state.borrow().clone();
         (state, shared.activity())
     }
 
-    /// How far it is, to be looked at and to be waited for.
+    /// The progress of the index, to read or await.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<IndexState> {
         self.0.state.subscribe()
     }
 
-    /// What happens while it cannot be indexed.
+    /// Events that arrive while nothing can be indexed.
     #[must_use]
     pub fn live(&self) -> broadcast::Receiver<Arc<LiveEvent>> {
         self.0.live.subscribe()
     }
 
-    /// What the session and its threads do, as far as it was read.
+    /// The current activity of the session and its threads, as far as the journal was read.
     #[must_use]
     pub fn activity(&self) -> Arc<ActivityFold> {
         self.0.activity()
     }
 
-    /// Builds the database again that was `opened` as this one: a reader has found it broken.
-    pub fn build_again(&self, opened: u64) {
+    /// Rebuilds the database if it is still the one with the number `opened`: a reader has found it corrupt.
+    pub fn rebuild(&self, opened: u64) {
         self.0.broken(opened);
     }
 
-    /// Has it look now.
-    pub fn look(&self) {
+    /// Makes it read the journal now.
+    pub fn wake(&self) {
         self.0.ask();
     }
 
-    /// Has it end, wherever it is: what it has not come to is the next start's.
+    /// Stops the thread at once; the next start indexes the rest.
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// These bounds hold from now on.
+    /// Replaces the retention bounds.
     pub fn retain(&self, bounds: RetentionBounds) {
         self.0.retain(bounds);
     }
 }
 
-/// What a look has found.
+/// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looked {
+pub(super) enum Progress {
     /// There may be more.
     More,
-    /// There was something, and that was all.
+    /// All available records were indexed.
     All,
-    /// There was nothing.
+    /// There was nothing new.
     Nothing,
     /// Nothing can be indexed now.
     Failed,
 }
 
-/// Why nothing can be indexed now.
 pub(super) enum Failure {
     /// The history or the journal cannot be used.
     History(String),
@@ -153,25 +148,24 @@ impl From<String> for Failure {
     }
 }
 
-/// What has become of rows that were to be committed.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Committed {
-    /// They are.
     Yes,
-    /// The database was broken, and another one is begun.
-    BegunAgain,
+    /// The database was corrupt, and a new one is being built.
+    Rebuilding,
 }
 
 pub(super) struct Indexer {
     pub(super) settings: IndexSettings,
     pub(super) marks: Marks,
-    pub(super) tell: Tell,
+    pub(super) notify: Notify,
     pub(super) shared: Arc<Shared>,
     pub(super) scope: Scope,
     pub(super) indexed: Option<Indexed>,
-    /// Reads on while nothing can be indexed.
-    pub(super) ahead: Option<Ahead>,
-    /// When it is tried again.
+    /// Reads the journal while nothing can be indexed.
+    pub(super) unindexed: Option<Unindexed>,
+    /// When to retry.
     pub(super) retry_at: Option<Instant>,
     pub(super) fault_told: bool,
     pub(super) prune_at: Instant,
@@ -179,24 +173,22 @@ pub(super) struct Indexer {
     pub(super) lock: Lock,
     pub(super) began: Instant,
     pub(super) transcripts: Option<Transcripts>,
-    pub(super) transcript_fault_told: bool,
+    pub(super) transcript_fault_reported: bool,
     /// Outside the session's folder; `None` if that is not below a home.
     pub(super) witness: Option<WitnessFile>,
     pub(super) witness_fault_told: bool,
     pub(super) boot: Option<String>,
 }
 
-/// Whether nobody else indexes the session.
+/// The state of the index lock.
 pub(super) enum Lock {
-    /// That is not known.
     NotTaken,
-    /// We see to it.
     Held(#[expect(dead_code, reason = "it is held until it is dropped")] IndexLock),
-    /// Our caller does.
+    /// Our caller holds it.
     OfOurCaller,
 }
 
-/// What is indexed, and goes on.
+/// The open database and the position in the journal.
 pub(super) struct Indexed {
     pub(super) database: Database,
     pub(super) reached: Reached,
@@ -207,7 +199,7 @@ pub(super) struct Indexed {
 }
 
 impl Indexer {
-    fn new(settings: IndexSettings, marks: Marks, tell: Tell, shared: Arc<Shared>) -> Indexer {
+    fn new(settings: IndexSettings, marks: Marks, notify: Notify, shared: Arc<Shared>) -> Indexer {
         let transcripts = match settings.transcript_files {
             TranscriptFiles::Kept => Some(Transcripts::new(&settings.session_dir)),
             TranscriptFiles::None => None,
@@ -216,11 +208,11 @@ impl Indexer {
         Indexer {
             settings,
             marks,
-            tell,
+            notify,
             shared,
             scope: Scope { patience: Patience::Some, until: None },
             indexed: None,
-            ahead: None,
+            unindexed: None,
             retry_at: None,
             fault_told: false,
             prune_at: Instant::now() + PRUNE_FIRST_AFTER,
@@ -228,7 +220,7 @@ impl Indexer {
             lock: Lock::NotTaken,
             began: Instant::now(),
             transcripts,
-            transcript_fault_told: false,
+            transcript_fault_reported: false,
             witness,
             witness_fault_told: false,
             boot: boot_id(),
@@ -237,16 +229,16 @@ impl Indexer {
 
     fn run(mut self) {
         lower_priority();
-        let mut pause = LOOK_MIN;
+        let mut pause = READ_PAUSE_MIN;
         loop {
             pause = match self.step() {
-                Looked::More => Duration::ZERO,
-                Looked::All => LOOK_SOON,
-                Looked::Nothing | Looked::Failed => (pause * 2).clamp(LOOK_MIN, LOOK_MAX),
+                Progress::More => Duration::ZERO,
+                Progress::All => READ_PAUSE_ACTIVE,
+                Progress::Nothing | Progress::Failed => (pause * 2).clamp(READ_PAUSE_MIN, READ_PAUSE_MAX),
             };
-            // Whoever reads along wants to see it soon.
+            // A waiting reader should get new events soon.
             if self.shared.has_readers() {
-                pause = pause.min(LOOK_MIN);
+                pause = pause.min(READ_PAUSE_MIN);
             }
             if self.shared.wait(pause) == Woken::Ends {
                 return;
@@ -254,39 +246,38 @@ impl Indexer {
         }
     }
 
-    /// Looks once.
-    fn step(&mut self) -> Looked {
+    fn step(&mut self) -> Progress {
         match self.index() {
             Ok(looked) => looked,
             Err(why) => {
                 self.failed(why);
-                self.read_ahead();
-                Looked::Failed
+                self.read_unindexed();
+                Progress::Failed
             }
         }
     }
 
-    /// Indexes what there is, up to a bound.
-    fn index(&mut self) -> Result<Looked, Failure> {
+    /// Indexes the available records, up to a bound.
+    fn index(&mut self) -> Result<Progress, Failure> {
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
-            self.read_ahead();
-            return Ok(Looked::Failed);
+            self.read_unindexed();
+            return Ok(Progress::Failed);
         }
         if !self.is_ours()? {
-            return Ok(Looked::Nothing);
+            return Ok(Progress::Nothing);
         }
         if self.indexed.is_none() {
             self.open()?;
         }
-        self.look_at_file()?;
-        let Some(indexed) = &mut self.indexed else { return Ok(Looked::Failed) };
+        self.check_file()?;
+        let Some(indexed) = &mut self.indexed else { return Ok(Progress::Failed) };
         let follower = &mut indexed.follower;
         let batch = read(&indexed.reached.fold, follower, &mut indexed.read_at, &self.scope)
             .map_err(|error| format!("read {}: {error}", self.settings.journal_dir.display()))?;
         let Some(batch) = batch else {
             if self.is_disproved() {
-                self.disown()?;
-                return Ok(Looked::More);
+                self.begin_other_epoch()?;
+                return Ok(Progress::More);
             }
             self.recovered();
             self.remove_session();
@@ -294,23 +285,23 @@ impl Indexer {
         };
         let is_all = batch.is_all;
         if self.commit(batch)? == Committed::Yes {
-            // Also where there is no end of what happens.
+            // Prunes here too, in case records never stop arriving.
             self.prune()?;
             if is_all && self.is_disproved() {
-                self.disown()?;
+                self.begin_other_epoch()?;
             } else if is_all {
                 self.recovered();
-                return Ok(Looked::All);
+                return Ok(Progress::All);
             }
         }
-        // Building again takes long: whoever reads along is told meanwhile.
-        if self.ahead.is_some() {
-            self.read_ahead();
+        // A rebuild takes long; meanwhile readers get new events live.
+        if self.unindexed.is_some() {
+            self.read_unindexed();
         }
-        Ok(Looked::More)
+        Ok(Progress::More)
     }
 
-    /// Whether nobody else indexes the session; somebody who does is done in a moment, and what is recorded meanwhile waits.
+    /// Takes the index lock. Another holder releases it soon, and meanwhile records wait in the journal.
     fn is_ours(&mut self) -> Result<bool, String> {
         if matches!(self.lock, Lock::NotTaken) {
             let dir = &self.settings.session_dir;
@@ -330,8 +321,8 @@ impl Indexer {
         Ok(true)
     }
 
-    /// Looks whether the database's file is still there, every now and then, and at once where somebody doubts it.
-    fn look_at_file(&mut self) -> Result<(), Failure> {
+    /// Checks from time to time, and at once if a reader doubts it, that the database's file is the one that was opened.
+    fn check_file(&mut self) -> Result<(), Failure> {
         let Some(indexed) = &mut self.indexed else { return Ok(()) };
         if indexed.stamp_at.elapsed() < STAMP_EVERY && !self.shared.is_broken() {
             return Ok(());
@@ -341,13 +332,13 @@ impl Indexer {
         if fate == Fate::InPlace && !self.shared.is_broken() {
             return Ok(());
         }
-        self.build_again(fate)
+        self.rebuild(fate)
     }
 
-    /// The database is not what it was: begins another one. What was told before is not told live once more.
-    fn build_again(&mut self, fate: Fate) -> Result<(), Failure> {
+    /// Replaces a lost or corrupt database. Events that were sent live before are not sent again.
+    fn rebuild(&mut self, fate: Fate) -> Result<(), Failure> {
         let Some(indexed) = self.indexed.take() else { return Ok(()) };
-        self.ahead.get_or_insert_with(|| Ahead::new(&self.settings.journal_dir, Some(&indexed.reached)));
+        self.unindexed.get_or_insert_with(|| Unindexed::new(&self.settings.journal_dir, Some(&indexed.reached)));
         match fate {
             Fate::Gone => {
                 tracing::warn!("the history's file is gone; it is built again");
@@ -360,13 +351,13 @@ impl Indexer {
 
     pub(super) fn set_aside(&mut self, database: Database) -> Result<(), String> {
         let kept = database.set_aside().map_err(|error| error.to_string())?;
-        (self.tell)(Tidings::SetAside(kept));
+        (self.notify)(IndexNotice::SetAside(kept));
         Ok(())
     }
 
     fn commit(&mut self, batch: Batch) -> Result<Committed, Failure> {
         self.learn_first_generation();
-        let Some(Indexed { reached, follower, numbers, .. }) = &self.indexed else { return Ok(Committed::BegunAgain) };
+        let Some(Indexed { reached, follower, numbers, .. }) = &self.indexed else { return Ok(Committed::Rebuilding) };
         let before = reached.seq;
         let seq = before + batch.rows.events.len() as u64;
         let mut digests = reached.digest;
@@ -374,8 +365,8 @@ impl Indexer {
             digests = digests.map(|before| digest(before, &event.key.0));
             let expected = numbers.expected.as_ref().filter(|expected| expected.seq == seq);
             if expected.is_some_and(|expected| !expected.is_met_by(Some(&event.key.0), digests)) {
-                self.disown()?;
-                return Ok(Committed::BegunAgain);
+                self.begin_other_epoch()?;
+                return Ok(Committed::Rebuilding);
             }
         }
         let (position, reserved) = (follower.position().cloned(), reached.reserved);
@@ -384,16 +375,16 @@ impl Indexer {
         let last_rows = numbers.last_rows;
         let added = [batch.rows.tools.len() as u64, batch.rows.turns.len() as u64];
         let last_rows = [last_rows[0] + added[0], last_rows[1] + added[1]];
-        self.bear_witness(&next, last_key.as_ref(), last_rows[0].max(last_rows[1]));
+        self.write_witness(&next, last_key.as_ref(), last_rows[0].max(last_rows[1]));
         let next = Reached { reserved: self.reserve(seq)?, ..next };
         let Some(Indexed { database, reached, numbers, .. }) = &mut self.indexed else {
-            return Ok(Committed::BegunAgain);
+            return Ok(Committed::Rebuilding);
         };
         match database.commit(&batch.rows, before, &next) {
             Ok(()) => *reached = next,
             Err(error) if error.is_broken() => {
-                self.build_again(Fate::Broken)?;
-                return Ok(Committed::BegunAgain);
+                self.rebuild(Fate::Broken)?;
+                return Ok(Committed::Rebuilding);
             }
             Err(error) => return Err(error.to_string().into()),
         }
@@ -402,7 +393,7 @@ impl Indexer {
         numbers.last_rows = last_rows;
         let begun = reached.fold.open_since().or(reached.position.as_ref());
         begun.into_iter().for_each(|at| self.settings.indexed_to.reached(&at.segment));
-        if self.ahead.is_none() {
+        if self.unindexed.is_none() {
             self.shared.set_activity(reached.fold.activity());
         }
         self.shared.state.send_modify(|state| {
@@ -413,78 +404,79 @@ impl Indexer {
         Ok(Committed::Yes)
     }
 
-    /// Nothing can be indexed now.
+    /// Records that nothing can be indexed now.
     fn failed(&mut self, failure: Failure) {
-        let (why, tidings) = match failure {
-            Failure::History(why) => (why.clone(), Tidings::Failed(why)),
-            Failure::Ledger(why) => (why.clone(), Tidings::AwaitsLedger(why)),
+        let (why, notice) = match failure {
+            Failure::History(why) => (why.clone(), IndexNotice::Failed(why)),
+            Failure::Ledger(why) => (why.clone(), IndexNotice::AwaitsLedger(why)),
         };
-        self.retry_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        self.look_ahead();
-        // What was read and not committed is read again.
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+        self.start_unindexed();
+        // Uncommitted records will be read again.
         self.indexed = None;
         self.shared.state.send_modify(|state| {
             state.fault = Some(why);
             state.failed_commits += 1;
         });
         if !std::mem::replace(&mut self.fault_told, true) {
-            (self.tell)(tidings);
+            (self.notify)(notice);
         }
     }
 
-    /// All that is recorded is indexed.
+    /// Everything recorded is indexed.
     fn recovered(&mut self) {
         self.retry_at = None;
-        self.ahead = None;
+        self.unindexed = None;
         if let Some(Indexed { reached, .. }) = &self.indexed {
             self.shared.set_activity(reached.fold.activity());
         }
         if std::mem::take(&mut self.fault_told) {
             self.shared.state.send_modify(|state| state.fault = None);
-            (self.tell)(Tidings::Recovered);
+            (self.notify)(IndexNotice::Recovered);
         }
     }
 
-    /// Sees to it that what cannot be indexed can be read: from where the history is, as far as that is known.
-    fn look_ahead(&mut self) {
+    /// Starts to read the journal without indexing it, from the checkpoint if that is known.
+    fn start_unindexed(&mut self) {
         let Indexer { settings, indexed, shared, .. } = self;
-        self.ahead.get_or_insert_with(|| {
+        self.unindexed.get_or_insert_with(|| {
             if let Some(indexed) = indexed {
-                return Ahead::new(&settings.journal_dir, Some(&indexed.reached));
+                return Unindexed::new(&settings.journal_dir, Some(&indexed.reached));
             }
             let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir);
             if let Some(reached) = &reached {
-                // Whoever reads it is told what it holds with its numbers, and so not once more without.
+                // Readers of the history have its numbered events already, and must not get them again without a number.
                 shared.state.send_modify(|state| {
                     state.position = reached.position.clone();
                     state.last_seq = reached.seq;
                 });
             }
-            Ahead::new(&settings.journal_dir, reached.as_ref())
+            Unindexed::new(&settings.journal_dir, reached.as_ref())
         });
     }
 
-    /// Reads what cannot be indexed, and tells it live.
-    fn read_ahead(&mut self) {
-        self.look_ahead();
-        let Some(ahead) = &mut self.ahead else { return };
-        while let Ok(Some(batch)) = read(&ahead.fold, &mut ahead.follower, &mut ahead.read_at, &self.scope) {
+    /// Reads records that cannot be indexed, and sends them live.
+    fn read_unindexed(&mut self) {
+        self.start_unindexed();
+        let Some(unindexed) = &mut self.unindexed else { return };
+        while let Ok(Some(batch)) = read(&unindexed.fold, &mut unindexed.follower, &mut unindexed.read_at, &self.scope)
+        {
             let is_all = batch.is_all;
-            ahead.fold = batch.fold;
+            unindexed.fold = batch.fold;
             for event in batch.rows.events {
                 let live = LiveEvent::of(&self.settings.session_id, event);
-                // Nobody may read along.
+                // There may be no receiver.
                 let _ = self.shared.live.send(Arc::new(live));
             }
             if is_all {
                 break;
             }
         }
-        self.shared.set_activity(ahead.fold.activity());
+        self.shared.set_activity(unindexed.fold.activity());
     }
 }
 
-/// Has this thread give way to the others.
+/// Lowers this thread's priority.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
@@ -492,21 +484,21 @@ fn lower_priority() {
     }
 }
 
-/// An index that looks when a test has it look.
+/// An index that a test steps by hand.
 #[cfg(test)]
 pub(crate) struct Stepped(Indexer);
 
 #[cfg(test)]
 impl Stepped {
-    pub(crate) fn new(settings: IndexSettings, marks: Marks, tell: Tell) -> (Index, Stepped) {
+    pub(crate) fn new(settings: IndexSettings, marks: Marks, notify: Notify) -> (Index, Stepped) {
         let shared = Arc::new(Shared::default());
-        let mut indexer = Indexer::new(settings, marks, tell, Arc::clone(&shared));
+        let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope.patience = Patience::None;
         indexer.lock = Lock::OfOurCaller;
         (Index(shared), Stepped(indexer))
     }
 
-    /// Looks once, however short a time ago that failed.
+    /// Takes one step without waiting for the retry pause.
     pub(crate) fn step(&mut self) {
         self.0.retry_at = None;
         self.0.step();
@@ -521,7 +513,7 @@ mod tests {
     use crate::store::{Place, Session};
 
     #[test]
-    fn one_session_a_look_goes_that_nobody_uses_any_more() {
+    fn each_step_deletes_one_expired_session() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
         let open = |name: &str| {

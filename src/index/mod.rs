@@ -1,19 +1,19 @@
-//! The index: history as something that can be asked, in `history.db` of the session's folder.
+//! The index: the queryable history, in `history.db` of the session's folder.
 //!
-//! One thread follows the journal's files from a checkpoint that it commits together with the rows that they lead to, so
-//! each record is indexed exactly once, whatever ends the process. It owns no queue: what it has not come to yet stands in
-//! the journal. The relay never wakes it and never waits for it.
+//! One thread follows the journal's files from a checkpoint that it commits together with the rows that lead to it, so each
+//! record is indexed exactly once, however the process ends. It has no queue: unread records wait in the journal. The relay
+//! never wakes it and never waits for it.
 //!
-//! *Failure.* A database that cannot be used is normal weather: the journal goes on, what happens is told live as not
-//! indexed, and the index goes on where it was once the database can be used again. One that is broken or gone is built
-//! again from the journal.
+//! *Failure.* An unusable database is expected. The journal continues, new events are sent live as not indexed, and the
+//! index continues at its checkpoint once the database can be used again. A corrupt or missing database is rebuilt from the
+//! journal.
 //!
-//! *Numbers.* Events have consecutive numbers from 1. All numbers of a history belong to one epoch. A rebuild continues the epoch
-//! if the journal proves that each event gets its old number; any other history begins a new epoch above every issued number.
-//! The evidence is the mark in the ledger and a witness outside the session's folder (`vouching`).
+//! *Numbers.* Events have consecutive numbers from 1. All numbers of a history belong to one epoch. A rebuild continues the
+//! epoch if the journal proves that each event gets its old number; any other history begins a new epoch above every issued
+//! number. The evidence is the mark in the ledger and a witness outside the session's folder (`epochs`).
 //!
-//! *Locking.* SQLite's; readers never wait for the index, nor it for them. Who indexes a session, or rewrites what is stored
-//! of it, holds its [`crate::store::IndexLock`]; the index of a relay begins once it has that.
+//! *Locking.* SQLite's own; readers and the index never wait for each other. A process that indexes a session or rewrites
+//! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
 
 mod batch;
 #[cfg(test)]
@@ -21,16 +21,16 @@ mod checkpoint_tests;
 mod committed;
 #[cfg(test)]
 mod epoch_tests;
+mod epochs;
 mod follow;
 mod indexer;
-mod keeping;
+mod maintenance;
 mod opening;
 mod page;
 #[cfg(test)]
 mod plans;
 mod query;
 mod retention;
-mod said;
 mod schema;
 mod settings;
 mod shared;
@@ -38,25 +38,25 @@ mod stamp;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod transcript_pages;
 mod transcripts;
 mod upkeep;
-mod vouching;
 
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]
 pub(crate) use indexer::Stepped;
-pub(crate) use keeping::{indexed_before, prune_history, redact_history};
+pub(crate) use maintenance::{indexed_before, prune_history, redact_history};
 pub use page::Cursor;
 pub(crate) use page::{EventPage, GapReason};
 pub use query::History;
 pub(crate) use query::HistoryError;
 pub(crate) use retention::Pruned;
-pub(crate) use said::{Lacking, Said, Side};
 pub(crate) use schema::HISTORY_FORM;
 pub use settings::{HISTORY_FILE, IndexSettings};
-pub(crate) use settings::{Marks, Tell, Tidings};
+pub(crate) use settings::{IndexNotice, Marks, Notify};
 pub(crate) use shared::{IndexState, LiveEvent};
 pub(crate) use tables::Table;
+pub(crate) use transcript_pages::{JournalGap, Side, TranscriptLine};
 pub(crate) use transcripts::TRANSCRIPTS_DIR;
 pub use transcripts::TranscriptFiles;

@@ -1,21 +1,21 @@
-//! Opening the database: where indexing goes on, and of which epoch the numbers are.
+//! Opens the database: decides where indexing continues and which epoch the numbers belong to.
 
 use std::time::Instant;
 
 use super::committed::{Database, Reached, first_segment};
+use super::epochs::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
-use super::settings::{IndexSettings, Tidings};
-use super::vouching::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
+use super::settings::{IndexNotice, IndexSettings};
 use crate::journal::Position;
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile};
 
-/// The numbers of an index: their epoch, and what vouches for them.
+/// The epoch of an index's numbers, and the evidence for it.
 pub(super) struct Numbers {
     pub(super) epoch: Epoch,
-    /// An event that is known to have had a number, if it is still to be read again.
+    /// An event known to have had a number, until the journal is read up to it.
     pub(super) expected: Option<Expected>,
-    /// The run with whose first record the epoch began.
+    /// The run whose first record began the epoch.
     pub(super) first_generation: Option<String>,
     /// The first record of the event with the last number.
     pub(super) last_key: Option<Position>,
@@ -23,7 +23,7 @@ pub(super) struct Numbers {
     pub(super) last_rows: [u64; 2],
     /// Ends of runs that the journal once had.
     pub(super) known_ends: Vec<Position>,
-    /// The ledger does not know yet that there is a witness.
+    /// The ledger does not yet record that a witness exists.
     pub(super) tells_ledger: bool,
 }
 
@@ -34,7 +34,7 @@ impl Indexer {
         let failed = |error: DatabaseError| error.to_string();
         let (mut database, set_aside) = Database::open(&self.settings.history_path(), session_id).map_err(failed)?;
         if let Some(kept) = set_aside {
-            (self.tell)(Tidings::SetAside(kept));
+            (self.notify)(IndexNotice::SetAside(kept));
         }
         let (kept, begun) = match database.load(&self.settings.journal_dir) {
             Ok(loaded) => loaded,
@@ -84,8 +84,8 @@ impl Indexer {
         Ok(())
     }
 
-    /// Begins a new epoch because the journal gives other events than those that had the numbers.
-    pub(super) fn disown(&mut self) -> Result<(), Failure> {
+    /// Begins a new epoch, because the journal yields other events for issued numbers.
+    pub(super) fn begin_other_epoch(&mut self) -> Result<(), Failure> {
         let Some(Indexed { database, reached, numbers, .. }) = self.indexed.take() else { return Ok(()) };
         let highest = numbers.expected.map_or(0, |expected| expected.seq).max(reached.reserved).max(reached.seq);
         let highest = numbers.last_rows.into_iter().fold(highest, u64::max).next_multiple_of(RESERVE);
@@ -93,7 +93,7 @@ impl Indexer {
         self.begin_epoch(database, reached, numbers.known_ends, (highest, Cause::OtherEvents))
     }
 
-    /// Begins an epoch behind the number `after_seq`, which is reserved before anybody sees a number of it.
+    /// Begins an epoch after the number `after_seq`; reserves its numbers before any reader can see one.
     fn begin_epoch(
         &mut self,
         mut database: Database,
@@ -121,7 +121,7 @@ impl Indexer {
             tells_ledger: true,
         };
         self.go_on(database, reached.clone(), numbers);
-        self.bear_witness(&reached, last_key.as_ref(), 0);
+        self.write_witness(&reached, last_key.as_ref(), 0);
         Ok(())
     }
 
@@ -135,13 +135,13 @@ impl Indexer {
             state.position = reached.position.clone();
             state.last_seq = reached.seq;
         });
-        if self.ahead.is_none() {
+        if self.unindexed.is_none() {
             self.shared.set_activity(reached.fold.activity());
         }
         self.indexed = Some(Indexed { database, reached, follower, numbers, stamp_at: now, read_at: now });
     }
 
-    /// Notes, with the first commit, the run with whose first record the numbers begin.
+    /// At the first commit, remembers the run whose first record began the numbers.
     pub(super) fn learn_first_generation(&mut self) {
         let Some(Indexed { reached, numbers, .. }) = &mut self.indexed else { return };
         if reached.position.is_none() {
@@ -158,10 +158,10 @@ impl Indexer {
         reached.position.as_ref() >= Some(&expected.read_to) && !reached.fold.awaits_silence()
     }
 
-    /// Writes outside the session's folder which numbers are issued, before anybody sees them: a history that lacks them after
-    /// a crash gives them to the same events again. Without it the numbers go on as before: only a copy, or a journal that has
-    /// lost its end, is not noticed then.
-    pub(super) fn bear_witness(&mut self, reached: &Reached, last_key: Option<&Position>, highest_row: u64) {
+    /// Writes to the witness which numbers are issued, before any reader can see them: if a crash loses the commit, the
+    /// same events must get these numbers again. Without a witness the numbers continue as before, but a restored copy or a
+    /// journal that lost its end goes unnoticed.
+    pub(super) fn write_witness(&mut self, reached: &Reached, last_key: Option<&Position>, highest_row: u64) {
         let (Some(file), Some(Indexed { numbers, .. })) = (&mut self.witness, &self.indexed) else { return };
         // Below that number the witness in the file knows more. The numbers above it are new, even if they come with it.
         if numbers.expected.as_ref().is_some_and(|expected| expected.seq > reached.seq) {
@@ -188,7 +188,8 @@ impl Indexer {
         }
     }
 
-    /// Reserves all numbers up to `seq`, unless they are; gives the last one that is. The first witness is noted in the ledger.
+    /// Reserves all numbers up to `seq` if necessary; returns the last reserved one. Also records the first witness in the
+    /// ledger.
     pub(super) fn reserve(&mut self, seq: u64) -> Result<u64, Failure> {
         let Some(Indexed { reached, numbers, .. }) = &mut self.indexed else { return Ok(seq) };
         let has_witness = self.witness.as_ref().is_some_and(WitnessFile::is_written);

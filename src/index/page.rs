@@ -1,38 +1,34 @@
-//! A page of events, and what its cursor says of what it lacks.
+//! A page of events, and the gap that it reports for a cursor.
 //!
 //! Pure: plain data and one rule.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::vouching::{Cause, Epoch};
+use super::epochs::{Cause, Epoch};
 
-/// An event as it is told.
+/// An event, as returned to readers.
 #[derive(Debug, Clone, Serialize)]
 pub struct EventDocument {
-    /// The session's id.
     pub session_id: String,
-    /// Its number; `null` where it is not indexed yet.
+    /// Its number; `null` if it is not indexed yet.
     pub seq: Option<u64>,
     /// When it happened, RFC 3339.
     pub timestamp: String,
     /// The method, or a name of ours.
     pub event_type: String,
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// Its turn.
     pub turn_id: Option<String>,
-    /// Its item.
     pub item_id: Option<String>,
-    /// What came with it.
+    /// Its payload, possibly shortened.
     pub payload_preview: Box<RawValue>,
-    /// The run of the child.
+    /// The run of the server.
     pub generation: String,
-    /// Of how many pieces it was joined.
+    /// The number of deltas that were joined.
     pub delta_count: Option<u64>,
-    /// Where its record stands. It is the same before and after the event has a number.
+    /// The position of its record, the same before and after the event has a number.
     pub key: String,
-    /// Whether it can be looked up.
+    /// Whether it is stored in the history.
     pub persisted: bool,
     /// The epoch of its number; `null` for an event without a number.
     pub epoch: Option<String>,
@@ -42,20 +38,20 @@ pub struct EventDocument {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapReason {
-    /// It is not kept for so long.
+    /// Retention has deleted it.
     Retention,
-    /// It is recorded and not indexed yet.
+    /// It is recorded but not indexed yet.
     PersistenceError,
     /// It could not be recorded, or its record is gone.
     JournalGap,
-    /// The cursor is of an earlier epoch.
+    /// The cursor belongs to an earlier epoch.
     NewEpoch,
     /// The cursor is a number that this history has not issued.
     CursorAhead,
 }
 
 impl GapReason {
-    /// Its name in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,12 +64,12 @@ impl GapReason {
     }
 }
 
-/// The place of a reader in a history.
+/// A reader's position in a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// The last number that the reader has; 0 before it has one.
     pub seq: u64,
-    /// The epoch of that number, if the reader knows.
+    /// The epoch of that number, if the reader knows it.
     pub epoch: Option<String>,
 }
 
@@ -83,27 +79,25 @@ impl From<u64> for Cursor {
     }
 }
 
-/// A page of events.
 #[derive(Debug, Clone, Serialize)]
 pub struct EventPage {
-    /// The events, in their order.
+    /// The events, in order.
     pub events: Vec<EventDocument>,
-    /// The lowest number that there is.
+    /// The lowest stored number.
     pub earliest_seq: Option<u64>,
-    /// The highest number that there is.
+    /// The highest stored number.
     pub latest_seq: Option<u64>,
-    /// What the next cursor is one more than.
+    /// One more than the next cursor.
     pub next_seq: u64,
-    /// Something is missing for this cursor.
+    /// The page lacks something after the cursor.
     pub history_gap: bool,
-    /// What.
     pub gap_reason: Option<GapReason>,
     /// The epoch of all numbers of this history; `null` if it cannot be read.
     pub epoch: Option<String>,
 }
 
 impl EventPage {
-    /// What is told where the history cannot be read at all.
+    /// The answer if the history cannot be read at all.
     #[must_use]
     pub fn unreadable(since: Option<u64>) -> EventPage {
         EventPage {
@@ -118,17 +112,17 @@ impl EventPage {
     }
 }
 
-/// Where a page begins, for a cursor.
+/// The start of a page for a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Begun {
-    /// The number behind which the page begins; `None` for the last rows.
+    /// The page starts after this number; `None` for the last rows.
     pub(super) from: Option<u64>,
-    /// The reason, if the cursor is not of this history.
+    /// The reason, if the cursor does not belong to this history.
     other_history: Option<GapReason>,
 }
 
 impl Begun {
-    /// The begin of the page for a reader.
+    /// The start of the page for a reader.
     pub(super) fn of(since: Option<&Cursor>, around: &Around) -> Begun {
         match since.map(|cursor| begin(cursor, around)) {
             Some((from, other_history)) => Begun { from: Some(from), other_history },
@@ -136,8 +130,7 @@ impl Begun {
         }
     }
 
-    /// The number that the next cursor is one less than, and what the reader of a page with these first and last numbers has to
-    /// be told.
+    /// One more than the next cursor, and the gap to report, for a page with these first and last numbers.
     pub(super) fn end(self, first: Option<u64>, last: Option<u64>, around: &Around) -> (u64, Option<GapReason>) {
         let Begun { from, other_history } = self;
         let gap_reason = other_history.or_else(|| gap(from, first, around));
@@ -152,23 +145,23 @@ impl Begun {
     }
 }
 
-/// What is known besides the rows of a page.
+/// Facts about a table besides the rows of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Around {
     /// The lowest number in the table, or the next one if the table is empty.
     pub(super) earliest: Option<u64>,
     /// The last issued number.
     pub(super) last: u64,
-    /// The number behind which the last stretch lies that the journal lacks.
+    /// The number before the last stretch that the journal lacks.
     pub(super) last_gap_after: Option<u64>,
     /// Some recorded lines are not indexed.
     pub(super) is_behind: bool,
-    /// `None` while the database is being begun.
+    /// `None` while the database is being created.
     pub(super) epoch: Option<Epoch>,
 }
 
-/// The number before the page of a cursor, and the reason if that is not the cursor itself. The oldest page has every event that the
-/// reader of a number that is not of this history can lack.
+/// The number before the page of a cursor, and the reason if that is not the cursor itself. If the cursor does not belong
+/// to this history, the oldest page has every event that its reader can lack.
 fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
     let Some(epoch) = &around.epoch else { return (cursor.seq, Some(GapReason::PersistenceError)) };
     if cursor.epoch.as_ref().is_some_and(|of| *of != epoch.id) {
@@ -178,7 +171,7 @@ fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
         return (0, Some(GapReason::CursorAhead));
     }
     if cursor.seq > around.last {
-        // The database is being built again, and does not have that number yet.
+        // The database is being rebuilt and does not have that number yet.
         return (cursor.seq, Some(GapReason::PersistenceError));
     }
     match epoch.cause {
@@ -189,10 +182,10 @@ fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
     }
 }
 
-/// What a cursor has to be told. `first` is the first number of the page, where it has one.
+/// The gap to report for a cursor. `first` is the first number of the page, if any.
 fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Option<GapReason> {
     let Around { earliest, last_gap_after, is_behind, .. } = *around;
-    // Without a cursor the page itself is where it stands.
+    // Without a cursor, the page itself is the position.
     let since = since.or(first.map(|first| first.saturating_sub(1)));
     let is_before = |seq: u64| since.is_some_and(|since| since < seq);
     if earliest.is_some_and(|earliest| is_before(earliest.saturating_sub(1))) {
@@ -204,7 +197,7 @@ fn gap(since: Option<u64>, first: Option<u64>, around: &Around) -> Option<GapRea
     last_gap_after.filter(|after| is_before(after + 1)).map(|_| GapReason::JournalGap)
 }
 
-/// What the next cursor is one more than.
+/// One more than the next cursor.
 fn next_seq(last: Option<u64>, since: Option<u64>) -> u64 {
     last.map_or_else(|| since.map_or(1, |since| since.saturating_add(1)), |last| last + 1)
 }
@@ -214,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_told_what_it_lacks() {
+    fn cursor_gets_its_gap_reason() {
         let around = Around { earliest: Some(11), last: 90, last_gap_after: Some(50), ..Around::default() };
         let check = |since, expect| assert_eq!(gap(since, Some(60), &around), expect, "{since:?}");
         check(Some(0), Some(GapReason::Retention));
@@ -253,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_number() {
+    fn next_seq_follows_the_page() {
         assert_eq!((next_seq(Some(7), Some(3)), next_seq(None, Some(3)), next_seq(None, None)), (8, 4, 1));
         assert_eq!(next_seq(None, Some(u64::MAX)), u64::MAX);
     }

@@ -1,10 +1,10 @@
-//! No question to a history reads more of a table than it tells of, however much there is: what SQLite means to do for each.
+//! Ensures that no query of a history scans or sorts more rows than it returns, judging by SQLite's own counters.
 
 use rusqlite::{Connection, StatementStatus, params};
 
-use super::{query, retention, said, schema, tables, transcripts};
+use super::{query, retention, schema, tables, transcript_pages, transcripts};
 
-/// Rows of a table. More than a question tells of, and so much that a scan could not be overlooked.
+/// Rows per table: more than a query returns, and enough that a scan would show.
 const ROWS: i64 = 3_000;
 
 fn filled() -> Connection {
@@ -47,7 +47,7 @@ fn filled() -> Connection {
     connection
 }
 
-/// Rows that a statement stepped over without an index that led to them, sorts it made, and rows that it gave or changed.
+/// Rows stepped over without an index, sorts, and rows returned or changed.
 fn cost(connection: &Connection, sql: &str, arguments: &[&dyn rusqlite::ToSql]) -> (i32, i32, usize) {
     let mut statement = connection.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     let rows = match statement.column_count() {
@@ -83,23 +83,23 @@ fn no_question_reads_more_than_it_tells_of() {
         check(table.after(), &[&(ROWS / 2), &500], 500);
     }
     check(tables::LAST_TOOLS, &[&200], 200);
-    check(said::SAID_BEFORE, &[&last, &300], 300);
-    check(said::SAID_AFTER, &[&(ROWS / 2), &300, &last], 300);
-    check(said::SAID_FROM, &[&(ROWS / 2)], 1);
-    check(said::LAST_SAID, &[], 1);
-    check(said::FIRST_EVENT, &[], 1);
-    check(said::LACKING, &[&100], 100);
+    check(transcript_pages::LINES_BEFORE, &[&last, &300], 300);
+    check(transcript_pages::LINES_AFTER, &[&(ROWS / 2), &300, &last], 300);
+    check(transcript_pages::LINE_FROM, &[&(ROWS / 2)], 1);
+    check(transcript_pages::LAST_LINE, &[], 1);
+    check(transcript_pages::FIRST_EVENT, &[], 1);
+    check(transcript_pages::JOURNAL_GAPS, &[&100], 100);
     check(tables::TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
     check(tables::TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
     check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
     for pruning in [retention::EVENTS, retention::TOOLS, retention::TURNS] {
         check(pruning.bounds, &[], 1);
         check(pruning.oldest, &[], 1);
-        // A batch is looked at twice: for where it ends, and to go.
+        // A batch is visited twice: to find its end, and to delete it.
         let (scanned, _, rows) = cost(&connection, pruning.delete, &[&10, &"2025", &500]);
         assert!(rows == 10 && scanned <= 1_000, "{rows} {scanned}: {}", pruning.delete);
     }
-    // What is put in order again is what is told, and no more.
+    // Only the returned rows are sorted again.
     for (sql, rows_told) in
         [(query::LAST_EVENTS, 500), (tables::Table::Tools.last(), 500), (tables::Table::Turns.last(), 500)]
     {

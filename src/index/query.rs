@@ -1,7 +1,7 @@
-//! Asking a history.
+//! Queries on a history.
 //!
-//! *Locking.* Each question has a connection of its own while it is answered, and reads what was committed last; nobody waits
-//! for it. A few connections are kept for the next.
+//! *Locking.* Each query uses a connection of its own and reads the last commit; the index never waits for it. A few
+//! connections are kept for later queries.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde_json::value::RawValue;
 
 use crate::files;
-use crate::store::is_no_database;
+use crate::store::is_corrupt;
 
+use super::epochs::{Cause, Epoch};
 use super::page::{Around, Begun, Cursor, EventDocument, EventPage};
-use super::vouching::{Cause, Epoch};
 
-/// How long a reader waits where the file is locked as a whole.
+/// How long a reader waits if the whole file is locked.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 pub(super) const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
@@ -40,7 +40,7 @@ pub(super) const LAST_EVENTS: &str = "
         FROM codex_events ORDER BY seq DESC LIMIT ?1
     ) ORDER BY seq";
 
-/// Why a history cannot be asked.
+/// Why a history cannot be read.
 #[derive(Debug)]
 pub struct HistoryError {
     path: PathBuf,
@@ -48,10 +48,10 @@ pub struct HistoryError {
 }
 
 impl HistoryError {
-    /// Whether the file itself is broken.
+    /// Whether the file is corrupt.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        is_no_database(&self.source)
+        is_corrupt(&self.source)
     }
 }
 
@@ -67,17 +67,17 @@ impl std::error::Error for HistoryError {
     }
 }
 
-/// Connections that are kept for the next question.
+/// Most idle connections that are kept.
 const CONNECTIONS_KEPT_MAX: usize = 2;
 
-/// A history, to be asked.
+/// A history, for queries.
 #[derive(Debug)]
 pub struct History {
     path: PathBuf,
     kept: Mutex<Vec<Kept>>,
 }
 
-/// A connection, and which of the databases of this name it is to.
+/// A connection, and the number of the database that it belongs to.
 #[derive(Debug)]
 struct Kept {
     opened: u64,
@@ -85,18 +85,14 @@ struct Kept {
 }
 
 impl History {
-    /// The history in the file at `path`, which need not be there.
+    /// The history in the file at `path`, which may not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> History {
         History { path: path.to_owned(), kept: Mutex::default() }
     }
 
-    /// At most `limit` events behind the cursor `since`, or the last ones. `opened` names the database, `is_behind` says that some
-    /// recorded lines are not indexed. A cursor of another history gets the oldest page.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// At most `limit` events after the cursor `since`, or the last ones. `opened` is the number of the database;
+    /// `is_behind` says that some recorded lines are not indexed. A cursor of another history gets the oldest page.
     pub fn events(
         &self,
         since: Option<&Cursor>,
@@ -138,7 +134,7 @@ impl History {
         })
     }
 
-    /// Asks with the connection that there is, or a new one.
+    /// Runs a query on a kept connection or a new one.
     pub(super) fn read<T>(
         &self,
         opened: u64,
@@ -149,7 +145,7 @@ impl History {
             Some(connection) => connection,
             None => self.connect().map_err(failed)?,
         };
-        // After a failure the next one may be to a file that can be read.
+        // After a failure the connection is dropped: the next one may open a readable file.
         let asked = ask(&connection).map_err(failed)?;
         let mut kept = self.kept();
         if kept.len() < CONNECTIONS_KEPT_MAX {
@@ -158,7 +154,7 @@ impl History {
         Ok(asked)
     }
 
-    /// A kept connection to the database that was `opened` as this one; those to others are closed.
+    /// A kept connection to the database number `opened`; connections to others are closed.
     fn take(&self, opened: u64) -> Option<Connection> {
         let mut kept = self.kept();
         kept.retain(|kept| kept.opened == opened);
@@ -174,18 +170,17 @@ impl History {
         Ok(connection)
     }
 
-    /// Held for a moment only.
     fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A number that is not negative.
+/// A non-negative number.
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
 }
 
-/// The epoch of the numbers; `None` in a database that the index has not begun.
+/// The epoch of the numbers; `None` before the index has written one.
 pub(super) fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
     let read = |row: &Row<'_>| {
         let cause: String = row.get(2)?;

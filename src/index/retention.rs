@@ -1,6 +1,6 @@
-//! How much of a history is kept: the oldest goes, in small batches, and what went is counted.
+//! Retention: deletes the oldest rows of a history in small batches, and counts them.
 //!
-//! One batch is one short transaction; readers never wait for it, and the index commits in between.
+//! Each batch is one short transaction; readers never wait for it, and the index commits in between.
 
 use std::time::Instant;
 
@@ -10,34 +10,33 @@ use serde::{Deserialize, Serialize};
 use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
 
-/// Rows that one transaction deletes.
+/// Most rows that one transaction deletes.
 const BATCH_ROWS: i64 = 500;
 
-/// What went for good.
+/// Permanently deleted data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pruned {
-    /// Events.
     pub events: u64,
-    /// Rows of tools.
+    /// Rows of tool events.
     pub tool_events: u64,
-    /// Rows of turns.
+    /// Rows of turn events.
     pub turn_events: u64,
     /// Whole sessions.
     pub sessions: u64,
-    /// Size of those, in bytes.
+    /// Size of those sessions, in bytes.
     pub session_bytes: u64,
-    /// How long that took, in milliseconds.
+    /// How long the deletion took, in milliseconds.
     pub took_ms: u64,
 }
 
-/// A table whose oldest rows go.
+/// How the oldest rows of a table are deleted.
 pub(super) struct Pruning {
-    /// The lowest and the highest number.
+    /// Queries the lowest and the highest number.
     pub(super) bounds: &'static str,
-    /// The time of the oldest row.
+    /// Queries the time of the oldest row.
     pub(super) oldest: &'static str,
-    /// Deletes the oldest rows, up to a number or as long as they are from before a time; so many. No row stays that is older
-    /// than one that goes, so what is left has no hole.
+    /// Deletes the oldest rows: up to a number, or those before a time, at most so many. No remaining row is older than a
+    /// deleted one, so the rest has no gap.
     pub(super) delete: &'static str,
 }
 
@@ -65,10 +64,10 @@ pub(super) const TURNS: Pruning = Pruning {
         WHERE id <= ?1 OR created_at < ?2)",
 };
 
-/// Deletes one batch of what is beyond the bounds at `now_us`, in microseconds since the Unix epoch. Gives what went, which
-/// is nothing once all is within them.
+/// Deletes one batch of the rows beyond the bounds at `now_us`, in microseconds since the Unix epoch. Returns what it
+/// deleted, which is nothing once all rows are within the bounds.
 ///
-/// Whatever is gone, the last number that was given stands in the checkpoint.
+/// The checkpoint keeps the last issued number even if all rows are deleted.
 pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u64) -> rusqlite::Result<Pruned> {
     let began = Instant::now();
     let before = rfc3339_millis(before_us(bounds, now_us));
@@ -84,21 +83,20 @@ pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u
     Ok(pruned)
 }
 
-/// The time before which rows are too old.
+/// Rows before this time are too old.
 fn before_us(bounds: &RetentionBounds, now_us: u64) -> u64 {
     now_us.saturating_sub(u64::try_from(bounds.age_max.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Rows that are over a bound.
+/// Rows beyond a bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Over {
-    /// How many.
     pub rows: u64,
-    /// What they hold, in bytes.
+    /// Their size, in bytes.
     pub bytes: u64,
 }
 
-/// What is beyond the bounds: events, rows of tools, rows of turns.
+/// Rows beyond the bounds: events, tool events, turn events.
 pub(super) fn over(connection: &Connection, bounds: &RetentionBounds, now_us: u64) -> rusqlite::Result<[Over; 3]> {
     let before = rfc3339_millis(before_us(bounds, now_us));
     let count = |sql: &str, rows_max: u64| {
@@ -135,7 +133,7 @@ fn batch(connection: &Connection, pruning: &Pruning, rows_max: u64, before: &str
     let (Some(lowest), Some(highest)) = connection.prepare_cached(pruning.bounds)?.query_row([], numbers)? else {
         return Ok(0);
     };
-    // Rows are numbered without a hole from the lowest on.
+    // Row numbers are consecutive from the lowest one.
     let last_gone = highest.saturating_sub(i64::try_from(rows_max).unwrap_or(i64::MAX));
     let oldest: String = connection.prepare_cached(pruning.oldest)?.query_row([], |row| row.get(0))?;
     if last_gone < lowest && *oldest >= *before {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::store::Form;
 
-/// How long the index waits for somebody else's lock.
+/// How long the index waits for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// What brings a history from one version to the next. Only ever appended to.
+/// The schema of a history, append-only.
 ///
-/// `codex_events`, `codex_tool_events`, `codex_turn_events` and `codex_event_checkpoints` are promised to whoever reads the
-/// file. A checkpoint names where the first record begins that has not led to all its rows; `state` is what is under way
-/// behind that, and where reading goes on.
+/// `codex_events`, `codex_tool_events`, `codex_turn_events` and `codex_event_checkpoints` are a documented interface for
+/// readers of the file. A checkpoint names the start of the first record that has not led to all its rows; `state` holds
+/// the actions in progress after that, and the position where reading continues.
 const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE codex_events (
@@ -105,10 +105,10 @@ const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// The form of a history that this version writes.
+/// The schema version that this program writes.
 pub(crate) const HISTORY_FORM: usize = MIGRATIONS.len();
 
-/// How a history is opened by whoever writes it.
+/// How a history is opened for writing.
 pub(super) fn form() -> Form {
     Form { migrations: MIGRATIONS, synchronous: "NORMAL", busy_wait_max: BUSY_WAIT_MAX }
 }

@@ -1,4 +1,4 @@
-//! What an index is told at its beginning, and what it tells.
+//! The index's settings and notifications.
 
 use std::path::PathBuf;
 
@@ -7,53 +7,50 @@ use crate::config::RetentionBounds;
 use crate::journal::IndexedTo;
 use crate::store::{SeqMark, SeqWish};
 
-/// The history's name in the session's folder.
+/// The history's file name in the session's folder.
 pub const HISTORY_FILE: &str = "history.db";
 
-/// Has numbers of events reserved.
+/// Reserves event numbers.
 pub(crate) type Marks = Box<dyn FnMut(SeqWish) -> Result<SeqMark, String> + Send>;
 
-/// What an index is told at its beginning.
 #[derive(Debug, Clone)]
 pub struct IndexSettings {
-    /// The session's id.
     pub session_id: String,
-    /// Its folder.
+    /// The session's folder.
     pub session_dir: PathBuf,
-    /// Its journal's folder.
+    /// The journal's folder.
     pub journal_dir: PathBuf,
-    /// How much is kept.
     pub retention: RetentionBounds,
-    /// Whether transcripts are kept as files, too.
+    /// Whether transcripts are also written as files.
     pub transcript_files: TranscriptFiles,
-    /// Where sessions are looked for that nobody uses any more; `None` looks for none.
+    /// The home in which expired sessions are deleted; `None` deletes none.
     pub home: Option<PathBuf>,
-    /// Told how far it is.
+    /// Receives the progress of the index.
     pub indexed_to: IndexedTo,
 }
 
 impl IndexSettings {
-    /// Where the history is.
+    /// The path of the history.
     #[must_use]
     pub fn history_path(&self) -> PathBuf {
         self.session_dir.join(HISTORY_FILE)
     }
 }
 
-/// What the index tells whoever started it.
+/// A notification to the thread that started the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tidings {
-    /// Nothing can be indexed, and why.
+pub enum IndexNotice {
+    /// Nothing can be indexed; why.
     Failed(String),
-    /// Nothing can be indexed until the ledger can be used, and why it cannot.
+    /// Nothing can be indexed until the ledger can be used; why it cannot.
     AwaitsLedger(String),
-    /// All that waited is indexed.
+    /// Everything that waited is indexed.
     Recovered,
-    /// A file that was no database any more was set aside.
+    /// A corrupt file was set aside under this path.
     SetAside(PathBuf),
-    /// A transcript's file lacks something, and why.
+    /// A transcript's file is incomplete; why.
     TranscriptFailed(String),
 }
 
-/// Tells [`Tidings`].
-pub(crate) type Tell = Box<dyn FnMut(Tidings) + Send>;
+/// Receives [`IndexNotice`].
+pub(crate) type Notify = Box<dyn FnMut(IndexNotice) + Send>;

@@ -1,6 +1,6 @@
-//! What the index lets others see of itself while it runs.
+//! The state that the index shares with other threads while it runs.
 //!
-//! *Locking.* One mutex, held for the time of a copy.
+//! *Locking.* One mutex, held only to copy.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,39 +13,39 @@ use crate::config::RetentionBounds;
 use crate::history::{ActivityFold, EventRow, rfc3339_millis};
 use crate::journal::Position;
 
-/// Events that are told live and are not indexed; a reader that is further behind misses some.
+/// Most buffered live events; a reader that is further behind misses some.
 const LIVE_MAX: usize = 1_024;
 
-/// How far the index is.
+/// The progress of the index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexState {
-    /// Where the next record begins that is not indexed; `None` before there was a first.
+    /// The position of the next record to index; `None` before the first one.
     pub position: Option<Position>,
-    /// The last number that was given.
+    /// The last issued number.
     pub last_seq: u64,
     /// Why nothing can be indexed now.
     pub fault: Option<String>,
-    /// Commits that failed.
+    /// The number of failed commits.
     pub failed_commits: u64,
-    /// How often a database was opened. Nothing that was read from an earlier one still counts.
+    /// How often a database was opened. Data read from an earlier one is invalid.
     pub opened: u64,
     /// The epoch of the numbers; `None` before a database was opened.
     pub epoch: Option<String>,
-    /// What went for good.
+    /// Permanently deleted data.
     pub pruned: Pruned,
 }
 
-/// An event that is told live because it cannot be indexed yet.
+/// An event that is sent live because it cannot be indexed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveEvent {
-    /// Where its record stands.
+    /// The position of its record.
     pub at: Position,
-    /// It, as JSON.
+    /// The event, as JSON.
     pub json: String,
 }
 
 impl LiveEvent {
-    /// An event that has no number yet.
+    /// Wraps an event that has no number yet.
     pub(super) fn of(session_id: &str, event: EventRow) -> LiveEvent {
         let payload = serde_json::value::RawValue::from_string(event.payload_preview);
         let document = EventDocument {
@@ -67,7 +67,7 @@ impl LiveEvent {
     }
 }
 
-/// What the index's thread shares with whoever asks.
+/// The state that the index's thread shares with its handles.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) state: watch::Sender<IndexState>,
@@ -81,21 +81,21 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct Asked {
-    /// Somebody waits for what is recorded already.
+    /// A reader waits for recorded events.
     looks: bool,
     ends: bool,
-    /// The database that was opened as this one is broken.
+    /// A reader found the database with this number corrupt.
     broken: Option<u64>,
 }
 
-/// Why the index's thread goes on.
+/// Why the index's thread woke up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// Somebody waits for it to look.
+    /// A reader asked for it.
     Asked,
-    /// It is time.
+    /// The pause is over.
     Due,
-    /// It is to end.
+    /// The index must stop.
     Ends,
 }
 
@@ -113,30 +113,29 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Has the index look now.
+    /// Makes the index read the journal now.
     pub(super) fn ask(&self) {
         lock(&self.asked).looks = true;
         self.wake.notify_one();
     }
 
-    /// Asks for a new database in the place of the one that was `opened` as this one.
+    /// Asks for a new database in place of the one numbered `opened`.
     pub(super) fn broken(&self, opened: u64) {
         lock(&self.asked).broken = Some(opened);
         self.ask();
     }
 
-    /// Whether the database that is open was found broken by a reader.
+    /// Whether a reader found the open database corrupt.
     pub(super) fn is_broken(&self) -> bool {
         let opened = self.state.borrow().opened;
         lock(&self.asked).broken == Some(opened)
     }
 
-    /// These bounds hold from now on.
+    /// Replaces the retention bounds.
     pub(super) fn retain(&self, bounds: RetentionBounds) {
         *lock(&self.retention) = Some(bounds);
     }
 
-    /// The bounds that were set after the start.
     pub(super) fn retention(&self) -> Option<RetentionBounds> {
         *lock(&self.retention)
     }
@@ -146,7 +145,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Waits for the next look, at most for `wait_max`.
+    /// Waits for the next step, at most `wait_max`.
     pub(super) fn wait(&self, wait_max: Duration) -> Woken {
         let quiet = |asked: &mut Asked| !asked.ends && !asked.looks;
         let waited = self.wake.wait_timeout_while(lock(&self.asked), wait_max, quiet);
@@ -158,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Whether anybody waits for what comes next.
+    /// Whether any reader waits for new events.
     pub(super) fn has_readers(&self) -> bool {
         self.state.receiver_count() > 0
     }
@@ -175,6 +174,6 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing behind them can be left half done.
+    // A panic cannot leave the data half written.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

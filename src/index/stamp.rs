@@ -8,29 +8,28 @@ use std::path::{Path, PathBuf};
 use crate::files::{self, Access};
 use crate::store::BESIDE;
 
-/// What a SQLite file begins with.
+/// The first bytes of a SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// A file as it was opened.
+/// The identity of a file when it was opened.
 #[derive(Debug)]
 pub(super) struct Stamp {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// Such a file shrinks only where somebody makes it smaller on purpose.
+    /// SQLite never shrinks such a file unasked, so a shorter one was truncated or vacuumed.
     bytes: u64,
     /// The files beside it, by device and inode.
     beside: [Option<(u64, u64)>; 2],
 }
 
-/// What has become of it.
+/// The state of the file now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is there.
     InPlace,
-    /// It is gone, or another one has its name.
+    /// The file was removed or replaced.
     Gone,
-    /// It was cut or written over.
+    /// The file was truncated or overwritten.
     Broken,
 }
 
@@ -41,13 +40,13 @@ impl Stamp {
         Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len(), beside })
     }
 
-    /// What stands beside it still, though it may be gone itself.
-    pub(super) fn left_beside(&self) -> Vec<&'static str> {
+    /// Suffixes of its files that are still beside it, even if it is gone.
+    pub(super) fn files_beside(&self) -> Vec<&'static str> {
         let is_left = |(suffix, was): &(&'static str, Option<_>)| was.is_some() && *was == identity(&self.path, suffix);
         BESIDE.into_iter().zip(self.beside).filter(is_left).map(|(suffix, _)| suffix).collect()
     }
 
-    /// Looks at the file.
+    /// Checks the file.
     pub(super) fn fate(&mut self) -> Fate {
         let Ok(file) = std::fs::metadata(&self.path) else { return Fate::Gone };
         if (file.dev(), file.ino()) != (self.device, self.inode) {
@@ -62,8 +61,8 @@ impl Stamp {
     }
 }
 
-/// Whether a file has all the pages that its head tells of, as one has that was made smaller on purpose. Source: the file
-/// format of SQLite, the size of a page at byte 16 and their number at byte 28.
+/// Whether a file has all the pages that its header declares, as a vacuumed one has. Source: SQLite's file format, page
+/// size at byte 16, number of pages at byte 28.
 fn is_complete(path: &Path, bytes: u64) -> bool {
     let mut head = [0; 32];
     if files::open(path, Access::Read).and_then(|file| file.read_exact_at(&mut head, 0)).is_err() {
@@ -77,14 +76,14 @@ fn is_complete(path: &Path, bytes: u64) -> bool {
     pages > 0 && page_bytes > 0 && pages * page_bytes <= bytes
 }
 
-/// Which file it is that stands beside another one.
+/// Device and inode of a file beside the database.
 fn identity(path: &Path, suffix: &str) -> Option<(u64, u64)> {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     std::fs::metadata(name).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Whether what a file begins with is what such a file begins with; one that nothing was written back to yet is empty.
+/// Whether a file starts like a SQLite file; it is empty before the first checkpoint.
 fn begins_well(path: &Path, metadata: &Metadata) -> bool {
     let mut magic = [0; MAGIC.len()];
     let read = files::open(path, Access::Read).and_then(|file| file.read_exact_at(&mut magic, 0));
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_becomes_of_a_file() {
+    fn stamp_notices_changed_files() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         let write = |text: &[u8]| std::fs::write(&path, text).expect("write");
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_it_is_told_by_what_it_is() {
+    fn files_beside_are_compared_by_inode() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = |name: &str| dir.path().join(name);
         for name in ["x.db", "x.db-wal", "x.db-shm"] {
@@ -124,9 +123,9 @@ mod tests {
         }
         let stamp = Stamp::of(&path("x.db")).expect("it is there");
         std::fs::remove_file(path("x.db")).expect("remove");
-        assert_eq!(stamp.left_beside(), ["-wal", "-shm"]);
+        assert_eq!(stamp.files_beside(), ["-wal", "-shm"]);
         std::fs::write(path("y"), "y").expect("write");
         std::fs::rename(path("y"), path("x.db-wal")).expect("rename");
-        assert_eq!(stamp.left_beside(), ["-shm"]);
+        assert_eq!(stamp.files_beside(), ["-shm"]);
     }
 }

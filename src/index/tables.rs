@@ -1,4 +1,4 @@
-//! What tools and turns did, and what was said, as it is kept.
+//! Queries for tool events, turn events and transcripts.
 
 use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
@@ -8,13 +8,13 @@ use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value};
 
 use super::committed::last_row;
+use super::epochs::Epoch;
 use super::page::{Around, Begun, Cursor, GapReason};
 use super::query::{History, HistoryError, epoch, number};
 use super::retention;
-use super::vouching::Epoch;
 use crate::history::{Action, KeptTool, actions};
 
-/// A table whose rows are told as they are.
+/// A table whose rows are returned unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
     /// `codex_tool_events`
@@ -26,17 +26,16 @@ pub enum Table {
 /// A page of such rows.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct RowPage {
-    /// The rows, in their order.
+    /// The rows, in order.
     pub events: Vec<Value>,
-    /// The lowest number that there is.
+    /// The lowest stored number.
     pub earliest_id: Option<u64>,
-    /// The highest number that there is.
+    /// The highest stored number.
     pub latest_id: Option<u64>,
-    /// What the next cursor is one more than.
+    /// One more than the next cursor.
     pub next_id: u64,
-    /// Something is missing for this cursor.
+    /// The page lacks something after the cursor.
     pub history_gap: bool,
-    /// What.
     pub gap_reason: Option<GapReason>,
     /// The epoch of all numbers of this history; `null` if the index has not begun it.
     pub epoch: Option<String>,
@@ -50,7 +49,7 @@ const THREADS: &str = "
     SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
     ORDER BY last DESC";
 
-/// Rows in which what a thread did last is looked for.
+/// Most rows searched for a thread's last action.
 const LAST_ACTION_ROWS: i64 = 200;
 
 pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
@@ -66,7 +65,7 @@ impl Table {
         }
     }
 
-    /// The lowest and the highest number.
+    /// Queries the lowest and the highest number.
     fn bounds(self) -> &'static str {
         match self {
             Table::Tools => retention::TOOLS.bounds,
@@ -90,12 +89,8 @@ impl Table {
 }
 
 impl History {
-    /// At most `limit` rows behind the cursor `since`, or the last ones, as [`History::events`] gives events. A stretch that the
-    /// journal lacks is told by events alone.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// At most `limit` rows after the cursor `since`, or the last ones, like [`History::events`]. Only events report
+    /// journal gaps.
     pub fn rows(
         &self,
         table: Table,
@@ -136,11 +131,7 @@ impl History {
         })
     }
 
-    /// The `limit` actions that something happened to last.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// The `limit` most recently changed actions.
     pub fn actions(&self, limit: u64, opened: u64) -> Result<Vec<Action>, HistoryError> {
         self.read(opened, |connection| {
             let mut select = connection.prepare_cached(TOOLS_NEWEST_FIRST)?;
@@ -151,11 +142,7 @@ impl History {
         })
     }
 
-    /// What was done last in each of `threads`, as far as it was not long ago.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// The last action in each of `threads`, if it is recent.
     pub fn last_actions(&self, threads: &[String], opened: u64) -> Result<Vec<Option<Action>>, HistoryError> {
         self.read(opened, |connection| {
             let mut select = connection.prepare_cached(LAST_TOOLS)?;
@@ -168,20 +155,12 @@ impl History {
         })
     }
 
-    /// The threads in which something was said, that which spoke last first.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// The threads with a transcript, the most recent first.
     pub fn threads(&self, opened: u64) -> Result<Vec<String>, HistoryError> {
         self.read(opened, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
     }
 
-    /// The end of what was said in a thread, as JSON, oldest first: so many whole entries that they have at most `bytes_max`.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// The end of a thread's transcript, as JSON, oldest first: as many whole entries as fit into `bytes_max`.
     pub fn transcript_end(&self, thread_id: &str, bytes_max: usize, opened: u64) -> Result<Vec<String>, HistoryError> {
         self.read(opened, |connection| {
             let mut select = connection.prepare_cached(TRANSCRIPT_NEWEST_FIRST)?;
@@ -200,11 +179,7 @@ impl History {
         })
     }
 
-    /// What was said in a thread, as JSON, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError`] where the file cannot be read.
+    /// A thread's transcript, as JSON, oldest first.
     pub fn transcript(&self, thread_id: &str, opened: u64) -> Result<Vec<String>, HistoryError> {
         self.read(opened, |connection| {
             let mut select = connection.prepare_cached(TRANSCRIPT)?;
@@ -213,14 +188,14 @@ impl History {
     }
 }
 
-/// What is known of a table besides the rows of a page.
+/// Facts about a table besides the rows of a page.
 fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behind: bool) -> rusqlite::Result<Around> {
     let last = last_row(connection, table.name())?;
     let epoch = epoch(connection)?.map(|epoch| {
-        // An older version gave rows numbers that did not begin with the epoch.
+        // An older version's row numbers did not start with the epoch.
         let is_older = earliest.is_some_and(|earliest| earliest <= epoch.after_seq);
         let after_seq = if is_older { 0 } else { epoch.after_seq };
-        // A database that is being built again does not know how far its rows went.
+        // A database that is being rebuilt does not know its last row number.
         let promised = if is_behind { u64::MAX } else { 0 };
         Epoch { after_seq, promised, ..epoch }
     });
@@ -230,7 +205,7 @@ fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behin
     Ok(Around { earliest, last, last_gap_after: None, is_behind, epoch })
 }
 
-/// A row by the names of its columns; those that hold JSON are read, and lose the ending of their name.
+/// A row as JSON. JSON columns are parsed, and lose the suffix of their name.
 fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
     let mut document = Map::new();
     for (index, name) in row.as_ref().column_names().enumerate() {

@@ -1,4 +1,4 @@
-//! The index over real files: what is told of them, and what becomes of them when something goes wrong.
+//! The index over real files: what it reports, and how it recovers from faults.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::config::RetentionBounds;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::store::{IndexLock, SeqMark};
 
-/// A home with the folder of a session, and the mark that a ledger would keep.
+/// A home with a session's folder, and the mark that a ledger would store.
 pub(super) struct Lab {
     dir: tempfile::TempDir,
     mark: Arc<Mutex<SeqMark>>,
@@ -31,12 +31,12 @@ impl Lab {
         self.home().join("sessions/s")
     }
 
-    /// As a ledger that was lost.
+    /// As if the ledger was lost.
     pub(super) fn forget_mark(&self) {
         *self.mark.lock().expect("a lock") = SeqMark::default();
     }
 
-    /// As a ledger of an older version.
+    /// As if an older version wrote the ledger.
     pub(super) fn forget_epoch(&self) {
         self.mark.lock().expect("a lock").epoch = None;
     }
@@ -79,15 +79,15 @@ impl Lab {
         })
     }
 
-    pub(super) fn tell(&self) -> Tell {
+    pub(super) fn notify(&self) -> Notify {
         let told = Arc::clone(&self.told);
-        Box::new(move |tidings| {
-            let word = match tidings {
-                Tidings::Failed(why) => format!("failed: {why}"),
-                Tidings::AwaitsLedger(why) => format!("awaits: {why}"),
-                Tidings::Recovered => "recovered".to_owned(),
-                Tidings::SetAside(_) => "set aside".to_owned(),
-                Tidings::TranscriptFailed(why) => format!("transcript: {why}"),
+        Box::new(move |notice| {
+            let word = match notice {
+                IndexNotice::Failed(why) => format!("failed: {why}"),
+                IndexNotice::AwaitsLedger(why) => format!("awaits: {why}"),
+                IndexNotice::Recovered => "recovered".to_owned(),
+                IndexNotice::SetAside(_) => "set aside".to_owned(),
+                IndexNotice::TranscriptFailed(why) => format!("transcript: {why}"),
             };
             told.lock().expect("a lock").push(word);
         })
@@ -99,17 +99,17 @@ impl Lab {
     }
 
     fn catch_up_to(&self, end: Position) -> IndexState {
-        // One that was told to end may be at it.
+        // An index that was told to stop may still hold the lock.
         let mut lock = None;
         until("the lock", || {
             lock = IndexLock::try_take(&self.session()).expect("it can be locked");
             lock.is_some()
         });
-        Index::catch_up(self.settings(), Some(end), self.marks(), self.tell()).0
+        Index::catch_up(self.settings(), Some(end), self.marks(), self.notify()).0
     }
 
     fn start(&self) -> Index {
-        Index::start(self.settings(), self.marks(), self.tell()).expect("a thread")
+        Index::start(self.settings(), self.marks(), self.notify()).expect("a thread")
     }
 
     /// Appends records to a segment; the first begins with a header.
@@ -136,7 +136,7 @@ impl Lab {
             .expect("it can be asked")
     }
 
-    /// All events in words.
+    /// All events as text.
     pub(super) fn events(&self) -> Vec<String> {
         words(&self.page(Some(0), 10_000))
     }
@@ -156,7 +156,7 @@ pub(super) fn piece(at_us: u64, text: &str) -> String {
     )
 }
 
-/// Records of now: older ones would go while a test waits.
+/// Records with the current time: retention would delete older ones while a test waits.
 pub(super) fn numbered(range: std::ops::RangeInclusive<u64>) -> Vec<String> {
     let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
     range.map(|number| told(now_us + number, &format!("m{number}"))).collect()
@@ -171,7 +171,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn each_record_is_indexed_once_however_often_it_is_looked() {
+fn each_record_is_indexed_once() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     assert_eq!(lab.catch_up().last_seq, 3);
@@ -185,13 +185,13 @@ fn each_record_is_indexed_once_however_often_it_is_looked() {
 }
 
 #[test]
-fn pieces_are_joined_over_looks_and_the_checkpoint_stays_before_them() {
+fn deltas_are_joined_across_steps() {
     let lab = Lab::new();
     lab.append(1, 1, &[told(1_000, "a"), piece(2_000, "x"), piece(3_000, "y")]);
     let index = lab.start();
     let mut state = index.state();
     until("three records are read", || {
-        index.look();
+        index.wake();
         state.borrow_and_update().position.as_ref().is_some_and(|at| at.offset > 300)
     });
     let checkpoint = || -> i64 {
@@ -216,7 +216,7 @@ fn pieces_are_joined_over_looks_and_the_checkpoint_stays_before_them() {
 }
 
 #[test]
-fn what_is_gone_is_built_again_with_the_same_numbers() {
+fn lost_history_is_rebuilt_with_the_same_numbers() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     lab.append(1, 2, &numbered(4..=5));
@@ -232,7 +232,7 @@ fn what_is_gone_is_built_again_with_the_same_numbers() {
 }
 
 #[test]
-fn a_rebuild_without_the_first_record_gives_no_number_twice() {
+fn partial_rebuild_issues_no_number_twice() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     lab.append(2, 1, &numbered(4..=5));
@@ -247,7 +247,7 @@ fn a_rebuild_without_the_first_record_gives_no_number_twice() {
 }
 
 #[test]
-fn gaps_are_told_for_ever() {
+fn gaps_are_reported_forever() {
     let lab = Lab::new();
     let gap = r#"{"at":2,"gap":{"lines":7,"reason":"disk full"}}"#.to_owned();
     lab.append(1, 1, &[told(1, "a"), gap, told(3, "b")]);
@@ -261,7 +261,7 @@ fn gaps_are_told_for_ever() {
 }
 
 #[test]
-fn a_line_that_was_replaced_is_told_as_the_client_saw_it() {
+fn replaced_line_is_indexed_as_sent() {
     let lab = Lab::new();
     let line = |from: &str, name: &str| {
         format!(r#"{{"at":1,{from},"line":{{"method":"{name}","params":{{"a":"\u001eX"}}}}}}"#)
@@ -276,7 +276,7 @@ fn a_line_that_was_replaced_is_told_as_the_client_saw_it() {
 }
 
 #[test]
-fn pages_follow_each_other() {
+fn pages_are_contiguous() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=25));
     lab.catch_up();
@@ -301,7 +301,7 @@ fn pages_follow_each_other() {
 }
 
 #[test]
-fn a_locked_history_is_told_live_and_then_indexed_with_the_same_keys() {
+fn locked_history_is_sent_live_then_indexed() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let index = lab.start();
@@ -331,7 +331,7 @@ fn a_locked_history_is_told_live_and_then_indexed_with_the_same_keys() {
 }
 
 #[test]
-fn a_history_that_is_deleted_or_broken_meanwhile_is_built_again() {
+fn deleted_or_corrupt_history_is_rebuilt_while_running() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let index = lab.start();
@@ -348,7 +348,7 @@ fn a_history_that_is_deleted_or_broken_meanwhile_is_built_again() {
 }
 
 #[test]
-fn the_oldest_goes_in_batches() {
+fn oldest_rows_are_pruned_in_batches() {
     let lab = Lab::new();
     let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
     let records: Vec<String> = (0..1_300).map(|number| told(now_us + number, "m")).collect();
@@ -378,7 +378,7 @@ fn the_oldest_goes_in_batches() {
 }
 
 #[test]
-fn a_newer_history_is_left_alone() {
+fn newer_history_is_not_changed() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let newer = rusqlite::Connection::open(lab.history()).expect("a file");
@@ -389,24 +389,24 @@ fn a_newer_history_is_left_alone() {
     assert!(Path::new(&lab.history()).exists());
 }
 
-fn said(at_us: u64, thread: &str, text: &str) -> String {
+fn message(at_us: u64, thread: &str, text: &str) -> String {
     format!(
         r#"{{"at":{at_us},"from":"server","line":{{"method":"item/completed","params":{{"threadId":"{thread}","turnId":"u","item":{{"type":"agentMessage","id":"i{at_us}","text":"{text}"}}}}}}}}"#
     )
 }
 
 #[test]
-fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
+fn transcript_file_faults_are_reported_once() {
     let lab = Lab::new();
     let file = lab.session().join("transcripts/a_b.jsonl");
     let entries = || History::new(&lab.history()).transcript("a/b", 0).expect("it can be asked");
     let kept = || std::fs::read_to_string(&file).expect("it is there");
-    lab.append(1, 1, &[said(1, "a/b", "one"), said(2, "c", "two")]);
+    lab.append(1, 1, &[message(1, "a/b", "one"), message(2, "c", "two")]);
     lab.catch_up();
     assert_eq!(kept(), entries().join("\n") + "\n");
     std::fs::remove_dir_all(file.parent().expect("a folder")).expect("it is there");
     std::fs::write(lab.session().join("transcripts"), "in the way").expect("write");
-    lab.append(1, 1, &[said(3, "a/b", "three"), said(4, "c", "four")]);
+    lab.append(1, 1, &[message(3, "a/b", "three"), message(4, "c", "four")]);
     assert_eq!(lab.catch_up().fault, None);
     let told = std::mem::take(&mut *lab.told.lock().expect("a lock"));
     assert!(told.len() == 1 && told[0].starts_with("transcript: write "), "{told:?}");
@@ -417,7 +417,7 @@ fn transcripts_are_files_too_and_a_fault_there_is_told_once() {
 }
 
 #[test]
-fn whatever_was_going_on_is_the_same_live_and_read_again() {
+fn activity_is_the_same_live_and_reread() {
     let tapes = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tapes");
     let mut states = std::collections::BTreeSet::new();
     for name in ["command_approval", "question", "interrupt", "end_in_mid_turn"] {
@@ -430,12 +430,12 @@ fn whatever_was_going_on_is_the_same_live_and_read_again() {
             live.append(1, 1, std::slice::from_ref(record));
             let end = std::fs::metadata(live.journal().join(file.to_string())).expect("it is there").len();
             until("the record is read", || {
-                index.look();
+                index.wake();
                 state.borrow_and_update().position.as_ref().is_some_and(|at| at.offset == end)
             });
             let again = Lab::new();
             again.append(1, 1, &records[..=count]);
-            let (_, activity) = Index::catch_up(again.settings(), None, again.marks(), again.tell());
+            let (_, activity) = Index::catch_up(again.settings(), None, again.marks(), again.notify());
             let at_us =
                 serde_json::from_str::<serde_json::Value>(record).expect("JSON")["at"].as_u64().expect("a time");
             for now_us in [at_us, at_us + 3_000_000, at_us + 600_000_000] {
@@ -443,33 +443,33 @@ fn whatever_was_going_on_is_the_same_live_and_read_again() {
                 assert_eq!(told(&index.activity()), told(&activity), "{name}: {record}");
                 states.insert(activity.session(now_us).0.name());
             }
-            // And where it goes on from what was committed.
+            // The same must hold if it continues from a checkpoint.
             let resumed = Lab::new();
             resumed.append(1, 1, &records[..=count]);
             let copy = resumed.history();
             let database = rusqlite::Connection::open(live.history()).expect("it is there");
             database.execute("VACUUM INTO ?1", [copy.to_str().expect("UTF-8")]).expect("a copy");
-            let (_, resumed) = Index::catch_up(resumed.settings(), None, resumed.marks(), resumed.tell());
+            let (_, resumed) = Index::catch_up(resumed.settings(), None, resumed.marks(), resumed.notify());
             assert_eq!(resumed, activity, "{name}: {record}");
         }
         index.end();
     }
-    assert_eq!(states.len(), 6, "the tapes tell too little: {states:?}");
+    assert_eq!(states.len(), 6, "the tapes cover too little: {states:?}");
 }
 
 #[test]
-fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile() {
+fn history_found_corrupt_by_a_reader_is_rebuilt() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=3));
     let index = lab.start();
     let state = index.state();
     until("it is indexed", || state.borrow().last_seq == 3);
     let told = || lab.told.lock().expect("a lock").clone();
-    index.build_again(state.borrow().opened + 1);
+    index.rebuild(state.borrow().opened + 1);
     lab.append(1, 1, &numbered(4..=4));
     until("it goes on", || state.borrow().last_seq == 4);
     assert_eq!((told(), state.borrow().opened), (Vec::new(), 1));
-    index.build_again(1);
+    index.rebuild(1);
     until("it is built again", || state.borrow().opened == 2 && state.borrow().last_seq == 4);
     assert_eq!(told(), ["set aside"]);
     assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3", "4 m4"]);
@@ -477,7 +477,7 @@ fn what_a_reader_finds_broken_is_built_again_and_what_goes_on_is_known_meanwhile
 }
 
 #[test]
-fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
+fn bounded_indexing_leaves_a_new_relays_records() {
     let lab = Lab::new();
     lab.append(1, 1, &[told(10, "m1"), piece(20, "a")]);
     let torn = lab.journal().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string());
@@ -488,19 +488,19 @@ fn a_relay_that_starts_meanwhile_keeps_what_it_records_to_itself() {
     assert_eq!(lab.catch_up_to(end.clone()).last_seq, 2);
     assert_eq!(lab.catch_up_to(end).last_seq, 2);
     assert_eq!(lab.events(), ["1 m1", "2 item/agentMessage/delta"]);
-    // And its own index goes on there.
+    // Its own index continues there.
     assert_eq!(lab.catch_up().last_seq, 3);
     assert_eq!(lab.events()[2], "3 m2");
 }
 
 #[test]
-fn an_index_waits_for_a_tool() {
+fn index_waits_for_a_command() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=2));
     let lock = IndexLock::try_take(&lab.session()).expect("it can be locked").expect("nobody has it");
     let index = lab.start();
     let state = index.state();
-    index.look();
+    index.wake();
     assert!(!lab.history().exists());
     drop(lock);
     until("it is indexed", || state.borrow().last_seq == 2);

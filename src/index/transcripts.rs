@@ -1,11 +1,12 @@
-//! Transcripts as files, `transcripts/<thread>.jsonl` in the session's folder: what is committed of a thread, a line each.
+//! Transcripts as files, `transcripts/<thread>.jsonl` in the session's folder: the committed entries of a thread, one per
+//! line.
 //!
-//! Nothing says how far a file is but the file: as many rows as it has complete lines are in it. A torn last line is cut back,
-//! what is missing is appended when the thread is next touched, and for all threads when a history is opened. Where the lines
-//! are not the first rows (a history that was built again from less, two threads whose names become one), the rows are
-//! appended that are no line yet. So a crash at any instant leaves neither a double nor a hole.
+//! The file itself is the only record of its progress: it has as many rows as complete lines. A torn last line is removed,
+//! and missing lines are appended when the thread changes next, and for all threads when a history is opened. If the lines
+//! are not the first rows (a history that was rebuilt from a shorter journal, two threads whose names map to one file), the
+//! rows that are not yet lines are appended. So a crash at any instant leaves neither duplicates nor gaps.
 //!
-//! A fault here costs nothing but the files: the next touch makes up for it.
+//! A fault affects only the files, and the next change repairs it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,16 +18,15 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::files::{Access, Folder};
 
-/// Their folder's name in the session's folder.
 pub(crate) const TRANSCRIPTS_DIR: &str = "transcripts";
 
-/// Longest name of a thread in the name of its file, in bytes.
+/// Longest part of a file's name taken from a thread's name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Files whose lines are remembered; those of others are counted again.
+/// Most files whose line counts are cached; lines of others are counted again.
 const COUNTED_MAX: usize = 256;
 
-/// Bytes that are read and appended at a time.
+/// Most bytes that are read or appended at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
 const THREADS: &str = "SELECT DISTINCT thread_id FROM codex_transcript_entries";
@@ -37,24 +37,22 @@ const ENTRIES_FROM: &str =
 pub(super) const ENTRY_AT: &str =
     "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id LIMIT 1 OFFSET ?2";
 
-/// Whether transcripts are kept as files, too.
+/// Whether transcripts are also written as files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TranscriptFiles {
-    /// They are.
     Kept,
-    /// They are not.
     None,
 }
 
-/// The files of a session.
+/// The transcript files of a session.
 #[derive(Debug)]
 pub(super) struct Transcripts {
     dir: PathBuf,
-    /// Lengths in bytes and lines of files as they were left, by the thread that they were left by.
+    /// Length in bytes and number of lines of each file after our last write, by thread.
     counted: HashMap<String, (u64, u64)>,
 }
 
-/// Why a file lacks something.
+/// Why a file is incomplete.
 #[derive(Debug)]
 pub(super) enum TranscriptError {
     File(PathBuf, io::Error),
@@ -65,7 +63,7 @@ impl std::fmt::Display for TranscriptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             TranscriptError::File(path, error) => write!(f, "write {}: {error}", path.display()),
-            TranscriptError::Sqlite(error) => write!(f, "read what transcripts lack: {error}"),
+            TranscriptError::Sqlite(error) => write!(f, "read transcript entries: {error}"),
         }
     }
 }
@@ -76,7 +74,7 @@ impl From<rusqlite::Error> for TranscriptError {
     }
 }
 
-/// What is there of a file.
+/// The content of a file so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Lines {
     count: u64,
@@ -90,7 +88,7 @@ impl Transcripts {
         Transcripts { dir: session_dir.join(TRANSCRIPTS_DIR), counted: HashMap::new() }
     }
 
-    /// Appends what any file lacks. The first fault is given; the rest is done all the same.
+    /// Completes all files. Returns the first fault; the others are completed all the same.
     pub(super) fn complete_all(&mut self, connection: &Connection) -> Result<(), TranscriptError> {
         let threads: Vec<String> = {
             let mut select = connection.prepare_cached(THREADS)?;
@@ -99,7 +97,7 @@ impl Transcripts {
         self.complete(connection, threads.iter().map(String::as_str))
     }
 
-    /// Appends what the files of these threads lack.
+    /// Completes the files of these threads.
     pub(super) fn complete<'a>(
         &mut self,
         connection: &Connection,
@@ -170,7 +168,7 @@ impl Transcripts {
     }
 }
 
-/// Appends whole lines; what does not go whole is taken back.
+/// Appends whole lines; truncates a partial write.
 fn append(mut file: &File, bytes: &mut u64, chunk: &mut Vec<u8>) -> io::Result<()> {
     let written = io::Write::write_all(&mut file, chunk);
     match written {
@@ -214,7 +212,7 @@ fn all_lines(file: &mut File) -> io::Result<HashSet<Vec<u8>>> {
     Ok(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect())
 }
 
-/// The name of a thread's file. What is no letter, digit, `.`, `_` or `-` becomes `_`.
+/// The name of a thread's file. Any character other than a letter, digit, `.`, `_` or `-` becomes `_`.
 fn file_name(thread_id: &str) -> String {
     let safe = |char: char| if char.is_ascii_alphanumeric() || "._-".contains(char) { char } else { '_' };
     let mut name: String = thread_id.chars().take(NAME_BYTES_MAX).map(safe).collect();
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_crash_has_left_is_completed() {
+    fn transcripts_are_completed_after_a_crash() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("transcripts/t.jsonl");
         let connection = database();
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_the_first_rows_are_neither_doubled_nor_missed() {
+    fn odd_transcript_lines_are_neither_doubled_nor_missed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("transcripts/a_b.jsonl");
         let mut transcripts = Transcripts::new(dir.path());
@@ -298,7 +296,7 @@ mod tests {
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["1", "2", "3", "x", "y"]);
-        // A history that was built again from less.
+        // A history that was rebuilt from a shorter journal.
         let connection = database();
         add(&connection, "a/b", &["3", "4"]);
         transcripts.complete_all(&connection).expect("it works");
@@ -306,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_written_through() {
+    fn transcript_link_is_not_followed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let connection = database();
         add(&connection, "t", &["1"]);

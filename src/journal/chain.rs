@@ -1,7 +1,7 @@
-//! The chain of segments: each header names the segment before its own and how long that was, so a segment that was deleted
-//! or cut at its end shows, even if it was a whole run.
+//! The chain of segments: each header names the previous segment and its length, so a deleted or truncated segment is
+//! noticed, even if it was a whole run.
 //!
-//! Headers of older versions name no segment; they break no chain.
+//! Headers of older versions name no segment and do not break the chain.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -20,14 +20,14 @@ const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// How much of the end of a run is read to find its last record, in bytes.
 const LAST_RECORD_BYTES_MAX: u64 = 64 << 10;
 
-/// The segment before another one, as the header of the later one names it.
+/// The previous segment, as named by a header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Previous {
     /// Its run, 12 hex digits.
     pub generation: String,
     /// Its number in that run.
     pub segment: u32,
-    /// Its length when the later segment was begun, in bytes.
+    /// Its length when the later segment began, in bytes.
     pub bytes: u64,
     /// Its last record is `generation_ended`.
     pub ended: bool,
@@ -48,10 +48,6 @@ impl Previous {
 }
 
 /// Whether records are missing between the position `at`, the end of its segment, and the segment `next`.
-///
-/// # Errors
-///
-/// That of reading the header of `next`.
 pub(super) fn is_broken(dir: &Path, at: &Position, next: &SegmentName) -> io::Result<bool> {
     let Some(previous) = previous_of(dir, next)? else { return Ok(!follows(&at.segment, next)) };
     if !previous.is(&at.segment) {
@@ -61,20 +57,12 @@ pub(super) fn is_broken(dir: &Path, at: &Position, next: &SegmentName) -> io::Re
     Ok(bytes.max(at.offset) < previous.bytes)
 }
 
-/// Whether the header of the segment `next` says that the one before it is that of `at`, and ended there.
-///
-/// # Errors
-///
-/// That of reading the header of `next`.
+/// Whether the header of the segment `next` names the segment of `at` as the previous one, ending there.
 pub(super) fn ended_at(dir: &Path, at: &Position, next: &SegmentName) -> io::Result<bool> {
     Ok(previous_of(dir, next)?.is_some_and(|previous| previous.is(&at.segment) && previous.bytes <= at.offset))
 }
 
 /// Whether the journal in `dir` has every record from `from`, or from its first one, up to the position `to`.
-///
-/// # Errors
-///
-/// That of reading the folder or a header.
 pub(crate) fn is_whole(dir: &Path, from: Option<&Position>, to: &Position) -> io::Result<bool> {
     let segments = SegmentName::list(dir)?;
     let begin = from.map_or_else(|| segments.first().cloned(), |from| Some(from.segment.clone()));
@@ -110,11 +98,7 @@ pub(super) fn has_ended(dir: &Path, segment: &SegmentName) -> bool {
     matches!(Record::parse(&line), Ok(Record::Event { event, .. }) if event == "generation_ended")
 }
 
-/// Whether every run from `from` on has recorded its end, or was begun at `since_unix_s` or later.
-///
-/// # Errors
-///
-/// That of reading the folder.
+/// Whether every run from `from` on has recorded its end, or began at `since_unix_s` or later.
 pub(crate) fn all_ended(dir: &Path, from: Option<&Generation>, since_unix_s: u64) -> io::Result<bool> {
     let segments = SegmentName::list(dir)?;
     let is_last = |at: usize| segments.get(at + 1).is_none_or(|next| next.generation != segments[at].generation);
@@ -123,7 +107,7 @@ pub(crate) fn all_ended(dir: &Path, from: Option<&Generation>, since_unix_s: u64
     Ok(asked.all(|last| last.generation.begun_unix_s() >= since_unix_s || has_ended(dir, last)))
 }
 
-/// Whether no segment can have stood between two, as far as their names tell.
+/// Whether `next` directly follows `segment`, as far as their names show.
 fn follows(segment: &SegmentName, next: &SegmentName) -> bool {
     if segment.generation == next.generation { next.number == segment.number + 1 } else { next.number == 1 }
 }
@@ -161,7 +145,7 @@ mod tests {
             self.0.path()
         }
 
-        /// Writes a segment whose header names the end of the journal as it is.
+        /// Writes a segment whose header names the current end of the journal.
         fn write(&self, segment: &SegmentName, records: &str) -> Position {
             let previous = Previous::of_end(self.dir());
             let previous = serde_json::to_string(&previous).expect("JSON");
@@ -203,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_a_run_is_seen() {
+    fn recorded_end_of_a_run_is_found() {
         let lab = Lab::new();
         lab.write(&name(1, 1), ENDED);
         lab.write(&name(2, 1), "{\"at\":2}\n");

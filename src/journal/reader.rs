@@ -1,14 +1,15 @@
-//! The reading end: follows a journal's files, finished or live.
+//! Reads a journal's files, finished or live.
 //!
-//! A [`Reader`] stands at a [`Position`] and gives the record there, or says that there is none yet. It holds no lock
-//! and tells the writer nothing; it may be as slow as it likes, and be resumed from a position that was stored.
+//! A [`Reader`] has a [`Position`] and returns the record there, or reports that there is none yet. It holds no lock and
+//! never affects the writer; it may be slow, and may resume from a stored position.
 //!
-//! *Torn records.* A last record without `\n` is not given. In a segment that has a successor it is passed over: nothing
-//! of it ever reached a side.
+//! *Torn records.* A last record without `\n` is not returned. In a segment with a successor it is skipped: nothing of it
+//! was ever forwarded.
 //!
-//! *Bounds.* A segment that was removed or cut before it was read is a [`Step::Lost`], never silence: segments of a generation
-//! have consecutive numbers from 1, and each header names the segment before its own and its length ([`super::chain`]). A
-//! journal that begins with the first segment of a generation is not a loss: retention removes the oldest generations.
+//! *Bounds.* A segment that was removed or truncated before it was read is a [`Step::Lost`], never silence: segments of a
+//! generation have consecutive numbers from 1, and each header names the previous segment and its length
+//! ([`super::chain`]). A journal that begins with the first segment of a generation is not a loss: retention removes the
+//! oldest generations.
 
 use std::fs::File;
 use std::io;
@@ -23,22 +24,22 @@ use super::chain;
 use super::segment::{Position, SegmentName};
 use crate::files::{self, Access};
 
-/// What one read asks for, in bytes; a longer record makes the buffer grow for its time.
+/// Size of one read, in bytes; the buffer grows temporarily for a longer record.
 const READ_BYTES: usize = 256 << 10;
 
-/// What a reader finds at its position.
+/// The result of one step of a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// A record, without its `\n`.
     Record {
-        /// Where it begins.
+        /// Its start.
         at: Position,
         /// Its bytes, for [`super::Record::parse`].
         bytes: &'a [u8],
     },
-    /// A segment was removed before it was read to its end; reading goes on with the next one that there is.
+    /// A segment was removed before it was read to its end; reading continues with the next one.
     Lost {
-        /// Where reading had come to.
+        /// The position that reading had reached.
         at: Position,
     },
     /// Nothing more for now.
@@ -49,27 +50,27 @@ pub enum Step<'a> {
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
-    /// Where the next record begins; `None` before the first segment exists.
+    /// The start of the next record; `None` before the first segment exists.
     next: Option<Position>,
     file: Option<File>,
     /// Bytes of the file from `next.offset - consumed` on.
     buffer: Vec<u8>,
-    /// How much of the buffer has been given.
+    /// How much of the buffer was returned.
     consumed: usize,
-    /// Where in the buffer the record stands that was given last.
+    /// The last returned record's place in the buffer.
     given: Range<usize>,
     known_ends: Arc<[Position]>,
 }
 
 enum Filled {
-    /// A whole record stands in the buffer, its `\n` at this index.
+    /// A whole record is in the buffer, its `\n` at this index.
     Record { newline: usize },
     /// The file ends before the record does.
     Short,
 }
 
 impl Reader {
-    /// Reads the journal in the folder `dir` from `from` on, or all of it.
+    /// Reads the journal in the folder `dir` from `from`, or from its start.
     #[must_use]
     pub fn new(dir: &Path, from: Option<Position>) -> Reader {
         Reader {
@@ -83,30 +84,26 @@ impl Reader {
         }
     }
 
-    /// The same reader, which also reports a loss if a segment ends before one of these positions. The header of a segment
-    /// names the length of the one before it as it was found, so it cannot tell of an end that was cut before.
+    /// Also reports a loss if a segment ends before one of these positions. A header names the length of the previous
+    /// segment as found then, so it does not reveal an earlier truncation.
     #[must_use]
     pub(crate) fn with_known_ends(self, known_ends: Arc<[Position]>) -> Reader {
         Reader { known_ends, ..self }
     }
 
-    /// Where the next record begins; `None` before there is a first segment.
+    /// The start of the next record; `None` before the first segment exists.
     #[must_use]
     pub fn position(&self) -> Option<&Position> {
         self.next.as_ref()
     }
 
-    /// The record that was given last, once more, until the next step.
+    /// The last returned record, until the next step.
     #[must_use]
     pub fn last(&self) -> &[u8] {
         &self.buffer[self.given.clone()]
     }
 
-    /// Gives the next record, if there is one by now.
-    ///
-    /// # Errors
-    ///
-    /// That of reading the folder or a segment; the position stays, so the call can be made again.
+    /// Returns the next record, if it is complete. On an error the position stays, so the call can be repeated.
     pub fn step(&mut self) -> io::Result<Step<'_>> {
         loop {
             let Some(at) = self.next.clone() else {
@@ -136,7 +133,7 @@ impl Reader {
             let Some(after) = self.successor(&at.segment)? else {
                 return Ok(Step::End);
             };
-            // The writer may have appended between the look at the file and the look at the folder; once the successor
+            // The writer may have appended between the read of the file and the listing of the folder; once the successor
             // exists it appends no more.
             match self.fill(&at)? {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
@@ -150,7 +147,7 @@ impl Reader {
         }
     }
 
-    /// Whether an end is known between `at`, the end of its segment, and the segment `next`.
+    /// Whether a known end lies between `at`, the end of its segment, and the segment `next`.
     fn lacks_end(&self, at: &Position, next: &SegmentName) -> bool {
         self.known_ends.iter().any(|end| at < end && end.segment < *next)
     }
@@ -177,7 +174,7 @@ impl Reader {
         Ok(SegmentName::list(&self.dir)?.into_iter().find(|name| name > of))
     }
 
-    /// Makes the record at `at` stand in the buffer; `None` where the segment does not exist.
+    /// Loads the record at `at` into the buffer; `None` if the segment does not exist.
     fn fill(&mut self, at: &Position) -> io::Result<Option<Filled>> {
         if self.file.is_none() {
             match files::open(&self.dir.join(at.segment.to_string()), Access::Read) {
@@ -189,7 +186,7 @@ impl Reader {
         if let Some(found) = memchr(b'\n', &self.buffer[self.consumed..]) {
             return Ok(Some(Filled::Record { newline: self.consumed + found }));
         }
-        // What is left may be a record that is cut back and written anew: it is read again from its start.
+        // The writer may truncate and rewrite an incomplete record, so it is read again from its start.
         self.forget_buffer();
         let Some(file) = &self.file else { return Ok(None) };
         loop {
@@ -205,7 +202,8 @@ impl Reader {
                 Ok(_) => match memchr(b'\n', &self.buffer[had..]) {
                     Some(newline) if had == 0 => return Ok(Some(Filled::Record { newline })),
                     Some(found) => {
-                        // Pieces of several reads: read as one, now that the record is known to be whole.
+                        // The pieces may be from before and after a rewrite: read again at once, now that the record is
+                        // complete.
                         self.buffer.truncate(had + found + 1);
                         file.read_exact_at(&mut self.buffer, at.offset)?;
                         let newline = memchr(b'\n', &self.buffer);
@@ -239,7 +237,7 @@ mod tests {
         SegmentName { generation: Generation::after(None, 1, 0), number }
     }
 
-    /// Reads until there is nothing more; records as they are, losses as `!`.
+    /// Reads to the end; records as they are, losses as `!`.
     fn drain(reader: &mut Reader) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_journal_is_followed_over_segments() {
+    fn live_journal_is_followed_over_segments() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = |number| dir.path().join(name(number).to_string());
         let mut reader = Reader::new(dir.path(), None);
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_over_a_torn_record_is_not_mixed_with_it() {
+    fn torn_record_is_not_mixed_with_its_replacement() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join(name(1).to_string());
         fs::write(&path, "aaa\nbbb\nOLDTORN").expect("write");
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_does_not_begin_with_its_first_segment_is_a_loss() {
+    fn generation_without_first_segment_is_a_loss() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         fs::write(dir.path().join(name(1).to_string()), "a\n").expect("write");
         let later = SegmentName { generation: Generation::after(None, 2, 0), number: 2 };
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_can_be_kept_and_a_removed_segment_is_told() {
+    fn removed_segment_is_reported_at_a_stored_position() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = |number| dir.path().join(name(number).to_string());
         fs::write(path(1), "a\nb\n").expect("write");
@@ -304,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_has_lost_its_beginning_says_so() {
+    fn journal_without_its_start_reports_a_loss() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         fs::write(dir.path().join(name(3).to_string()), "c\n").expect("write");
         assert_eq!(drain(&mut Reader::new(dir.path(), None)), ["!", "c"]);
     }
 
     #[test]
-    fn a_record_longer_than_a_read_is_whole() {
+    fn record_longer_than_a_read_is_complete() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let long = "x".repeat(3 * READ_BYTES + 5);
         fs::write(dir.path().join(name(1).to_string()), format!("a\n{long}\nb\n")).expect("write");

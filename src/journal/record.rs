@@ -1,4 +1,4 @@
-//! What a record looks like: one line of JSON, written and read here.
+//! The record format: one line of JSON, written and parsed here.
 //!
 //! Pure: bytes in, bytes out.
 
@@ -14,117 +14,106 @@ use super::chain::Previous;
 use crate::engine::{Form, Note, Omitted};
 use crate::wire::{LineEnd, Side};
 
-/// Version of the record format. A reader takes this one and all before it.
+/// Version of the record format. Readers accept this one and all earlier ones.
 pub const FORMAT: u32 = 1;
 
-/// The first record of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`FORMAT`] when it was written.
+    /// [`FORMAT`] at the time of writing.
     pub journal: u32,
-    /// The session's id.
     pub session: String,
-    /// The run of the child, 12 hex digits.
+    /// The run of the server, 12 hex digits.
     pub generation: String,
-    /// Which segment of that run, from 1.
+    /// The number of the segment in that run, from 1.
     pub segment: u32,
     /// Microseconds since the Unix epoch.
     pub at: u64,
     /// The server command, secrets masked.
     pub argv: Vec<String>,
-    /// The working directory.
     pub cwd: String,
-    /// The server.
     pub codex: ServerOrigin,
     /// The version of codex-shim that wrote it.
     pub shim: String,
-    /// The segment before this one. Headers of older versions lack it, and so does the first segment of a session.
+    /// The previous segment. Headers of older versions lack it, and so does the first segment of a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Previous>,
 }
 
-/// Where the server came from.
+/// The origin of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerOrigin {
     /// The program that was started.
     pub path: String,
 }
 
-/// Whose bytes a line is.
+/// Who wrote a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The side that wrote it.
+    /// The client or the server.
     Side(Side),
-    /// Ourselves.
+    /// codex-shim.
     Shim,
 }
 
 /// A record, borrowed from its line.
 #[derive(Debug)]
 pub enum Record<'a> {
-    /// The first of a segment.
+    /// The first record of a segment.
     Header(Header),
     /// A line that passed.
     Line {
         /// Microseconds since the Unix epoch.
         at_us: u64,
-        /// Whose it is.
         from: Origin,
-        /// Who it went to, where it is ours.
+        /// The receiver, if codex-shim wrote it.
         to: Option<Side>,
-        /// It went in the place of the line before it.
+        /// It was sent in place of the line before it.
         replaces: bool,
-        /// What it held.
         content: Content<'a>,
         /// Credentials in it are overwritten.
         masked: bool,
-        /// How it ended.
         end: LineEnd,
     },
-    /// What we did or learned ourselves.
+    /// An action or observation of codex-shim.
     Event {
         /// Microseconds since the Unix epoch.
         at_us: u64,
-        /// Its name.
         event: Cow<'a, str>,
-        /// The rest of it.
+        /// Its other members.
         data: Option<&'a RawValue>,
     },
     /// Lines that could not be written.
     Gap {
         /// Microseconds since the Unix epoch.
         at_us: u64,
-        /// How many.
         lines: u64,
-        /// Why.
         reason: Cow<'a, str>,
     },
 }
 
-/// What is on record of a line.
+/// The recorded part of a line.
 #[derive(Debug)]
 pub enum Content<'a> {
-    /// The line, which is JSON, as it was written.
+    /// The whole line, which is JSON.
     Json(&'a RawValue),
-    /// The line, which is UTF-8.
+    /// The whole line, which is UTF-8 but not JSON.
     Text(Cow<'a, str>),
-    /// The line, which is not.
+    /// The whole line, which is not UTF-8.
     Bytes(Vec<u8>),
-    /// Only that there was one.
+    /// Nothing but its outline.
     Omitted {
         /// `secret` or `size`.
         reason: Cow<'a, str>,
         /// Its length in bytes.
         line_bytes: u64,
-        /// The method that it named.
+        /// Its method, if it had one.
         method: Option<Cow<'a, str>>,
-        /// Its id.
         id: Option<&'a RawValue>,
     },
 }
 
 impl Content<'_> {
-    /// The line's bytes without its `\n`; `None` where they are not on record.
+    /// The line's bytes without its `\n`; `None` if they are not recorded.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -136,14 +125,14 @@ impl Content<'_> {
     }
 }
 
-/// Why a line of a journal is no record.
+/// Why a line of a journal is not a valid record.
 #[derive(Debug)]
 pub enum RecordError {
-    /// It is no JSON, or lacks a member.
+    /// It is not valid JSON, or lacks a member.
     Malformed(serde_json::Error),
-    /// It is of a format newer than [`FORMAT`].
+    /// Its format is newer than [`FORMAT`].
     Newer(u32),
-    /// It is none of the kinds of record.
+    /// The kind of record is unknown.
     UnknownKind,
 }
 
@@ -207,34 +196,32 @@ struct RawGap<'a> {
     reason: Cow<'a, str>,
 }
 
-/// A member that is there, also where it is `null`.
+/// Distinguishes a `null` member from a missing one.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What stands in front of the line in the record of one that a side has sent, as [`append_head`] writes it.
+/// The text before a side's line in its record, as [`append_head`] writes it.
 const HEADS: [(&[u8], Side); 2] =
     [(b",\"from\":\"server\",\"line\":", Side::Server), (b",\"from\":\"client\",\"line\":", Side::Client)];
 
-/// The record of a line that a side has sent and that is JSON, as all but a few are: known by what we write around the line,
-/// without a look into it. It is one where `line` is one JSON value; who finds that it is not has to ask [`Record::parse`].
+/// The record of a side's line that is JSON, as most are, recognized by the text around the line without parsing the line.
+/// It is valid only if `line` is one JSON value; if it is not, use [`Record::parse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlainRecord<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
-    /// Whose the line is.
     pub from: Side,
-    /// The line.
     pub line: &'a [u8],
 }
 
 impl<'a> PlainRecord<'a> {
-    /// Looks at a record, given without the `\n`.
+    /// Recognizes a record, given without the `\n`.
     #[must_use]
     pub(crate) fn of(record: &'a [u8]) -> Option<PlainRecord<'a>> {
         let rest = record.strip_prefix(b"{\"at\":")?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        // JSON has no numbers that begin with 0; of the others 19 digits are no more than a u64 holds.
+        // JSON numbers do not begin with 0, and 19 digits always fit into a u64.
         if rest.first() == Some(&b'0') || !(1..20).contains(&digits) {
             return None;
         }
@@ -246,7 +233,7 @@ impl<'a> PlainRecord<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The line that it is the record of, where that is there.
+    /// The recorded line, if any.
     #[must_use]
     pub fn line_bytes(&self) -> Option<&[u8]> {
         match self {
@@ -255,11 +242,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Reads a record from its line, given without the `\n`.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError`] where the line is not one of ours.
+    /// Parses a record from its line, given without the `\n`.
     pub fn parse(line: &'a [u8]) -> Result<Record<'a>, RecordError> {
         let raw: Raw<'a> = serde_json::from_slice(line).map_err(RecordError::Malformed)?;
         if let Some(format) = raw.journal {
@@ -309,18 +292,18 @@ pub(super) fn append_header(out: &mut Vec<u8>, header: &Header) {
     out.push(b'\n');
 }
 
-/// Whose a line is that is put on record.
+/// The origin of a line to record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
-    /// A side's.
+    /// Written by a side.
     By(Side),
-    /// Ours, for a side.
+    /// Written by codex-shim for a side.
     For(Side),
-    /// Ours, for a side, in the place of the line before it.
+    /// Written by codex-shim for a side, in place of the line before it.
     InPlaceFor(Side),
 }
 
-/// Appends all of a line's record that stands before the line; for [`Form::Verbatim`] the line itself follows, then
+/// Appends the part of a line's record before the line. For [`Form::Verbatim`] the line itself follows, then
 /// [`append_tail`].
 pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, written: Written, form: &Form, line: &[u8]) {
     out.extend_from_slice(b"{\"at\":");
@@ -361,7 +344,7 @@ pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, written: Written, form:
     }
 }
 
-/// Appends what ends a line's record.
+/// Appends the part of a line's record after the line.
 pub(super) fn append_tail(out: &mut Vec<u8>, end: LineEnd) {
     out.extend_from_slice(match end {
         LineEnd::Newline => b"}\n",
@@ -369,7 +352,7 @@ pub(super) fn append_tail(out: &mut Vec<u8>, end: LineEnd) {
     });
 }
 
-/// Appends the record of something that we did or learned ourselves.
+/// Appends the record of an action or observation of codex-shim.
 pub(super) fn append_note(out: &mut Vec<u8>, at_us: u64, note: &Note) {
     #[derive(Serialize)]
     struct Event<'a> {
@@ -477,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_ours_tell_where_they_went() {
+    fn own_lines_name_their_receiver() {
         for (written, side, replacing) in
             [(Written::For(Side::Server), Side::Server, false), (Written::InPlaceFor(Side::Client), Side::Client, true)]
         {
@@ -494,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_a_line_like_any_other() {
+    fn null_is_a_valid_line() {
         let record = recorded(&Form::Verbatim, b"null", LineEnd::Newline);
         match Record::parse(record.trim_end().as_bytes()) {
             Ok(Record::Line { content, .. }) => assert_eq!(content.bytes(), Some(&b"null"[..])),
@@ -503,14 +486,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_and_noise_is_an_error() {
+    fn newer_format_and_noise_are_errors() {
         assert!(matches!(Record::parse(br#"{"journal":2,"at":1}"#), Err(RecordError::Newer(2))));
         assert!(matches!(Record::parse(b"{\"at\":1"), Err(RecordError::Malformed(_))));
         assert!(matches!(Record::parse(br#"{"at":1,"from":"moon","line":1}"#), Err(RecordError::UnknownKind)));
     }
 
     #[test]
-    fn what_is_plain_is_known_without_a_look() {
+    fn plain_records_are_recognized() {
         let check = |record: &str, expect: Option<(u64, Side, &str)>| {
             let plain = PlainRecord::of(record.as_bytes());
             let plain = plain.map(|plain| (plain.at_us, plain.from, String::from_utf8_lossy(plain.line).into_owned()));
@@ -518,7 +501,7 @@ mod tests {
         };
         check(r#"{"at":17,"from":"server","line":{"a":1}}"#, Some((17, Side::Server, r#"{"a":1}"#)));
         check(r#"{"at":1767225600000000,"from":"client","line":7}"#, Some((1_767_225_600_000_000, Side::Client, "7")));
-        // No value: whoever reads it finds out.
+        // Not a single value: the caller notices.
         let more = r#"{"a":1},"eol":false"#;
         check(&format!(r#"{{"at":17,"from":"server","line":{more}}}"#), Some((17, Side::Server, more)));
         for other in [
@@ -537,7 +520,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_plain_is_what_it_is_by_a_closer_look(
+        fn plain_recognition_agrees_with_parsing(
             line in prop_oneof![
                 "[\\[\\]{}\",:\\\\u0-9 eol]{0,20}",
                 "\\{\"[a-z]{0,5}\":\"[^\"\\\\\n]{0,10}\"\\}(,\"(eol|line|replaces|to)\":(false|true|7|\"client\"))?",
@@ -561,7 +544,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_was_written_can_be_read(
+        fn written_records_can_be_parsed(
             line in prop_oneof![
                 proptest::collection::vec(any::<u8>().prop_filter("framing", |byte| *byte != b'\n'), 0..80),
                 "[\\[\\]{}\",:\\\\u0-9 ]{0,20}".prop_map(String::into_bytes),

@@ -6,18 +6,18 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// One run of the child within a session: 12 hex digits. Later runs of a session sort after earlier ones.
+/// One run of the server within a session: 12 hex digits. Later runs of a session sort after earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Generation([u8; GENERATION_DIGITS]);
 
-/// A text is no generation.
+/// The error of an invalid generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoGeneration(String);
 
 impl fmt::Display for NoGeneration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no generation: that is {GENERATION_DIGITS} hex digits", self.0)
+        write!(f, "{:?} is not a valid generation ({GENERATION_DIGITS} hex digits)", self.0)
     }
 }
 
@@ -54,20 +54,19 @@ impl Generation {
         Generation(std::array::from_fn(digit))
     }
 
-    /// Reads a generation; `None` unless it is 12 lower-case hex digits.
+    /// Parses a generation; `None` unless it is 12 lower-case hex digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Generation> {
         let digits: [u8; GENERATION_DIGITS] = text.as_bytes().try_into().ok()?;
         digits.iter().all(|digit| HEX_DIGITS.contains(digit)).then_some(Generation(digits))
     }
 
-    /// Its digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("BUG: a generation is 12 hex digits")
     }
 
-    /// When its child was started, in seconds since the Unix epoch, as far as the clock was never set back.
+    /// When its server was started, in seconds since the Unix epoch, provided that the clock was never set back.
     #[must_use]
     pub fn begun_unix_s(&self) -> u64 {
         self.number() >> 16
@@ -84,17 +83,17 @@ impl fmt::Display for Generation {
     }
 }
 
-/// A segment of a journal, in the order in which segments were written.
+/// A segment of a journal. Segments sort in the order in which they were written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SegmentName {
-    /// The run of the child.
+    /// The run of the server.
     pub generation: Generation,
-    /// Which segment of that run, from 1.
+    /// The number of the segment in that run, from 1.
     pub number: u32,
 }
 
 impl SegmentName {
-    /// Reads the name of a segment's file, such as `6a20f3c41b07-001.jsonl`.
+    /// Parses the name of a segment's file, such as `6a20f3c41b07-001.jsonl`.
     #[must_use]
     pub fn parse(file_name: &str) -> Option<SegmentName> {
         let (generation, number) = file_name.strip_suffix(".jsonl")?.split_once('-')?;
@@ -102,11 +101,7 @@ impl SegmentName {
         (name.to_string() == file_name).then_some(name)
     }
 
-    /// The segments in a journal's folder, oldest first. Files of other names are none.
-    ///
-    /// # Errors
-    ///
-    /// That of reading the folder.
+    /// The segments in a journal's folder, oldest first. Files with other names are ignored.
     pub fn list(dir: &Path) -> io::Result<Vec<SegmentName>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
@@ -117,18 +112,14 @@ impl SegmentName {
     }
 }
 
-/// Size of all segments in a journal's folder, in bytes.
-///
-/// # Errors
-///
-/// That of reading the folder. A segment that goes away meanwhile counts nothing.
+/// Size of all segments in a journal's folder, in bytes. A segment that is deleted meanwhile counts as 0.
 pub(crate) fn size_bytes(dir: &Path) -> io::Result<u64> {
     let segments = SegmentName::list(dir)?;
     let size = |name: &SegmentName| std::fs::metadata(dir.join(name.to_string())).map_or(0, |file| file.len());
     Ok(segments.iter().map(size).sum())
 }
 
-/// Where a journal ends now; `None` where it has no segment, or cannot be looked at.
+/// The current end of a journal; `None` if it has no segment or cannot be read.
 #[must_use]
 pub(crate) fn end_of(dir: &Path) -> Option<Position> {
     let segment = SegmentName::list(dir).ok()?.pop()?;
@@ -142,12 +133,11 @@ impl fmt::Display for SegmentName {
     }
 }
 
-/// Where a record begins, or will begin.
+/// The start of a record, which may not be written yet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// The segment.
     pub segment: SegmentName,
-    /// Bytes from its start.
+    /// Bytes from the start of the segment.
     pub offset: u64,
 }
 
@@ -156,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_as_they_were_written() {
+    fn segment_names_sort_by_age() {
         let first = Generation::after(None, 5, 9);
         let clock_set_back = Generation::after(Some(&first), 4, 0);
         let later = Generation::after(Some(&clock_set_back), 6, 0);
@@ -169,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_segments() {
+    fn other_files_are_not_segments() {
         for name in ["000000050009-01.jsonl", "000000050009-001.json", "00000005000G-001.jsonl", "-001.jsonl", ".jsonl"]
         {
             assert_eq!(SegmentName::parse(name), None, "{name}");

@@ -1,15 +1,14 @@
-//! The writing end: batches are appended to the current segment, each with one write.
+//! Appends batches to the current segment, each with one write.
 //!
-//! What one read brought is one [`Batch`]. [`Writer::commit`] puts it into the page cache, where it survives the death
-//! of the process, before the caller forwards anything of it.
+//! Each read yields one [`Batch`]. [`Writer::commit`] puts it into the page cache, where it survives the death of the
+//! process, before the caller forwards any of it.
 //!
-//! *Failure.* An append that fails is cut back to the last record that is whole, so a reader never sees a record that
-//! is taken back. The lines that are missing are counted, the next commit tries again, and the first one that works
-//! begins with a record of the gap. A segment that can be neither appended to nor cut back is left as it is, and the
-//! next one begun.
+//! *Failure.* After a failed append the segment is truncated to its last complete record, so a reader never sees a record
+//! that is removed later. Missing lines are counted, the next commit retries, and the first one that succeeds begins with a
+//! record of the gap. If a segment can be neither appended to nor truncated, it is left as it is, and the next one begins.
 //!
-//! *Locking.* None: one thread owns the writer. The keeper's thread is told of new segments over a bounded channel, and
-//! of growth by a counter.
+//! *Locking.* None: one thread owns the writer. The background thread learns of new segments through a bounded channel, and
+//! of growth through a counter.
 
 use std::fmt;
 use std::fs::File;
@@ -19,28 +18,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::background::{Background, Bounds, IndexedTo};
 use super::chain::Previous;
-use super::keeper::{Bounds, IndexedTo, Keeper};
 use super::record::{self, Header, Written};
 use super::segment::{Generation, SegmentName};
 use crate::engine::{Form, Note, Now, OwnLine};
 use crate::files::{self, Access};
 use crate::wire::{Line, LineEnd, Side};
 
-/// Size at which a segment is closed and the next one begun, in bytes; one that holds a single longer batch is longer.
+/// Size at which a segment is closed and the next one begins, in bytes. A single longer batch makes a longer segment.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Lines at least this long, in bytes, are written from where they were read; shorter ones are copied into the batch,
-/// which is cheaper than one more slice for the kernel.
+/// Lines of at least this length, in bytes, are written from the read buffer; shorter ones are copied into the batch, which
+/// is cheaper than another slice for the kernel.
 const SLICED_LINE_BYTES_MIN: usize = 16 << 10;
 
-/// Slices that one `writev` takes (`IOV_MAX` on Linux and macOS).
+/// Most slices of one `writev` (`IOV_MAX` on Linux and macOS).
 const SLICES_MAX: usize = 1_024;
 
-/// How long to leave a folder alone in which no segment could be created.
+/// The pause after a segment could not be created.
 const REOPEN_AFTER: Duration = Duration::from_millis(100);
 
-/// Why something could not be put on record.
+/// Why something could not be recorded.
 #[derive(Debug)]
 pub struct JournalError {
     action: &'static str,
@@ -66,7 +65,7 @@ pub struct Batch<'a> {
     at_us: u64,
     own: Vec<u8>,
     parts: Vec<Part<'a>>,
-    /// Bytes of `own` that belong to the last part.
+    /// The start in `own` of the last part.
     own_from: usize,
     records: Vec<RecordEnd>,
     bytes: u64,
@@ -80,13 +79,13 @@ enum Part<'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct RecordEnd {
-    /// Bytes of the batch up to and with this record.
+    /// Bytes of the batch up to and including this record.
     bytes: u64,
     holds_line: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// Adds the record of a line that a side wrote.
+    /// Adds the record of a side's line.
     pub fn push_line(&mut self, from: Side, form: &Form, line: Line<'a>) {
         let before = self.own.len();
         record::append_head(&mut self.own, self.at_us, Written::By(from), form, line.bytes);
@@ -105,12 +104,12 @@ impl<'a> Batch<'a> {
         self.end_record(self.own.len() - before + sliced_bytes, true);
     }
 
-    /// Adds the record of a line of ours that goes ahead of the one at hand.
+    /// Adds the record of a line of ours that precedes the current one.
     pub fn push_own_line(&mut self, line: &OwnLine) {
         self.push_own(Written::For(line.to), line, LineEnd::Newline);
     }
 
-    /// Adds the record of a line of ours that goes in the place of the one that was added last, and ends as that does.
+    /// Adds the record of a line of ours that replaces the last added one and has the same line end.
     pub fn push_replacement(&mut self, line: &OwnLine, end: LineEnd) {
         self.push_own(Written::InPlaceFor(line.to), line, end);
     }
@@ -125,7 +124,7 @@ impl<'a> Batch<'a> {
         self.end_record(self.own.len() - before, true);
     }
 
-    /// Adds the record of something that we did or learned ourselves.
+    /// Adds the record of an action or observation of codex-shim.
     pub fn push_note(&mut self, note: &Note) {
         let before = self.own.len();
         record::append_note(&mut self.own, self.at_us, note);
@@ -147,7 +146,6 @@ impl<'a> Batch<'a> {
         self.records.iter().filter(|record| record.holds_line).count() as u64
     }
 
-    /// The slices to write, in order.
     fn slices(&self) -> Vec<IoSlice<'_>> {
         let last = self.own_from..self.own.len();
         self.parts
@@ -163,7 +161,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The writing end of a session's journal, for one run of the child.
+/// Writes a session's journal during one run of the server.
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
@@ -177,13 +175,13 @@ pub struct Writer {
     tally: Tally,
     last_at_us: u64,
     spare: Vec<u8>,
-    keeper: Keeper,
+    background: Background,
 }
 
-/// What a writer has done since it was made.
+/// The totals of a writer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Bytes that were appended, without the headers of segments.
+    /// Appended bytes, without the headers of segments.
     pub appended_bytes: u64,
     /// Stretches of lines that could not be written.
     pub gaps: u64,
@@ -205,11 +203,12 @@ struct Missed {
 }
 
 impl Writer {
-    /// A writer into the folder `dir`, which must exist. `header` describes the run and names the end of the run before it;
-    /// its `segment`, its `at` and, from the second segment on, its `previous` are set for each segment. The first segment is created by the first commit.
+    /// Writes into the folder `dir`, which must exist. `header` describes the run and names the end of the run before it;
+    /// its `segment`, its `at` and, from the second segment on, its `previous` are set for each segment. The first commit
+    /// creates the first segment.
     #[must_use]
     pub fn new(dir: PathBuf, generation: Generation, header: Header, bounds: Bounds, indexed: IndexedTo) -> Writer {
-        let keeper = Keeper::start(dir.clone(), bounds, indexed);
+        let background = Background::start(dir.clone(), bounds, indexed);
         Writer {
             dir,
             header: Header { segment: 0, ..header },
@@ -222,43 +221,42 @@ impl Writer {
             tally: Tally::default(),
             last_at_us: 0,
             spare: Vec::new(),
-            keeper,
+            background,
         }
     }
 
-    /// These bounds hold from now on.
+    /// Replaces the bounds.
     pub fn bound(&self, bounds: Bounds) {
-        self.keeper.bound(bounds);
+        self.background.bound(bounds);
     }
 
-    /// Begins with a gap: so many lines passed before there was a journal, for this reason.
+    /// Begins with a gap: `lines` lines passed before the journal existed.
     pub fn begin_with_gap(&mut self, lines: u64, reason: String) {
         self.tally.gaps += 1;
         self.tally.missed_lines += lines;
         self.missed = Some(Missed { lines, reason });
     }
 
-    /// The next commit tries everything, however short a time ago it failed: there may be none after it.
+    /// Skips the retry pauses in the next commit, which may be the last one.
     pub fn try_at_once(&mut self) {
         self.reopen_at = Duration::ZERO;
     }
 
-    /// Whether everything that was committed is on record, or marked as a gap.
+    /// Whether all commits are recorded, or marked as a gap.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.missed.is_none()
     }
 
-    /// What has been done so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// An empty batch for what happened `now`. Times on record never decrease, whatever the clock does.
+    /// An empty batch for events at `now`. Recorded times never decrease, whatever the clock does.
     pub fn batch<'a>(&mut self, now: Now) -> Batch<'a> {
-        // A clock that was set back is waited for at half its pace: what is joined or not by its time is so live as well as
-        // when it is read again.
+        // After the clock was set back, recorded time runs at half speed until the clock catches up: joining depends on
+        // times, and must give the same result live and from the journal.
         let passed_us = now.elapsed.saturating_sub(self.elapsed).as_micros() as u64;
         let at_least_us = if self.last_at_us == 0 { 0 } else { self.last_at_us + passed_us / 2 };
         self.last_at_us = at_least_us.max(now.unix_us);
@@ -273,11 +271,11 @@ impl Writer {
         batch
     }
 
-    /// Appends a batch. When this returns without an error, all of it survives the death of this process.
+    /// Appends a batch. Once this returns without an error, the batch survives the death of the process.
     ///
     /// # Errors
     ///
-    /// What of it is not on record is counted, and will be marked as a gap by the first commit that works.
+    /// Records that were not written are counted, and the first commit that succeeds marks them as a gap.
     pub fn commit(&mut self, batch: Batch<'_>) -> Result<(), JournalError> {
         if batch.records.is_empty() {
             self.spare = batch.own;
@@ -287,7 +285,7 @@ impl Writer {
         match &result {
             Ok(()) => self.missed = None,
             Err(failure) => {
-                // The gap record, where there is one, is the first of the batch; unwritten, its gap grows.
+                // If a gap record exists, it is the batch's first; if it was not written, its gap grows.
                 let earlier = self.missed.take().filter(|_| failure.records_written == 0);
                 let was_missing = earlier.is_some();
                 let (missed_before, reason) = earlier
@@ -295,7 +293,7 @@ impl Writer {
                 let written =
                     batch.records[..failure.records_written].iter().filter(|record| record.holds_line).count();
                 let lines = missed_before + batch.lines() - written as u64;
-                // Where only notes are missing the gap is of no lines, and still told.
+                // If only notes are missing, the gap has 0 lines and is recorded all the same.
                 let is_missing = failure.records_written < batch.records.len();
                 self.tally.gaps += u64::from(is_missing && !was_missing);
                 self.tally.missed_lines += lines - missed_before;
@@ -317,7 +315,7 @@ impl Writer {
         if self.open.is_none() || full {
             match self.open_next() {
                 Ok(()) => {}
-                // Rather a segment that is too long than a gap.
+                // A segment that is too long is better than a gap.
                 Err(_) if self.open.is_some() => {}
                 Err(error) => return Err(unwritten(error)),
             }
@@ -329,7 +327,7 @@ impl Writer {
             Ok(()) => {
                 segment.bytes += batch.bytes;
                 self.tally.appended_bytes += batch.bytes;
-                self.keeper.grew();
+                self.background.grew();
                 Ok(())
             }
             Err((source, written)) => {
@@ -339,7 +337,7 @@ impl Writer {
                 segment.bytes += kept;
                 self.tally.appended_bytes += kept;
                 let cut_back = segment.file.set_len(segment.bytes).is_ok();
-                // A file that may not grow stays as it is; another one may have room.
+                // A file that may not grow is left as it is; a new one may have room.
                 if !cut_back || error.source.kind() == io::ErrorKind::FileTooLarge {
                     let bytes = segment.bytes;
                     self.header.previous = Some(self.end_at(bytes));
@@ -350,7 +348,7 @@ impl Writer {
         }
     }
 
-    /// The segment that is open, if it ends after so many bytes.
+    /// The open segment, if it ends after `bytes` bytes.
     fn end_at(&self, bytes: u64) -> Previous {
         Previous { generation: self.generation.to_string(), segment: self.header.segment, bytes, ended: false }
     }
@@ -363,7 +361,7 @@ impl Writer {
             return Err(failed(io::Error::other("it could not be created a moment ago")));
         }
         self.reopen_at = self.elapsed + REOPEN_AFTER;
-        // It gets its name once its header is in it, so that a reader never finds one without.
+        // It is renamed once it has its header, so that a reader never finds one without.
         let unnamed = self.dir.join(format!(".{name}.new"));
         let file = files::open(&unnamed, Access::Replace).map_err(failed)?;
         let previous = match &self.open {
@@ -379,7 +377,7 @@ impl Writer {
             return Err(failed(error));
         }
         let file = Arc::new(file);
-        self.keeper.opened(name.clone(), Arc::clone(&file));
+        self.background.opened(name.clone(), Arc::clone(&file));
         self.header.segment = name.number;
         self.reopen_at = Duration::ZERO;
         self.open = Some(Segment { file, path, bytes: bytes.len() as u64 });
@@ -392,7 +390,7 @@ struct Failure {
     records_written: usize,
 }
 
-/// Writes all slices; on failure tells how many bytes went in before it.
+/// Writes all slices; on failure also returns how many bytes were written before it.
 fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> Result<(), (io::Error, u64)> {
     let mut written = 0;
     while !slices.is_empty() {
@@ -455,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_is_full_is_followed_by_the_next() {
+    fn full_segment_is_followed_by_the_next() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut writer = writer(dir.path(), 300);
         for number in 1..=4 {
@@ -468,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn time_on_record_never_decreases() {
+    fn recorded_time_never_decreases() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut writer = writer(dir.path(), SEGMENT_BYTES_MAX);
         for unix_us in [7, 5, 9] {
@@ -479,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_could_not_be_written_are_a_gap_before_the_next_that_can() {
+    fn unwritten_lines_become_a_gap() {
         let parent = tempfile::tempdir().expect("BUG: a temporary folder");
         let dir = parent.path().join("journal");
         let mut writer = writer(&dir, SEGMENT_BYTES_MAX);
@@ -498,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_written_from_where_it_stands() {
+    fn long_line_is_written_without_a_copy() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut writer = writer(dir.path(), SEGMENT_BYTES_MAX);
         let long = format!("\"{}\"", "z".repeat(SLICED_LINE_BYTES_MIN));

@@ -1,4 +1,4 @@
-//! Masking secrets in files. Each is as long afterwards, and was last written to when it was.
+//! Masks secrets in files, keeping each file's length and modification time.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
@@ -9,42 +9,41 @@ use super::pieces::in_segment;
 use crate::engine::Masker;
 use crate::files::{self, Access};
 use crate::journal::Record;
-use crate::store::Deed;
+use crate::store::RunMode;
 
-/// What a file is called while it is written anew, behind its name.
+/// Suffix of a file that is being rewritten.
 const REWRITING: &str = "redacting";
 
-/// How a file is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// It is written anew beside its place, and put there.
+    /// Written to a new file, which then replaces it.
     Beside,
-    /// Somebody may append to it meanwhile: only the bytes of what changes are written over.
+    /// A process may append to it meanwhile, so only the changed bytes are overwritten.
     InPlace,
 }
 
-/// Masks the secrets in a segment of a journal. Gives how many records had any.
-pub(super) fn redact_segment(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
+/// Masks the secrets in a segment of a journal. Returns how many records had any.
+pub(super) fn redact_segment(path: &Path, masker: &Masker, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
     let pieces = in_segment(&before, masker);
-    rewrite_lines(path, &before, How::Beside, deed, |number, line| match line {
+    rewrite_lines(path, &before, How::Beside, mode, |number, line| match line {
         Line::Whole(line) => match std::str::from_utf8(line) {
             Ok(record) if Record::parse(line).is_ok() => {
                 let in_delta = pieces.get(&number).map_or(&[][..], Vec::as_slice);
                 masker.record(record, in_delta).map(String::into_bytes)
             }
-            // A hand has been at it.
+            // Not a record: the file was changed by hand.
             Ok(_) | Err(_) => masker.bytes(line),
         },
-        // Nothing of it reached a side, and half a secret has no shape.
+        // Never forwarded, and half a secret has no recognizable shape.
         Line::Torn(line) => line.iter().any(|byte| *byte != b'*').then(|| vec![b'*'; line.len()]),
     })
 }
 
-/// Masks the secrets in a transcript's file. Gives how many lines had any.
-pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: Deed) -> io::Result<u64> {
+/// Masks the secrets in a transcript's file. Returns how many lines had any.
+pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
-    rewrite_lines(path, &before, how, deed, |_, line| match line {
+    rewrite_lines(path, &before, how, mode, |_, line| match line {
         Line::Whole(line) | Line::Torn(line) => match std::str::from_utf8(line) {
             Ok(entry) => masker.json(entry).map(String::into_bytes),
             Err(_) => masker.bytes(line),
@@ -52,20 +51,20 @@ pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, deed: De
     })
 }
 
-/// Masks the secrets in a file of no kind. Gives how many lines had any.
-pub(super) fn redact_text(path: &Path, masker: &Masker, deed: Deed) -> io::Result<u64> {
+/// Masks the secrets in a file of any format. Returns how many lines had any.
+pub(super) fn redact_text(path: &Path, masker: &Masker, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
     let Some(after) = masker.bytes(&before) else { return Ok(0) };
     let mut lines = 0;
     let pairs = before.split(|byte| *byte == b'\n').zip(after.split(|byte| *byte == b'\n'));
     pairs.for_each(|(before, after)| lines += u64::from(before != after));
-    if deed == Deed::Done {
+    if mode == RunMode::Apply {
         write_over(path, &before, &after)?;
     }
     Ok(lines)
 }
 
-/// The files in a folder whose names end so, links left out; none where there is no such folder.
+/// Files in a folder whose names match, without links; empty if the folder does not exist.
 pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
     if !std::fs::symlink_metadata(dir).is_ok_and(|file| file.is_dir()) {
         return Ok(Vec::new());
@@ -82,8 +81,8 @@ pub(super) fn files_of(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Resul
     Ok(found)
 }
 
-/// Removes what a crash has left of files that were written anew.
-pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
+/// Deletes temporary files that a crash left behind.
+pub(super) fn remove_leftovers(dir: &Path) -> io::Result<()> {
     for rest in files_of(dir, |name| name.ends_with(&format!(".jsonl.{REWRITING}")))? {
         let file = files::open(&rest, Access::Write)?;
         if file.try_lock().is_ok() {
@@ -96,7 +95,7 @@ pub(super) fn remove_rests(dir: &Path) -> io::Result<()> {
 /// A line of a file, without its `\n`.
 enum Line<'a> {
     Whole(&'a [u8]),
-    /// The last one, without one.
+    /// The last line, if it has no `\n`.
     Torn(&'a [u8]),
 }
 
@@ -108,7 +107,7 @@ fn rewrite_lines(
     path: &Path,
     before: &[u8],
     how: How,
-    deed: Deed,
+    mode: RunMode,
     masked: impl Fn(u64, Line<'_>) -> Option<Vec<u8>>,
 ) -> io::Result<u64> {
     let (mut after, mut at, mut changed) = (Vec::new(), 0, 0);
@@ -129,30 +128,30 @@ fn rewrite_lines(
         }
         at += line.len() + usize::from(newline.is_some());
     }
-    match (deed, how) {
-        (Deed::Looked, How::Beside | How::InPlace) => {}
-        (Deed::Done, _) if changed == 0 => {}
-        (Deed::Done, How::Beside) => put(path, &after)?,
-        (Deed::Done, How::InPlace) => write_over(path, before, &after)?,
+    match (mode, how) {
+        (RunMode::DryRun, How::Beside | How::InPlace) => {}
+        (RunMode::Apply, _) if changed == 0 => {}
+        (RunMode::Apply, How::Beside) => put(path, &after)?,
+        (RunMode::Apply, How::InPlace) => write_over(path, before, &after)?,
     }
     Ok(changed)
 }
 
-/// Puts a file in the place of another one, with its times.
+/// Replaces a file, keeping its times.
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(path)?;
     let beside = path.with_added_extension(REWRITING);
     let mut file = files::open(&beside, Access::Create)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim rewrites it")),
+        Err(TryLockError::WouldBlock) => return Err(io::Error::other("another codex-shim is rewriting it")),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // Another one may have been done with it before it was locked.
+    // Another process may have finished with it before we locked it.
     let there = std::fs::symlink_metadata(&beside)?;
     let ours = file.metadata()?;
     if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) {
-        return Err(io::Error::other("another codex-shim rewrites it"));
+        return Err(io::Error::other("another codex-shim is rewriting it"));
     }
     let written = file.set_len(0).and_then(|()| {
         file.write_all(bytes)?;
@@ -167,7 +166,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Writes over those bytes of a file that differ.
+/// Overwrites the bytes of a file that differ.
 fn write_over(path: &Path, before: &[u8], after: &[u8]) -> io::Result<()> {
     let file = files::open(path, Access::Write)?;
     let modified = file.metadata()?.modified()?;

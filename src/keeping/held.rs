@@ -1,4 +1,4 @@
-//! A session that is worked on, and what of it may be touched.
+//! Takes a session for maintenance, and determines what may be changed in it.
 
 use std::fmt;
 use std::io;
@@ -8,56 +8,38 @@ use std::time::Duration;
 use crate::config::RetentionBounds;
 use crate::index::{HISTORY_FILE, Index, IndexSettings, Marks, TranscriptFiles, indexed_before};
 use crate::journal::{IndexedTo, SegmentName};
-use crate::store::{Deed, Found, IndexLock, LEDGER_FILE, Life, OfflineLedger};
+use crate::store::{Found, IndexLock, LEDGER_FILE, Life, OfflineLedger, RunMode};
 
-/// How often somebody else is waited for who indexes the session.
+/// Attempts to take the index lock.
 const BUSY_TRIES: u32 = 100;
 
-/// How long, in between.
+/// The pause between two attempts.
 const BUSY_WAIT: Duration = Duration::from_millis(50);
 
-/// Why a session cannot be worked on.
+/// Why a session cannot be maintained.
 #[derive(Debug)]
 pub(crate) enum HeldError {
-    /// Somebody else is at it.
-    Busy {
-        /// The session.
-        session: String,
-    },
+    /// Another process holds it.
+    Busy { session: String },
     /// A file cannot be used.
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// What came of it.
-        source: io::Error,
-    },
-    /// It, or something in it, is a link, and may lead anywhere.
-    Link {
-        /// Which.
-        path: PathBuf,
-    },
-    /// Not all is indexed that is recorded, and cannot be.
-    NotIndexed {
-        /// The session.
-        session: String,
-        /// Why.
-        why: String,
-    },
+    Io { path: PathBuf, source: io::Error },
+    /// The session, or something in it, is a link, which may lead anywhere.
+    Link { path: PathBuf },
+    /// Recorded lines cannot be indexed.
+    NotIndexed { session: String, why: String },
 }
 
 impl fmt::Display for HeldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HeldError::Busy { session } => write!(
-                f,
-                "session {session}: another codex-shim indexes it or rewrites what is stored of it; try again when it is done"
-            ),
-            HeldError::Link { path } => write!(f, "{} is a link, and is not followed", path.display()),
+            HeldError::Busy { session } => {
+                write!(f, "session {session}: another codex-shim is indexing or rewriting it; try again later")
+            }
+            HeldError::Link { path } => write!(f, "{} is a link, which codex-shim does not follow", path.display()),
             HeldError::Io { path, source } => write!(f, "use {}: {source}", path.display()),
-            HeldError::NotIndexed { session, why } => write!(
-                f,
-                "session {session}: what is recorded cannot be indexed, so its journal is left as it is: {why}"
-            ),
+            HeldError::NotIndexed { session, why } => {
+                write!(f, "session {session}: recorded lines cannot be indexed, so its journal is not changed: {why}")
+            }
         }
     }
 }
@@ -71,20 +53,20 @@ impl std::error::Error for HeldError {
     }
 }
 
-/// A session that is worked on.
+/// A session under maintenance.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) session: Found,
     pub(super) life: Life,
-    pub(super) deed: Deed,
-    /// The segments that there were at the beginning, oldest first.
+    pub(super) mode: RunMode,
+    /// The segments at the start, oldest first.
     pub(super) segments: Vec<SegmentName>,
     _lock: Option<IndexLock>,
 }
 
 impl Held {
-    /// Takes a session, or looks at it.
-    pub(super) fn take(session: &Found, deed: Deed) -> Result<Held, HeldError> {
+    /// Takes a session, or only reads it.
+    pub(super) fn take(session: &Found, mode: RunMode) -> Result<Held, HeldError> {
         let inside = ["journal", HISTORY_FILE, LEDGER_FILE].map(|name| session.dir.join(name));
         for path in [session.dir.clone()].into_iter().chain(inside) {
             if path.is_symlink() {
@@ -92,18 +74,18 @@ impl Held {
             }
         }
         for _ in 0..BUSY_TRIES {
-            let lock = match deed {
-                Deed::Done => IndexLock::try_take(&session.dir)
+            let lock = match mode {
+                RunMode::Apply => IndexLock::try_take(&session.dir)
                     .map_err(|source| HeldError::Io { path: session.dir.clone(), source })?,
-                Deed::Looked => None,
+                RunMode::DryRun => None,
             };
-            // Listed before it is looked who runs: what a relay writes that starts now is not among them.
+            // Listed before the check for a relay, so that segments of a relay that starts now are not included.
             let segments = SegmentName::list(&session.journal_dir()).unwrap_or_default();
             let life = if session.is_still_live() { Life::Live } else { Life::Stopped };
-            if lock.is_some() || life == Life::Live || deed == Deed::Looked {
-                return Ok(Held { session: session.clone(), life, deed, segments, _lock: lock });
+            if lock.is_some() || life == Life::Live || mode == RunMode::DryRun {
+                return Ok(Held { session: session.clone(), life, mode, segments, _lock: lock });
             }
-            // `flock` has no wait with a limit: without one, a tool that was stopped while it holds it would stop us for good.
+            // `flock` has no bounded wait, and a stopped process that holds the lock would block us for good.
             std::thread::sleep(BUSY_WAIT);
         }
         Err(HeldError::Busy { session: session.id.clone() })
@@ -113,19 +95,19 @@ impl Held {
         self.session.dir.join(HISTORY_FILE)
     }
 
-    /// Indexes what is not yet, where the session is stopped. Gives the segment before which all is indexed and closed; `None`
-    /// where nothing is.
+    /// Indexes the rest of a stopped session. Returns the segment before which everything is indexed and closed; `None` if
+    /// nothing is.
     pub(super) fn index(&self, transcript_files: TranscriptFiles) -> Result<Option<SegmentName>, HeldError> {
         let not_indexed = |why| HeldError::NotIndexed { session: self.session.id.clone(), why };
         let Some(last) = self.segments.last() else { return Ok(None) };
-        match (self.life, self.deed) {
-            (Life::Live, Deed::Done | Deed::Looked) => {
+        match (self.life, self.mode) {
+            (Life::Live, RunMode::Apply | RunMode::DryRun) => {
                 let indexed = indexed_before(&self.history()).map_err(not_indexed)?;
-                // The last one is being written.
+                // The last segment is still being written.
                 Ok(indexed.map(|indexed| indexed.min(last.clone())))
             }
-            (Life::Stopped, Deed::Looked) => Ok(Some(after(last))),
-            (Life::Stopped, Deed::Done) => {
+            (Life::Stopped, RunMode::DryRun) => Ok(Some(after(last))),
+            (Life::Stopped, RunMode::Apply) => {
                 self.catch_up(transcript_files).map_err(not_indexed)?;
                 Ok(Some(after(last)))
             }
@@ -150,7 +132,7 @@ impl Held {
     }
 }
 
-/// A name after that of a segment and before that of every one behind it.
+/// The lowest name after that of a segment; it sorts before all later segments.
 fn after(segment: &SegmentName) -> SegmentName {
     SegmentName { generation: segment.generation.clone(), number: segment.number.saturating_add(1) }
 }

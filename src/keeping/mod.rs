@@ -1,15 +1,15 @@
-//! Keeping: what of stored sessions goes, and what of it is masked, when a person asks for that.
+//! Maintenance of stored sessions at the user's request.
 //!
-//! [`prune`] removes what is over the bounds, as the background of a relay does; [`redact`] masks secrets in all that is stored.
-//! Both take stopped sessions and live ones.
+//! [`prune`] deletes data over the bounds, as a relay does in the background; [`redact`] masks secrets in all stored data.
+//! Both work on stopped and live sessions.
 //!
-//! *Locking.* Of a stopped session they hold the [`crate::store::IndexLock`], never its own lock: a relay that starts meanwhile
-//! runs and records, and its index waits. Of a live one they touch nothing that its relay has in hand: segments that are closed
-//! and indexed, rows in short transactions.
+//! *Locking.* For a stopped session they hold the [`crate::store::IndexLock`], never its own lock: a relay that starts
+//! meanwhile runs and records, and its index waits. In a live one they leave alone what its relay is using, and change only
+//! segments that are closed and indexed, and rows in short transactions.
 //!
-//! *Crashes.* Each step leaves every file readable; what was not come to is done the next time.
+//! *Crashes.* Each step leaves every file readable; the next run does the rest.
 //!
-//! It never takes what is not indexed yet, never follows a link, and where it is only to look it changes no byte.
+//! This room never deletes unindexed data, never follows a link, and changes no byte in a dry run.
 
 mod files;
 mod held;
@@ -18,5 +18,5 @@ mod prune;
 mod redact;
 
 pub(crate) use pieces::add_piece;
-pub(crate) use prune::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
+pub(crate) use prune::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
 pub(crate) use redact::{Found as Masked, redact};

@@ -1,4 +1,4 @@
-//! Texts that a journal holds in pieces: a secret may be divided between two records.
+//! Texts that a journal holds in pieces: a secret may be split between two records.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use crate::engine::{InPieces, Masker, Pieces};
 use crate::journal::{Origin, Record};
 use crate::wire::Side;
 
-/// Returns the spans to mask in the pieces of a segment, by the number of the record.
+/// The spans to mask in the pieces of a segment, by record number.
 pub(super) fn in_segment(segment: &[u8], masker: &Masker) -> InPieces {
     let mut pieces = Pieces::default();
     for (number, record) in (0..).zip(segment.split(|byte| *byte == b'\n')) {
@@ -15,7 +15,7 @@ pub(super) fn in_segment(segment: &[u8], masker: &Masker) -> InPieces {
     masker.in_pieces(&pieces)
 }
 
-/// Adds the piece of a text that a record of a journal holds, if it holds one.
+/// Adds the piece of a text in a journal record, if it has one.
 pub(crate) fn add_piece(pieces: &mut Pieces, number: u64, record: &[u8]) {
     #[derive(Deserialize)]
     struct Told<'a> {
@@ -32,7 +32,7 @@ pub(crate) fn add_piece(pieces: &mut Pieces, number: u64, record: &[u8]) {
         #[serde(borrow)]
         msg: Option<Early<'a>>,
     }
-    /// As early 2026 tells it.
+    /// The delta format of early 2026.
     #[derive(Deserialize)]
     struct Early<'a> {
         item_id: Option<&'a str>,

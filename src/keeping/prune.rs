@@ -1,4 +1,4 @@
-//! What is over its bounds goes.
+//! Deletes data over the bounds.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,19 +9,18 @@ use super::held::{Held, HeldError};
 use crate::config::RetentionBounds;
 use crate::index::{TranscriptFiles, prune_history};
 use crate::journal::{self, over_bounds};
-use crate::store::{Deed, Found, outlived, remove_outlived, remove_rests};
+use crate::store::{Found, RunMode, expired_sessions, remove_expired, remove_leftovers};
 
-/// How much is kept.
+/// The bounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Of journals.
     pub journal: journal::Bounds,
-    /// Of histories, and of sessions.
+    /// For histories, and for whole sessions.
     pub retention: RetentionBounds,
 }
 
 impl Bounds {
-    /// The same, with another age for everything.
+    /// Replaces every age bound.
     #[must_use]
     pub(crate) fn older_than(mut self, age: Duration) -> Bounds {
         self.journal.journal_age_max = age;
@@ -31,22 +30,20 @@ impl Bounds {
     }
 }
 
-/// What went, or would go.
+/// Data that was deleted, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Went {
-    /// The session that it was of.
+pub(crate) struct Deleted {
     pub session_id: String,
-    /// What it is.
     pub what: Kind,
-    /// How many.
+    /// The number of segments, rows or sessions.
     pub count: u64,
-    /// How much of it, in bytes.
+    /// Its size in bytes.
     pub bytes: u64,
     /// The deleted files, as paths in the home; empty for rows of a database.
     pub files: Vec<String>,
 }
 
-/// What can go.
+/// A kind of stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -56,14 +53,11 @@ pub(crate) enum Kind {
     JournalSegments,
     /// Events of its history.
     Events,
-    /// Rows of tools.
     ToolEvents,
-    /// Rows of turns.
     TurnEvents,
 }
 
 impl Kind {
-    /// Its name.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -80,21 +74,21 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(crate) struct PrunedSessions {
     /// Deleted data, or data that would be deleted.
-    pub went: Vec<Went>,
+    pub went: Vec<Deleted>,
     /// Files that stay in the folders of these sessions because codex-shim did not create them, as paths in the home.
     pub left: Vec<String>,
     /// Failures, as messages for the user.
     pub faults: Vec<String>,
 }
 
-/// Deletes the outlived sessions of `home`, or only `only`.
+/// Deletes the expired sessions of `home`, or only `only`.
 #[must_use]
-pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, deed: Deed) -> PrunedSessions {
+pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, mode: RunMode) -> PrunedSessions {
     let (now, age_max) = (SystemTime::now(), bounds.retention.session_age_max);
-    if deed == Deed::Done {
-        remove_rests(home);
+    if mode == RunMode::Apply {
+        remove_leftovers(home);
     }
-    let found = match outlived(home, now, age_max) {
+    let found = match expired_sessions(home, now, age_max) {
         Ok(found) => found,
         Err(error) => {
             let faults = vec![format!("read {}: {error}", home.join("sessions").display())];
@@ -103,9 +97,9 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
     };
     let mut pruned = PrunedSessions::default();
     for session in found.into_iter().filter(|session| only.is_none_or(|only| only == session.id)) {
-        let gone = match deed {
-            Deed::Looked => Ok(Ok(session.foreign)),
-            Deed::Done => remove_outlived(home, &session.id, now, age_max),
+        let gone = match mode {
+            RunMode::DryRun => Ok(Ok(session.foreign)),
+            RunMode::Apply => remove_expired(home, &session.id, now, age_max),
         };
         match gone {
             Ok(Ok(left)) => {
@@ -113,7 +107,7 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
                 pruned.left.extend(left.iter().map(in_home));
                 let beside = session.beside.iter().map(|path| path.display().to_string());
                 let (files, bytes) = (session.files.iter().map(in_home).chain(beside).collect(), session.bytes);
-                pruned.went.push(Went { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
+                pruned.went.push(Deleted { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
             }
             Ok(Err(_used)) => {}
             Err(error) => pruned.faults.push(format!("remove session {}: {error}", session.id)),
@@ -122,35 +116,35 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, d
     pruned
 }
 
-/// Removes what is over the bounds in one session. Gives what went.
+/// Deletes data over the bounds in one session; returns what was deleted.
 ///
 /// # Errors
 ///
-/// Why not all of it went that should.
+/// Some of it could not be deleted.
 pub(crate) fn prune(
     session: &Found,
     bounds: &Bounds,
     transcript_files: TranscriptFiles,
-    deed: Deed,
-) -> Result<Vec<Went>, String> {
-    let held = Held::take(session, deed).map_err(|error| error.to_string())?;
+    mode: RunMode,
+) -> Result<Vec<Deleted>, String> {
+    let held = Held::take(session, mode).map_err(|error| error.to_string())?;
     let mut went = Vec::new();
     let mut add = |what, count, bytes, files| {
         if count > 0 {
-            went.push(Went { session_id: session.id.clone(), what, count, bytes, files });
+            went.push(Deleted { session_id: session.id.clone(), what, count, bytes, files });
         }
     };
     let (files, bytes) = prune_journal(&held, bounds, transcript_files).map_err(|error| error.to_string())?;
     add(Kind::JournalSegments, files.len() as u64, bytes, files);
     let now_us = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros() as u64;
-    let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, deed)?;
+    let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, mode)?;
     for (what, over) in [Kind::Events, Kind::ToolEvents, Kind::TurnEvents].into_iter().zip(over) {
         add(what, over.rows, over.bytes, Vec::new());
     }
     Ok(went)
 }
 
-/// Gives the segments that went, by their paths in the home, and their size in bytes.
+/// Returns the deleted segments, by their paths in the home, and their size in bytes.
 fn prune_journal(
     held: &Held,
     bounds: &Bounds,
@@ -163,11 +157,11 @@ fn prune_journal(
     let (mut files, mut bytes) = (Vec::new(), 0);
     for segment in over {
         let path = dir.join(segment.name.to_string());
-        match held.deed {
-            Deed::Looked => {}
-            Deed::Done => match std::fs::remove_file(&path) {
+        match held.mode {
+            RunMode::DryRun => {}
+            RunMode::Apply => match std::fs::remove_file(&path) {
                 Ok(()) => {}
-                // The relay's own keeper was first.
+                // The relay's own background thread deleted it first.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(HeldError::Io { path, source }),
             },

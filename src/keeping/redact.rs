@@ -1,4 +1,4 @@
-//! Secrets in what is stored are masked.
+//! Masks secrets in stored data.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,18 @@ use super::files::{self, How};
 use super::held::Held;
 use crate::engine::Masker;
 use crate::index::{TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
-use crate::store::{Deed, Found as Session, Life, redact_ledger};
+use crate::store::{Found as Session, Life, RunMode, redact_ledger};
 
-/// Where something was masked, and how much.
+/// Where secrets were masked, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Found {
-    /// The session.
     pub session_id: String,
-    /// Where.
     pub place: Place,
     /// Records, rows or lines that had a secret.
     pub masked: u64,
 }
 
-/// Where something is stored.
+/// A kind of storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
@@ -38,7 +36,6 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Its name.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -51,16 +48,16 @@ impl Place {
     }
 }
 
-/// Masks the secrets in all that is stored of a session. Gives where there were any, how many segments were left because their
-/// relay has them in hand, and what could not be done, as a person is told.
+/// Masks the secrets in all stored data of a session. Returns where there were any, how many segments were skipped because
+/// the relay is using them, and failures as messages for the user.
 #[must_use]
 pub(crate) fn redact(
     session: &Session,
     masker: &Masker,
     transcript_files: TranscriptFiles,
-    deed: Deed,
+    mode: RunMode,
 ) -> (Vec<Found>, u64, Vec<String>) {
-    let held = match Held::take(session, deed) {
+    let held = match Held::take(session, mode) {
         Ok(held) => held,
         Err(error) => return (Vec::new(), 0, vec![error.to_string()]),
     };
@@ -72,8 +69,8 @@ pub(crate) fn redact(
     };
     let mut left = 0;
     add(Place::Journal, redact_journal(&held, masker, transcript_files, &mut left));
-    add(Place::History, redact_history(&held.history(), masker, held.life, deed));
-    add(Place::Ledger, redact_ledger(&session.dir, masker, held.life, deed));
+    add(Place::History, redact_history(&held.history(), masker, held.life, mode));
+    add(Place::Ledger, redact_ledger(&session.dir, masker, held.life, mode));
     add(Place::Transcripts, redact_transcripts(&held, masker));
     add(Place::Log, redact_logs(&held, masker));
     (found, left, faults)
@@ -91,8 +88,8 @@ fn redact_journal(
 ) -> Result<u64, String> {
     let dir = held.session.journal_dir();
     let indexed = held.index(transcript_files).map_err(|error| error.to_string())?;
-    if held.deed == Deed::Done {
-        files::remove_rests(&dir).map_err(told(&dir))?;
+    if held.mode == RunMode::Apply {
+        files::remove_leftovers(&dir).map_err(told(&dir))?;
     }
     let mut masked = 0;
     for segment in &held.segments {
@@ -101,9 +98,9 @@ fn redact_journal(
             continue;
         }
         let path = dir.join(segment.to_string());
-        match files::redact_segment(&path, masker, held.deed) {
+        match files::redact_segment(&path, masker, held.mode) {
             Ok(records) => masked += records,
-            // It went as one over the bounds.
+            // Retention has deleted it meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(told(&path)(error)),
         }
@@ -117,18 +114,18 @@ fn redact_transcripts(held: &Held, masker: &Masker) -> Result<u64, String> {
         Life::Live => How::InPlace,
         Life::Stopped => How::Beside,
     };
-    if held.deed == Deed::Done {
-        files::remove_rests(&dir).map_err(told(&dir))?;
+    if held.mode == RunMode::Apply {
+        files::remove_leftovers(&dir).map_err(told(&dir))?;
     }
     let files = files::files_of(&dir, |name| name.ends_with(".jsonl")).map_err(told(&dir))?;
-    sum(files, |path| files::redact_transcript(path, masker, how, held.deed))
+    sum(files, |path| files::redact_transcript(path, masker, how, held.mode))
 }
 
 fn redact_logs(held: &Held, masker: &Masker) -> Result<u64, String> {
     let dir = &held.session.dir;
     let is_meant = |name: &str| name.starts_with("shim.log") || name.contains(".corrupt-");
     let files = files::files_of(dir, is_meant).map_err(told(dir))?;
-    sum(files, |path| files::redact_text(path, masker, held.deed))
+    sum(files, |path| files::redact_text(path, masker, held.mode))
 }
 
 fn sum(files: Vec<PathBuf>, mask: impl Fn(&std::path::Path) -> std::io::Result<u64>) -> Result<u64, String> {

@@ -7,7 +7,7 @@ use super::notices::Notices;
 use super::opening::Opening;
 use crate::control::Published;
 use crate::engine::Input;
-use crate::index::{Index, IndexSettings, Marks, Tell, Tidings};
+use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify};
 use crate::store::{Ledger, Session};
 
 const RESERVE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -35,16 +35,16 @@ pub(super) fn start(
     });
     let outbox = opening.outbox.try_clone().ok()?;
     let for_thread = Arc::clone(published);
-    let tell: Tell = Box::new(move |tidings| match tidings {
-        Tidings::Failed(why) => Notices::new(Arc::clone(&for_thread))
+    let tell: Notify = Box::new(move |notice| match notice {
+        IndexNotice::Failed(why) => Notices::new(Arc::clone(&for_thread))
             .report(&format!("{why}; relaying and recording go on, and the index catches up once it can")),
         // The ledger reports its own fault.
-        Tidings::AwaitsLedger(why) => tracing::warn!("the index waits: {why}"),
-        Tidings::SetAside(kept) => Notices::new(Arc::clone(&for_thread))
+        IndexNotice::AwaitsLedger(why) => tracing::warn!("the index waits: {why}"),
+        IndexNotice::SetAside(kept) => Notices::new(Arc::clone(&for_thread))
             .report(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display())),
-        Tidings::TranscriptFailed(why) => Notices::new(Arc::clone(&for_thread))
+        IndexNotice::TranscriptFailed(why) => Notices::new(Arc::clone(&for_thread))
             .report(&format!("{why}; the file is completed once that is possible; nothing else is affected")),
-        Tidings::Recovered => outbox.post(Input::IndexRecovered),
+        IndexNotice::Recovered => outbox.post(Input::IndexRecovered),
     });
     Index::start(settings, marks, tell)
         .map_err(|error| notices.report(&format!("start a thread for the index: {error}; this run has no history")))

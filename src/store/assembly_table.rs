@@ -1,13 +1,13 @@
-//! What the ledger keeps of what threads were shown besides the user's words: fragments, and epochs of a context engine.
+//! The ledger's record of model context besides the user's words: fragments sent to threads, and epochs of a context
+//! engine.
 //!
-//! Every function runs in a transaction of its caller's.
+//! Every function runs in the caller's transaction.
 
 use rusqlite::{Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{FragmentCarrier, LedgerEntry, Remembered, SentFragment};
 
-/// The tables.
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_fragment_states (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -28,35 +28,33 @@ CREATE TABLE codex_projection_epochs (
 ) STRICT;
 ";
 
-/// States of fragments that are kept; of more than these the oldest go, and their threads are told anew.
+/// Most stored fragment states. Beyond this the oldest are deleted, and their threads get the fragment again.
 const STATES_MAX: i64 = 4_096;
 
-/// Epochs that are kept, a thread each.
+/// Most stored epochs, one per thread.
 const EPOCHS_MAX: i64 = 1_024;
 
-/// Those of either that a new run is told of.
+/// Most fragment states, and most epochs, that a new run loads.
 const REMEMBERED_MAX: i64 = 1_024;
 
-/// What a thread was told, as it is shown to a person.
+/// A fragment as last sent to a thread, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFragment {
-    /// The thread.
     pub thread_id: String,
-    /// Its name.
     pub name: String,
     /// `developer` or `user`.
     pub role: String,
     /// `inject_items` or `developer_instructions`.
     pub carrier: String,
-    /// When it was told last, RFC 3339.
+    /// When it was last sent, RFC 3339.
     pub at: String,
-    /// The thread was compacted since: it is told again with the next turn.
+    /// The thread was compacted since; the fragment is sent again with the next turn.
     pub stale: bool,
-    /// What the model was shown.
+    /// The text that the model saw.
     pub text: String,
 }
 
-/// Keeps what an entry says of all this.
+/// Applies an entry about fragments or epochs; ignores all others.
 pub(super) fn keep(transaction: &Transaction<'_>, entry: &LedgerEntry) -> rusqlite::Result<()> {
     const TELL: &str = "INSERT OR REPLACE INTO codex_fragment_states (thread_id, name, role, carrier, at_us, text)
                         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -101,7 +99,7 @@ pub(super) fn keep(transaction: &Transaction<'_>, entry: &LedgerEntry) -> rusqli
     Ok(())
 }
 
-/// What a new run is to know of what earlier ones have told, oldest first.
+/// Fragments and epochs of earlier runs, oldest first, for a new run.
 pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Remembered> {
     const STATES: &str = "SELECT thread_id, name, role, carrier, is_stale, text FROM
         (SELECT * FROM codex_fragment_states ORDER BY id DESC LIMIT ?1) ORDER BY id";
@@ -116,7 +114,7 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
             name: row.get(1)?,
             role: if role == "developer" { "developer" } else { "user" },
             carrier: carriers.into_iter().find(|known| known.name() == carrier).unwrap_or(FragmentCarrier::InjectItems),
-            // That it was told is known, and differs from whatever it says now.
+            // Empty text differs from any current text, so the fragment is sent again.
             text: if is_stale { String::new() } else { row.get(5)? },
         };
         Ok((row.get(0)?, told))
@@ -127,7 +125,7 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
     Ok(Remembered { fragments, epochs: epochs.collect::<rusqlite::Result<_>>()? })
 }
 
-/// What threads were told, that which was told last at the end.
+/// Fragments sent to threads, the most recent last.
 pub(super) fn fragments(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<KeptFragment>> {
     const SQL: &str =
         "SELECT thread_id, name, role, carrier, at_us, is_stale, text FROM codex_fragment_states ORDER BY id";
@@ -154,7 +152,7 @@ mod tests {
     use rusqlite::Connection;
 
     #[test]
-    fn what_was_told_is_kept_and_a_compaction_makes_it_stale() {
+    fn compaction_makes_stored_fragments_stale() {
         let mut connection = Connection::open_in_memory().expect("a database");
         connection.execute_batch(TABLES).expect("tables");
         let transaction = connection.transaction().expect("a transaction");

@@ -1,6 +1,6 @@
-//! Which session a tool is about.
+//! Selects the session that a command applies to.
 //!
-//! Pure: what was found and where we are goes in, one session or the reason why none comes out.
+//! Pure: takes the sessions found and the user's directory, and returns one session or the reason why none was selected.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,77 +8,74 @@ use std::path::{Path, PathBuf};
 use super::found::Found;
 use crate::engine::one_line;
 
-/// What a tool knows about the session that is meant.
+/// How to select a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice<'a> {
-    /// A name, or the beginning of one, that the user gave.
+    /// An id, a unique prefix or suffix of one, `latest`, or the name of a folder.
     pub named: Option<&'a str>,
-    /// Where the user is.
+    /// The user's working directory.
     pub cwd: &'a Path,
-    /// What is done where no name was given and no live session is meant.
+    /// The fallback if no name was given and no live session matches.
     pub otherwise: Otherwise,
 }
 
-/// The name of the session that was used last.
+/// Selects the session that was used last.
 const LATEST: &str = "latest";
 
-/// Sessions that an error names.
+/// Most sessions that an error lists.
 const LISTED_MAX: usize = 8;
 
 /// The remedy if there are no sessions.
 const NO_SESSIONS: &str = "no sessions yet; start your tool through codex-shim first (see `codex-shim wrap --help`)";
 
-/// See [`Choice::otherwise`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Otherwise {
-    /// The one that was used last: for tools that read.
+    /// The session that was used last, for commands that read.
     Latest,
-    /// None: for tools that do something to a relay.
+    /// No session, for commands that act on a relay.
     None,
 }
 
-/// Why it cannot be told which session is meant.
+/// Why no single session was selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChoiceError {
-    /// None begins like that.
-    NoneNamed {
-        /// What was given.
+    /// No session matches the name.
+    UnknownName {
         named: String,
-        /// The sessions that exist.
+        /// All sessions.
         sessions: Vec<String>,
     },
-    /// Several could be meant.
+    /// Several sessions match.
     Ambiguous {
-        /// By what.
         by: Clue,
         /// Their ids.
         candidates: Vec<String>,
     },
-    /// There is none at all.
-    NoneAtAll,
-    /// There is none that is live.
-    NoneLive {
-        /// The sessions that exist.
+    /// There are no sessions.
+    NoSessions,
+    /// No session is live.
+    NoLiveSession {
+        /// All sessions.
         sessions: Vec<String>,
     },
 }
 
-/// What a choice was tried by.
+/// The selector that several sessions match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Clue {
-    /// What the user gave.
+    /// The name that the user gave.
     Name(String),
-    /// The folder that they run in.
+    /// The user's working directory.
     Place(PathBuf),
 }
 
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChoiceError::NoneNamed { named, sessions } if sessions.is_empty() => {
+            ChoiceError::UnknownName { named, sessions } if sessions.is_empty() => {
                 write!(f, "unknown session `{named}`: {NO_SESSIONS}")
             }
-            ChoiceError::NoneNamed { named, sessions } => {
+            ChoiceError::UnknownName { named, sessions } => {
                 write!(f, "unknown session `{named}`; sessions: {}", listed(sessions))
             }
             ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
@@ -92,9 +89,9 @@ impl fmt::Display for ChoiceError {
                 let (dir, candidates) = (dir.display(), listed(candidates));
                 write!(f, "several sessions are live in {dir}: {candidates}; name one with --session")
             }
-            ChoiceError::NoneAtAll => f.write_str(NO_SESSIONS),
-            ChoiceError::NoneLive { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
-            ChoiceError::NoneLive { sessions } => write!(
+            ChoiceError::NoSessions => f.write_str(NO_SESSIONS),
+            ChoiceError::NoLiveSession { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
+            ChoiceError::NoLiveSession { sessions } => write!(
                 f,
                 "no session is live in this folder; start your tool in it, or name a session with --session: {}",
                 listed(sessions)
@@ -103,7 +100,7 @@ impl fmt::Display for ChoiceError {
     }
 }
 
-/// Names for an error, not too many.
+/// Joins names for an error, at most [`LISTED_MAX`] of them.
 fn listed(names: &[String]) -> String {
     let first = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(LISTED_MAX) {
@@ -114,16 +111,12 @@ fn listed(names: &[String]) -> String {
 
 impl std::error::Error for ChoiceError {}
 
-/// Fewest characters of the end of a session's id that name it.
+/// Fewest characters of the end of an id that select its session.
 const SHORT_CHARS_MIN: usize = 4;
 
-/// Finds the session that is meant among `found`, which is in the order of [`Found::all`].
+/// Selects one session from `found`, which is in the order of [`Found::all`].
 ///
-/// A name wins, else the live session whose working directory or repository holds ours, else the only live one.
-///
-/// # Errors
-///
-/// [`ChoiceError`] where there is none, or more than one.
+/// A name wins, then the live session whose working directory or repository contains ours, then the only live session.
 pub(crate) fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, ChoiceError> {
     let chosen = choose_all(found, choice)?;
     match &chosen[..] {
@@ -132,12 +125,8 @@ pub(crate) fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a F
     }
 }
 
-/// The same, but all the sessions that are live in one folder, the one that was used last first: two clients in one folder
+/// Like [`choose`], but returns all sessions that are live in one folder, the last used first: two clients in one folder
 /// have a session each. Never empty.
-///
-/// # Errors
-///
-/// [`ChoiceError`] where there is none, or where a name could mean several.
 pub(crate) fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
     if let Some(named) = choice.named {
         return by_name(found, named).map(|session| vec![session]);
@@ -153,19 +142,19 @@ pub(crate) fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<V
             .iter()
             .max_by_key(|session| session.last_used)
             .map(|latest| vec![latest])
-            .ok_or(ChoiceError::NoneAtAll),
-        (_, Otherwise::None) => Err(ChoiceError::NoneLive { sessions: names(found) }),
+            .ok_or(ChoiceError::NoSessions),
+        (_, Otherwise::None) => Err(ChoiceError::NoLiveSession { sessions: names(found) }),
     }
 }
 
-/// A session by its id, a unique beginning or end of it, or the name of its folder.
+/// A session by its id, a unique prefix or suffix of it, or the name of its folder.
 fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError> {
     if let Some(exact) = found.iter().find(|session| session.id == named) {
         return Ok(exact);
     }
     if named == LATEST {
         let latest = found.iter().max_by_key(|session| (session.live, session.last_used));
-        return latest.ok_or(ChoiceError::NoneAtAll);
+        return latest.ok_or(ChoiceError::NoSessions);
     }
     let is_end = |session: &&Found| named.len() >= SHORT_CHARS_MIN && session.id.ends_with(named);
     let is_folder = |session: &&Found| label(session) == named || folder(session) == Some(named);
@@ -177,19 +166,19 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
         match (&candidates[..], &live[..]) {
             ([], _) => {}
             ([only], _) => return Ok(only),
-            // A folder has more sessions than are live in it.
+            // A folder usually has more sessions than live ones; the live one wins.
             (_, [only]) if is_folder(only) => return Ok(only),
             (several, _) => return Err(ambiguous(Clue::Name(named.to_owned()), several, found)),
         }
     }
-    Err(ChoiceError::NoneNamed { named: named.to_owned(), sessions: names(found) })
+    Err(ChoiceError::UnknownName { named: named.to_owned(), sessions: names(found) })
 }
 
 fn names(found: &[Found]) -> Vec<String> {
     found.iter().map(|session| session.id.clone()).collect()
 }
 
-/// The live sessions that are nearest around `cwd`, the one that was used last first.
+/// The live sessions in the nearest directory that contains `cwd`, the last used first.
 fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Vec<&'a Found> {
     let around: Vec<(&Path, &Found)> =
         live.iter().filter_map(|session| Some((nearest_around(session, cwd)?, *session))).collect();
@@ -202,7 +191,7 @@ fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Vec<&'a Found> {
     there
 }
 
-/// The session's working directory, else its repository, whichever holds `cwd`.
+/// The session's working directory, else its repository, whichever contains `cwd`.
 fn nearest_around<'a>(session: &'a Found, cwd: &Path) -> Option<&'a Path> {
     let own = session.holder.as_ref().map(|holder| Path::new(&holder.place.cwd));
     [own, session.repository.as_deref()].into_iter().flatten().find(|dir| cwd.starts_with(dir))
@@ -217,7 +206,7 @@ fn folder(session: &Found) -> Option<&str> {
     Path::new(&session.holder.as_ref()?.place.cwd).file_name()?.to_str()
 }
 
-/// A session for a person: its folder and its client, `proj (vscode)`; its id if that is not known.
+/// A session's name for display: its folder and client, `proj (vscode)`, or its id if the folder is unknown.
 #[must_use]
 pub(crate) fn label(session: &Found) -> String {
     let client = session.holder.as_ref().and_then(|holder| holder.client.as_deref()).map(one_line);
@@ -228,7 +217,7 @@ pub(crate) fn label(session: &Found) -> String {
     }
 }
 
-/// The shortest name that every tool takes for this session among `all`: the end of an id that is a UUID, else the id.
+/// The shortest name that selects this session among `all`: the end of a UUID, else the whole id.
 #[must_use]
 pub(crate) fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
     let id = &*session.id;
@@ -251,41 +240,42 @@ mod tests {
     use crate::store::{Holder, Place};
     use std::time::{Duration, SystemTime};
 
-    /// A session from `id cwd`, `*` before it where it is live, `@repository` after it; later ones were used later.
-    fn sessions(told: &[&str]) -> Vec<Found> {
-        let session = |(number, told): (usize, &&str)| {
-            let mut words = told.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
+    /// Sessions from lines `id cwd`: a `*` before the id marks a live one, `@repository` after the directory adds a
+    /// repository. Later lines were used later.
+    fn sessions(lines: &[&str]) -> Vec<Found> {
+        let session = |(number, line): (usize, &&str)| {
+            let mut words = line.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
             let mut word = || words.next();
             let (id, cwd) = (word().expect("an id"), word().expect("a cwd"));
             let place = Place { cwd, codex_home: String::new(), server: Vec::new() };
             Found {
                 dir: PathBuf::from(&id),
                 id,
-                live: told.starts_with('*'),
+                live: line.starts_with('*'),
                 holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
                 repository: word().map(PathBuf::from),
                 last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
             }
         };
-        told.iter().enumerate().map(session).collect()
+        lines.iter().enumerate().map(session).collect()
     }
 
-    fn check(told: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
-        let found = sessions(told);
+    fn check(lines: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
+        let found = sessions(lines);
         let chosen = |otherwise| match choose(&found, Choice { named, cwd: Path::new(cwd), otherwise }) {
             Ok(session) => session.id.clone(),
-            Err(ChoiceError::NoneNamed { .. }) => "none named".to_owned(),
+            Err(ChoiceError::UnknownName { .. }) => "none named".to_owned(),
             Err(ChoiceError::Ambiguous { candidates, .. }) => format!("one of {}", candidates.join(" ")),
-            Err(ChoiceError::NoneAtAll) => "none at all".to_owned(),
-            Err(ChoiceError::NoneLive { .. }) => "none live".to_owned(),
+            Err(ChoiceError::NoSessions) => "none at all".to_owned(),
+            Err(ChoiceError::NoLiveSession { .. }) => "none live".to_owned(),
         };
         let (reads, acts) = (chosen(Otherwise::Latest), chosen(Otherwise::None));
-        let told = if reads == acts { reads } else { format!("{reads}, {acts}") };
-        assert_eq!(told, expect, "{named:?} at {cwd}");
+        let shown = if reads == acts { reads } else { format!("{reads}, {acts}") };
+        assert_eq!(shown, expect, "{named:?} at {cwd}");
     }
 
     #[test]
-    fn a_name_or_its_beginning_wins() {
+    fn name_or_prefix_wins() {
         let found = ["*work /a", "work.2 /a", "*play /b"];
         check(&found, Some("work"), "/b", "work");
         check(&found, Some("work."), "/b", "work.2");
@@ -305,23 +295,23 @@ mod tests {
 
     #[test]
     fn errors_name_the_sessions_that_exist() {
-        let told = |found: &[Found], named, otherwise| {
+        let shown = |found: &[Found], named, otherwise| {
             let error = choose(found, Choice { named, cwd: Path::new("/x"), otherwise }).expect_err("there is none");
             error.to_string()
         };
         let found = sessions(&["*one /a", "*two /b"]);
-        assert_eq!(told(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
-        assert!(told(&found, None, Otherwise::None).ends_with("with --session: one, two"));
-        assert_eq!(told(&[], None, Otherwise::None), NO_SESSIONS);
-        assert_eq!(told(&[], None, Otherwise::Latest), NO_SESSIONS);
-        assert_eq!(told(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
+        assert_eq!(shown(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
+        assert!(shown(&found, None, Otherwise::None).ends_with("with --session: one, two"));
+        assert_eq!(shown(&[], None, Otherwise::None), NO_SESSIONS);
+        assert_eq!(shown(&[], None, Otherwise::Latest), NO_SESSIONS);
+        assert_eq!(shown(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
         let many: Vec<String> = (0..12).map(|number| format!("s{number} /a")).collect();
         let many = sessions(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(told(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
+        assert!(shown(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
     }
 
     #[test]
-    fn else_the_nearest_live_one_around_us() {
+    fn nearest_live_session_is_selected() {
         let found = ["*outer /r", "*inner /r/in", "*beside /q/sub@/q", "dead /z"];
         check(&found, None, "/r/in/deep", "inner");
         check(&found, None, "/r/inside", "outer");
@@ -331,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn else_the_only_live_one_else_the_latest() {
+    fn only_live_session_then_latest_is_selected() {
         check(&["*live /a", "dead /b"], None, "/x", "live");
         check(&["dead /a", "later /b"], None, "/x", "later, none live");
         check(&["*one /a", "*two /b"], None, "/x", "two, none live");

@@ -48,7 +48,7 @@ impl Contents {
                 }
             };
             if !kind.is_dir() {
-                // A link with a name of ours goes, and what it leads to stays.
+                // A link under one of our names is deleted, its target is not.
                 contents.add(&entry, name.into(), kind.is_symlink());
                 continue;
             }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_ours_are_told_from_others() {
+    fn own_file_names_are_recognized() {
         for ours in [
             "lock",
             "ledger.db",

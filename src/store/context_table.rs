@@ -1,13 +1,12 @@
-//! What the ledger keeps of context: the commands that wait, the last deliveries, the threads that were seen.
+//! The ledger's record of terminal context: waiting commands, recent deliveries, known threads.
 //!
-//! Every function runs in a transaction of its caller's.
+//! Every function runs in the caller's transaction.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Command, ContextChange, Delivery, Label, LedgerEntry, Outcome, RowId, WaitingCommand};
 
-/// The tables.
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_context_commands (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -33,7 +32,7 @@ CREATE TABLE codex_threads (
 ) STRICT;
 ";
 
-/// The blocks of which a command was kept once.
+/// Ids of terminal blocks whose command was stored, to store each block once.
 pub(super) const BLOCKS_TABLE: &str = "
 CREATE TABLE codex_context_blocks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -41,71 +40,65 @@ CREATE TABLE codex_context_blocks (
 ) STRICT;
 ";
 
-/// Blocks that are remembered; those of one terminal over years.
+/// Most stored block ids: years of one terminal.
 const BLOCKS_MAX: i64 = 100_000;
 
-/// Commands that may wait for one thread, or for any. Of more than these the oldest is only counted.
+/// Most commands waiting for one thread, or for any thread. Beyond this the oldest is deleted and only counted.
 const WAITING_MAX: i64 = 200;
 
-/// Deliveries that are kept.
+/// Most stored deliveries.
 const DELIVERIES_KEPT: i64 = 20;
 
-/// Threads whose beginnings are given to a new run.
+/// Most thread beginnings that a new run loads.
 const BEGINNINGS_MAX: i64 = 256;
 
 /// The outcome of a delivery that has not ended.
 const SENT: &str = "sent";
 
-/// The outcome of a delivery whose end nobody has seen.
+/// The outcome of a delivery whose end was not recorded.
 const UNKNOWN: &str = "unknown";
 
-/// A command to be kept.
+/// A command to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCommand {
-    /// The thread that it is for.
+    /// The thread that it is for; `None` for any.
     pub thread_id: Option<String>,
-    /// The command.
     pub command: Command,
-    /// How often.
     pub keep: Keep,
 }
 
-/// How often a command may be kept.
+/// Whether to deduplicate a command by its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Each time that it comes.
+    /// Store it every time.
     Always,
-    /// Only where none of the same `block_id` was kept so before, however long ago.
+    /// Store it only if no command with this `block_id` was ever stored with `Once`.
     Once,
 }
 
-/// The waiting commands to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichCommands {
-    /// All of them.
     All,
-    /// The one with this id.
     One(RowId),
 }
 
-/// A delivery as it is told.
+/// A delivery, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptDelivery {
     /// When it was sent, RFC 3339.
     pub at: String,
-    /// The thread.
     pub thread_id: String,
-    /// The turn, where that was named.
+    /// The turn, once the server has named it.
     pub turn_id: Option<String>,
     /// `envelope` or `inject_items`.
     pub carrier: String,
     /// `sent`, `delivered`, `refused`, `server_exited` or `unknown`.
     pub outcome: String,
-    /// What the model was shown.
+    /// The text that the model saw.
     pub text: String,
 }
 
-/// The first of these threads that was never seen.
+/// The first of these threads that this session has not seen.
 pub(super) fn unknown_thread(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusqlite::Result<Option<String>> {
     const SQL: &str = "SELECT 1 FROM codex_threads WHERE thread_id = ?1";
     for thread_id in pushed.iter().filter_map(|pushed| pushed.thread_id.as_ref()) {
@@ -117,7 +110,7 @@ pub(super) fn unknown_thread(transaction: &Transaction<'_>, pushed: &[NewCommand
     Ok(None)
 }
 
-/// Keeps commands, behind those that wait; tells what has become of the buffer besides these.
+/// Appends commands to the queue. Returns which older ones were dropped for them.
 pub(super) fn push(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusqlite::Result<Vec<ContextChange>> {
     const INSERT: &str = "INSERT INTO codex_context_commands (thread_id, command_json) VALUES (?1, ?2)";
     const COUNT: &str = "SELECT count(*) FROM codex_context_commands WHERE thread_id IS ?1";
@@ -147,7 +140,7 @@ pub(super) fn push(transaction: &Transaction<'_>, pushed: &[NewCommand]) -> rusq
     Ok(changes)
 }
 
-/// Whether a command's block was not there before; from now on it was.
+/// Records the command's block; returns false if it was recorded before.
 fn is_new_block(transaction: &Transaction<'_>, command: &Command) -> rusqlite::Result<bool> {
     const INSERT: &str = "INSERT INTO codex_context_blocks (block_id) VALUES (?1) ON CONFLICT DO NOTHING";
     const PRUNE: &str = "DELETE FROM codex_context_blocks WHERE id <= (SELECT max(id) FROM codex_context_blocks) - ?1";
@@ -163,14 +156,14 @@ fn is_new_block(transaction: &Transaction<'_>, command: &Command) -> rusqlite::R
     Ok(is_new)
 }
 
-/// The commands that wait behind row `after`, oldest first.
+/// Waiting commands with a row id above `after`, oldest first.
 pub(super) fn waiting_after(transaction: &Transaction<'_>, after: RowId) -> rusqlite::Result<Vec<WaitingCommand>> {
     const SQL: &str = "SELECT id, thread_id, forgotten_before, command_json FROM codex_context_commands
                        WHERE id > ?1 ORDER BY id";
     let mut statement = transaction.prepare_cached(SQL)?;
     let rows = statement.query_map([after], |row| {
         let json: String = row.get(3)?;
-        // One that cannot be read is of a later form; it is left for those who know it.
+        // A command that this version cannot parse is from a newer one; it stays in the table.
         let command: Option<Command> = serde_json::from_str(&json).ok();
         let (row, thread_id, forgotten) = (row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?);
         let forgotten_before = u64::try_from(forgotten).unwrap_or(0);
@@ -179,7 +172,7 @@ pub(super) fn waiting_after(transaction: &Transaction<'_>, after: RowId) -> rusq
     rows.filter_map(Result::transpose).collect()
 }
 
-/// Deletes waiting commands; returns their rows.
+/// Deletes waiting commands; returns their row ids.
 pub(super) fn clear(transaction: &Transaction<'_>, which: WhichCommands) -> rusqlite::Result<Vec<RowId>> {
     const SQL: &str = "DELETE FROM codex_context_commands WHERE ?1 IS NULL OR id = ?1 RETURNING id";
     let only = match which {
@@ -189,7 +182,7 @@ pub(super) fn clear(transaction: &Transaction<'_>, which: WhichCommands) -> rusq
     transaction.prepare_cached(SQL)?.query_map([only], |row| row.get(0))?.collect()
 }
 
-/// The last deliveries, oldest first.
+/// Stored deliveries, oldest first.
 pub(super) fn deliveries(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<KeptDelivery>> {
     const SQL: &str =
         "SELECT at_us, thread_id, turn_id, carrier, outcome, text FROM codex_context_deliveries ORDER BY id";
@@ -209,14 +202,14 @@ pub(super) fn deliveries(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<
     rows.collect()
 }
 
-/// How threads began, for a new run: id and words.
+/// Ids and first words of recent threads, for a new run.
 pub(super) fn beginnings(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<(String, String)>> {
     const SQL: &str = "SELECT thread_id, beginning FROM codex_threads WHERE beginning IS NOT NULL
                        ORDER BY rowid DESC LIMIT ?1";
     transaction.prepare_cached(SQL)?.query_map([BEGINNINGS_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// What was on its way in earlier runs has an end that nobody saw. Only the holder of the session says so.
+/// Marks deliveries that earlier runs left in flight as unknown. Only the holder of the session may call this.
 pub(super) fn end_earlier_deliveries(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<()> {
     const SQL: &str =
         "UPDATE codex_context_deliveries SET outcome = ?1 WHERE outcome = ?2 AND process_generation <> ?3";

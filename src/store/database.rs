@@ -1,13 +1,12 @@
-//! Opening a SQLite file of ours, and bringing it to the form that this version knows.
+//! Opens SQLite files of the session and migrates them to the current schema.
 //!
-//! *Migrations* are a list that only ever grows; `user_version` tells how many a file has seen.
+//! *Migrations* are an append-only list; `user_version` is the number of them that a file has.
 //!
-//! *Compatibility.* A file of a newer version is left as it is, and is an error that says so.
+//! *Compatibility.* A file with a newer schema is not changed; opening it is an error that says so.
 //!
-//! *Recovery.* A file that is no database any more is set aside under another name, never deleted, and a new one begun.
+//! *Recovery.* A corrupt file is renamed, never deleted, and a new one is created.
 //!
-//! *Locking.* SQLite's own. A file is in WAL mode, so a reader never waits for a writer; who waits for a lock does so for
-//! a bounded time.
+//! *Locking.* SQLite's own, in WAL mode: readers never wait for a writer, and every wait for a lock is bounded.
 
 use std::fmt;
 use std::io;
@@ -18,47 +17,33 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::files::{self, Access, Refused};
 
-/// Whether a shim runs in a session that is worked on.
+/// Whether a relay runs in the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// One does.
     Live,
-    /// None does.
     Stopped,
 }
 
-/// Why a database cannot be used.
 #[derive(Debug)]
 pub(crate) enum DatabaseError {
-    /// The file cannot be made or reached.
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What came of it.
-        source: io::Error,
-    },
-    /// It was written by a newer version.
+    /// The file cannot be created or reached.
+    File { path: PathBuf, source: io::Error },
+    /// A newer version wrote the file.
     Newer {
-        /// Which.
         path: PathBuf,
-        /// The version of its form.
+        /// The schema version of the file.
         found: i64,
-        /// The newest that is known here.
+        /// The newest schema version that this program knows.
         known: i64,
     },
-    /// SQLite said no.
-    Sqlite {
-        /// With which.
-        path: PathBuf,
-        /// What came of it.
-        source: rusqlite::Error,
-    },
+    /// SQLite returned an error.
+    Sqlite { path: PathBuf, source: rusqlite::Error },
 }
 
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // It names the path, and says what to do.
+            // The source names the path and the remedy.
             DatabaseError::File { source, .. } if Refused::behind(source).is_some() => source.fmt(f),
             DatabaseError::File { path, source } => write!(f, "open {}: {source}", path.display()),
             DatabaseError::Newer { path, found, known } => write!(
@@ -73,9 +58,9 @@ impl fmt::Display for DatabaseError {
 }
 
 impl DatabaseError {
-    /// Whether the file itself is broken.
+    /// Whether the file is corrupt.
     pub(crate) fn is_broken(&self) -> bool {
-        matches!(self, DatabaseError::Sqlite { source, .. } if is_no_database(source))
+        matches!(self, DatabaseError::Sqlite { source, .. } if is_corrupt(source))
     }
 }
 
@@ -89,50 +74,48 @@ impl std::error::Error for DatabaseError {
     }
 }
 
-/// How a database is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
-    /// What brings it from one version to the next, from an empty file on.
+    /// The migrations, from an empty file on.
     pub(crate) migrations: &'static [&'static str],
-    /// `FULL` or `NORMAL`.
+    /// The `synchronous` pragma: `FULL` or `NORMAL`.
     pub(crate) synchronous: &'static str,
-    /// How long a lock is waited for.
+    /// The longest wait for a lock.
     pub(crate) busy_wait_max: Duration,
 }
 
-/// A database that was opened.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) connection: Connection,
-    /// Where the one before it was put, if that was no database any more.
+    /// The new path of a corrupt file that was replaced.
     pub(crate) set_aside: Option<PathBuf>,
 }
 
-/// Opens the database at `path`, which is made where it is not there.
+/// Opens the database at `path`, creating it if it is missing. A corrupt file is set aside and replaced.
 pub(crate) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
     match open_as_is(path, form) {
         Ok(connection) => Ok(Opened { connection, set_aside: None }),
-        Err(DatabaseError::Sqlite { source, .. }) if is_no_database(&source) => {
-            let set_aside = Some(put_aside(path)?);
+        Err(DatabaseError::Sqlite { source, .. }) if is_corrupt(&source) => {
+            let set_aside = Some(set_aside(path)?);
             Ok(Opened { connection: open_as_is(path, form)?, set_aside })
         }
         Err(error) => Err(error),
     }
 }
 
-/// Whether an error says that the file itself is broken.
-pub(crate) fn is_no_database(error: &rusqlite::Error) -> bool {
+/// Whether an error means that the file is corrupt or not a database.
+pub(crate) fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
-/// As [`open`], and a file that is no database is an error.
+/// Like [`open`], but a corrupt file is an error.
 pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     // SQLite sets the mode of the files beside a database after it has created them. Under a umask that takes away the owner's
     // rights, another connection cannot open them for that instant.
     for _ in 1..OPEN_TRIES_MAX {
         match open_once(path, form) {
             Err(DatabaseError::Sqlite { source, .. }) if source.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-                std::thread::park_timeout(OPEN_AGAIN_AFTER);
+                std::thread::park_timeout(OPEN_RETRY_PAUSE);
             }
             opened => return opened,
         }
@@ -142,7 +125,7 @@ pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, Database
 
 fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
-    // Made here, so that it is ours alone from the start; SQLite gives its other files the same mode.
+    // Created here, so that only the owner has access from the start; SQLite copies the mode to its other files.
     let made = files::open(path, Access::Create).and_then(|_| files::repair_beside_database(path));
     made.map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -162,9 +145,9 @@ fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     Ok(connection)
 }
 
-/// Opens a database that is only looked at; `None` where there is none, or nothing in it yet. Nothing is made, and in a session
-/// that is stopped no byte of any file changes that holds anything.
-pub(crate) fn open_to_look(
+/// Opens a database read-only; `None` if it is missing or empty. Creates nothing, and in a stopped session leaves every
+/// file with content unchanged.
+pub(crate) fn open_read_only(
     path: &Path,
     life: Life,
     busy_wait_max: Duration,
@@ -178,11 +161,11 @@ pub(crate) fn open_to_look(
     let is_at_rest = std::fs::metadata(wal).map_or(true, |wal| wal.len() == 0);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = if life == Life::Stopped && is_at_rest {
-        // All that there is stands in the file itself.
+        // Without a log, the file alone is complete.
         let file = files::database(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
-        let address: String = file.as_os_str().as_encoded_bytes().iter().map(|byte| in_address(*byte)).collect();
+        let uri: String = file.as_os_str().as_encoded_bytes().iter().map(|byte| percent_encoded(*byte)).collect();
         let flags = flags | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        Connection::open_with_flags(format!("file:{address}?immutable=1"), flags).map_err(failed)?
+        Connection::open_with_flags(format!("file:{uri}?immutable=1"), flags).map_err(failed)?
     } else {
         connect(path, flags)?
     };
@@ -191,28 +174,28 @@ pub(crate) fn open_to_look(
     Ok((!is_empty).then_some(connection))
 }
 
-/// Connects to the database at `path`. Nothing but a regular file is opened, and no link is followed.
+/// Connects to the database at `path`. Opens only regular files and follows no links.
 pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, DatabaseError> {
     let file = files::database(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
     Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW)
         .map_err(|source| DatabaseError::Sqlite { path: path.to_owned(), source })
 }
 
-/// A byte of a path as it stands in an address.
-fn in_address(byte: u8) -> String {
+/// A byte of a path, percent-encoded for a `file:` URI if necessary.
+fn percent_encoded(byte: u8) -> String {
     match byte {
         b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
     }
 }
 
-/// How often a database is opened that cannot be.
+/// Most attempts to open a database.
 const OPEN_TRIES_MAX: u32 = 5;
 
-/// How long is left between two tries.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// The pause between two attempts.
+const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Size of SQLite's cache; a negative number is in KiB.
+/// SQLite's cache size; a negative number is in KiB.
 const CACHE_KIB_NEGATED: i64 = -512;
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
@@ -221,7 +204,7 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 
 fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have been first.
+    // Another process may have migrated it meanwhile.
     let seen = usize::try_from(version(&transaction)?).unwrap_or(0);
     for migration in migrations.iter().skip(seen) {
         transaction.execute_batch(migration)?;
@@ -230,19 +213,19 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result
     transaction.commit()
 }
 
-/// What the files beside a database are called besides its name: its log, and what those who have it open share.
+/// Suffixes of the files beside a database: its log and its shared memory.
 pub(crate) const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// Gives a file that is no database another name, and the files beside it too.
-pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
-    let kept = put_aside_beside(path, &BESIDE)?;
+/// Renames a corrupt database and the files beside it. Returns the new path.
+pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
+    let kept = set_aside_beside(path, &BESIDE)?;
     std::fs::rename(path, &kept).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
     Ok(kept)
 }
 
-/// Gives files beside a database, those of [`BESIDE`] that are meant, other names; tells which one the database itself would
+/// Renames the files beside a database with these suffixes (of [`BESIDE`]). Returns the path that the database itself would
 /// get.
-pub(crate) fn put_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, DatabaseError> {
+pub(crate) fn set_aside_beside(path: &Path, suffixes: &[&str]) -> Result<PathBuf, DatabaseError> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let with = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -250,7 +233,7 @@ pub(crate) fn put_aside_beside(path: &Path, meant: &[&str]) -> Result<PathBuf, D
         PathBuf::from(name)
     };
     let aside = format!(".corrupt-{}", since_epoch.as_micros());
-    for beside in meant {
+    for beside in suffixes {
         match std::fs::rename(with(beside), with(&format!("{aside}{beside}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(DatabaseError::File { path: with(beside), source: error });
@@ -273,7 +256,7 @@ mod tests {
     };
 
     #[test]
-    fn a_file_is_made_ours_alone_and_brought_up_to_date() {
+    fn new_file_is_private_and_migrated() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         let first = Form { migrations: &FORM.migrations[..1], ..FORM };
@@ -287,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_file_is_left_as_it_is() {
+    fn newer_file_is_not_changed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         drop(open(&path, FORM).expect("it can be made"));
@@ -298,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_set_aside() {
+    fn corrupt_file_is_set_aside() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         std::fs::write(&path, "no database at all, and long enough to be seen as none".repeat(99)).expect("write");

@@ -1,9 +1,9 @@
-//! The sessions that there are, for tools.
+//! Lists the sessions of a home, for commands.
 //!
-//! *Locking.* Whether a session is live is told by its lock, which is shared for the time of one look, through a
-//! descriptor that cannot write. A start that meets that look tries again.
+//! *Locking.* A session is live if its lock is held. The check takes the lock shared for an instant, through a read-only
+//! descriptor; a relay that starts at that instant retries.
 //!
-//! It never writes, and never makes anything.
+//! This module never writes or creates anything.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -15,57 +15,49 @@ use crate::config::SessionName;
 use crate::files::{self, Access, Folder, Refused};
 use crate::journal::SegmentName;
 
-/// A session that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its id.
     pub id: String,
-    /// Its folder.
     pub dir: PathBuf,
-    /// A shim runs in it.
+    /// A relay runs in it.
     pub live: bool,
-    /// Who holds it, or held it last; `None` where that cannot be read.
+    /// The current holder of its lock, or the last one; `None` if that cannot be read.
     pub holder: Option<Holder>,
-    /// The repository that it runs in, as [`repository_of`] its working directory.
+    /// The repository of its working directory, see [`repository_of`].
     pub repository: Option<PathBuf>,
-    /// When something was last written to its journal, or else to its lock.
+    /// The last write to its journal or its lock.
     pub last_used: SystemTime,
 }
 
 impl Found {
-    /// All sessions in `home`: live ones first, in either part the one that was used last first.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] where the folder of the sessions cannot be read. That there is none is no error.
+    /// All sessions in `home`: live ones first, then by last use, most recent first. A missing sessions folder means no
+    /// sessions.
     pub fn all(home: &Path) -> Result<Vec<Found>, StoreError> {
         Survey::of(home).map(|survey| survey.found)
     }
 
-    /// Whether a shim runs in it now.
+    /// Whether a relay runs in it now.
     #[must_use]
     pub fn is_still_live(&self) -> bool {
         self.open_lock().is_ok_and(|lock| is_held(&lock))
     }
 
-    /// What `look` gives where no shim runs in it: none starts meanwhile, so it has to be done in an instant. `None` where
-    /// one runs.
+    /// Calls `look` if no relay runs in the session, else returns `None`. No relay can start during the call, so it has to
+    /// return at once.
     pub fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let lock = self.open_lock().ok()?;
         lock.try_lock_shared().ok()?;
         let seen = look();
-        // Closing it would let go of it too, but later.
+        // Closing the file would release the lock too, but later.
         let _ = lock.unlock();
         Some(seen)
     }
 
-    /// Its journal's folder.
     #[must_use]
     pub fn journal_dir(&self) -> PathBuf {
         self.dir.join("journal")
     }
 
-    /// The last segment of its journal.
     #[must_use]
     pub fn last_segment(&self) -> Option<SegmentName> {
         SegmentName::list(&self.journal_dir()).ok()?.pop()
@@ -88,21 +80,16 @@ impl Found {
     }
 }
 
-/// All that stands in the folder of the sessions.
+/// All entries in the folder of the sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// The sessions, as [`Found::all`] gives them.
+    /// The sessions, in the order of [`Found::all`].
     pub found: Vec<Found>,
-    /// Sessions that are left out, by their id, and why.
+    /// Ids of sessions that were skipped, and why.
     pub refused: Vec<(String, Refused)>,
 }
 
 impl Survey {
-    /// Looks at all sessions in `home`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Found::all`].
     pub(crate) fn of(home: &Path) -> Result<Survey, StoreError> {
         let sessions = home.join("sessions");
         let read = || -> io::Result<std::fs::ReadDir> {
@@ -118,12 +105,12 @@ impl Survey {
         let mut survey = Survey::default();
         for entry in entries.filter_map(Result::ok) {
             let (id, dir) = (entry.file_name(), entry.path());
-            // One that is being removed has a name that no session can have.
+            // A session that is being deleted has a name that no session can have.
             let Some(id) = id.to_str().filter(|id| id.parse::<SessionName>().is_ok()) else { continue };
             match files::open(&dir.join("lock"), Access::Read) {
                 Ok(lock) => survey.found.extend(Found::at(id.to_owned(), dir, &lock)),
                 Err(error) => {
-                    // A folder without a lock is not a session, or is deleted just now.
+                    // A folder without a lock is not a session, or is being deleted.
                     let refused = Refused::behind(&error).filter(|_| dir.join("lock").symlink_metadata().is_ok());
                     survey.refused.extend(refused.map(|refused| (id.to_owned(), refused.clone())));
                 }
@@ -135,11 +122,11 @@ impl Survey {
     }
 }
 
-/// Whether a shim holds a lock.
+/// Whether a relay holds a lock.
 fn is_held(lock: &File) -> bool {
     match lock.try_lock_shared() {
         Ok(()) => {
-            // Closing it would let go of it too, but later.
+            // Closing the file would release the lock too, but later.
             let _ = lock.unlock();
             false
         }
@@ -148,7 +135,7 @@ fn is_held(lock: &File) -> bool {
     }
 }
 
-/// The repository that holds a folder: the nearest one upward in which there is a `.git`.
+/// The repository that contains a folder: the nearest ancestor with a `.git`.
 #[must_use]
 pub(crate) fn repository_of(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned)
@@ -160,7 +147,7 @@ mod tests {
     use crate::store::{Place, Session};
 
     #[test]
-    fn a_session_is_live_while_its_lock_is_held() {
+    fn session_is_live_while_its_lock_is_held() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         assert_eq!(Found::all(home.path()).expect("nothing is no error"), []);
         let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
@@ -171,12 +158,12 @@ mod tests {
         let first = open("first");
         drop(open("second"));
         std::fs::create_dir(home.path().join("sessions/no-session")).expect("a folder");
-        let told = || -> Vec<(String, bool)> {
+        let listed = || -> Vec<(String, bool)> {
             let found = Found::all(home.path()).expect("it can be read");
             found.into_iter().map(|session| (session.id, session.live)).collect()
         };
         let named = |name: &str, live| (name.to_owned(), live);
-        assert_eq!(told(), [named("first", true), named("second", false)]);
+        assert_eq!(listed(), [named("first", true), named("second", false)]);
         let looked = Found::all(home.path())
             .expect("it can be read")
             .iter()
@@ -184,12 +171,12 @@ mod tests {
             .collect::<Vec<_>>();
         assert_eq!(looked, [None, Some(())]);
         drop(first);
-        assert!(told().iter().all(|(_, live)| !live));
+        assert!(listed().iter().all(|(_, live)| !live));
         assert_eq!(Found::all(home.path()).expect("it can be read")[0].holder.clone().expect("signed").place, place);
     }
 
     #[test]
-    fn a_repository_is_the_nearest_upward() {
+    fn nearest_repository_upward_wins() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let inner = root.path().join("a/b/c");
         std::fs::create_dir_all(&inner).expect("folders");

@@ -1,13 +1,12 @@
-//! The ledger: what must outlive any crash, committed with `synchronous=FULL`. `ledger.db` in the session's folder.
+//! The ledger: data that must survive any crash, committed with `synchronous=FULL` to `ledger.db` in the session's folder.
 //!
-//! In a relay one thread has it: what the relay wants kept and what is asked at the control socket come to that thread
-//! through one bounded queue, in their order, and all that waits is one transaction. Tools, where no relay runs, open the
-//! file themselves.
+//! In a relay one thread owns the file. Jobs from the relay and from the control socket reach it in order through one
+//! bounded queue, and all queued jobs form one transaction. If no relay runs, commands open the file themselves.
 //!
-//! *Failure.* A ledger that cannot be used is a fault like any other: the relay goes on, whoever asks is told why, and what
-//! the relay wanted kept is tried again, up to a bound.
+//! *Failure.* An unusable ledger is a fault like any other: the relay continues, callers get an error, and the relay's own
+//! entries are retried, up to a bound.
 //!
-//! *Locking.* SQLite's. The thread waits a bounded time for a tool that writes.
+//! *Locking.* SQLite's own. The thread waits a bounded time for a command that writes.
 
 use std::io;
 use std::path::Path;
@@ -20,51 +19,42 @@ use tokio::sync::oneshot;
 use super::assembly_table::KeptFragment;
 use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
 use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
-use super::ledger_keeper::Keeper;
+use super::ledger_writer::LedgerWriter;
 use super::request_table::{RunIds, WhichRequests};
 use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, Input, WaitingCommand};
 
-/// The ledger's name in the session's folder.
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 
-/// Jobs that may wait for the thread.
+/// Most queued jobs.
 const JOBS_MAX: usize = 1_024;
 
-/// Stack of the thread, in bytes. SQLite wants little.
+/// Stack of the thread, in bytes. SQLite needs little.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The way to the ledger's thread.
+/// A handle to the ledger's thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger(SyncSender<Job>);
 
 impl Ledger {
-    /// Starts the thread for the ledger in `session_dir`, whose lock we hold, in a run with the ids of the session and of
-    /// the generation. It calls `tell` with what the engine is to know, and `say_fault` where the ledger cannot be used.
-    ///
-    /// # Errors
-    ///
-    /// That of starting a thread.
+    /// Starts the thread for the ledger in `session_dir`, whose lock we hold. `notify` passes input to the engine;
+    /// `report_fault` reports that the ledger cannot be used.
     pub(crate) fn start(
         session_dir: &Path,
         (session_id, generation): (String, String),
-        tell: impl Fn(Input<'static>) + Send + 'static,
-        say_fault: impl Fn(&str) + Send + 'static,
+        notify: impl Fn(Input<'static>) + Send + 'static,
+        report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let path = session_dir.join(LEDGER_FILE);
         let run = RunIds { session_id, generation };
-        let keeper = Keeper::new(path, run, Box::new(tell), Box::new(say_fault));
+        let writer = LedgerWriter::new(path, run, Box::new(notify), Box::new(report_fault));
         let thread = std::thread::Builder::new().name("ledger".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || keeper.run(&jobs))?;
+        thread.spawn(move || writer.run(&jobs))?;
         Ok(Ledger(sender))
     }
 
-    /// Hands something over to be kept, and never waits; gives it back where too much waits already.
-    ///
-    /// # Errors
-    ///
-    /// What was to be kept.
+    /// Queues an order without waiting; returns it if the queue is full.
     pub(crate) fn hand(&self, order: Order) -> Result<(), Order> {
         let job = match order {
             Order::Keep(entry) => Job::Keep(entry),
@@ -93,24 +83,16 @@ impl Ledger {
     }
 
     /// Rows of requests as JSON, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
     pub(crate) async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
         self.ask(|reply| Job::Requests(which, reply)).await
     }
 
-    /// One request with its answers, where there is one of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// One request with its answers; `None` if the id is unknown.
     pub(crate) async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
         self.ask(|reply| Job::Request(request_id, reply)).await
     }
 
-    /// As [`Ledger::request`], for a thread that may wait; `None` where it cannot be told.
+    /// Like [`Ledger::request`], for a thread that may block; `None` also if the ledger cannot be read.
     #[must_use]
     pub(crate) fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
         let (reply, answer) = oneshot::channel();
@@ -118,71 +100,48 @@ impl Ledger {
         answer.blocking_recv().ok()?.ok()?
     }
 
-    /// Keeps an answer that was not the first, and gives the row that it was for.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// Stores an answer that came too late, and returns the request's row.
     pub(crate) async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
         self.ask(|reply| Job::AnswerLate(Box::new(given), reply)).await
     }
 
-    /// Keeps commands behind those that wait, and tells how many wait then. With none, looks what tools have put there.
+    /// Appends commands to the queue and returns its length. An empty `pushed` only picks up what other processes have
+    /// added.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]; nothing is kept then.
+    /// [`LedgerError`]; nothing is stored then.
     pub(crate) async fn push_context(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         self.ask(|reply| Job::Push(pushed, reply)).await
     }
 
-    /// As [`Ledger::push_context`], for a thread that may wait.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is kept then.
+    /// Like [`Ledger::push_context`], for a thread that may block.
     pub(crate) fn push_context_blocking(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         let (reply, answer) = oneshot::channel();
         match self.0.try_send(Job::Push(pushed, reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         answer.blocking_recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// The commands that wait, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// The waiting commands, oldest first.
     pub(crate) async fn waiting_context(&self) -> Result<Vec<WaitingCommand>, LedgerError> {
         self.ask(Job::Waiting).await
     }
 
     /// Deletes waiting commands; returns how many.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is deleted then.
     pub(crate) async fn clear_context(&self, which: WhichCommands) -> Result<usize, LedgerError> {
         self.ask(|reply| Job::Clear(which, reply)).await
     }
 
-    /// The last deliveries, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// Stored deliveries, oldest first.
     pub(crate) async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.ask(Job::Deliveries).await
     }
 
-    /// What threads were told of fragments, in the order in which they were.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// Fragments sent to threads, in the order in which they were sent.
     pub(crate) async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
         self.ask(Job::Fragments).await
     }
@@ -191,40 +150,40 @@ impl Ledger {
         let (reply, answer) = oneshot::channel();
         match self.0.try_send(job(reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Has numbers of events reserved, so that they are never given again, and waits until they are, at most for `wait_max`.
+    /// Reserves event numbers, so that they are never issued again; waits for the commit, at most `wait_max`.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]; nothing may be taken for reserved then.
+    /// [`LedgerError`]; the caller must not assume that any number is reserved.
     pub(crate) fn reserve_seq(&self, wish: SeqWish, wait_max: Duration) -> Result<SeqMark, LedgerError> {
         let (reply, answer) = sync_channel(1);
         match self.0.try_send(Job::ReserveSeq(wish, reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("too much waits for it".to_owned())),
+            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
             Err(TrySendError::Disconnected(_)) => return Err(ended()),
         }
         let late = |_| LedgerError::Unavailable("it did not answer in time".to_owned());
         answer.recv_timeout(wait_max).map_err(late)?
     }
 
-    /// Another run of the server begins: what the one before has left open is nobody's any more, and what waits for the model
-    /// is told anew. False where too much waits already.
+    /// Starts another run of the server: open requests of the previous run become orphaned, and waiting context is loaded
+    /// again. False if the queue is full.
     #[must_use]
     pub(crate) fn begin_run(&self, generation: String) -> bool {
         self.0.try_send(Job::BeginRun(generation)).is_ok()
     }
 
-    /// Waits until all that was to be kept is, at most for `wait_max`. What is not by then is the next start's.
+    /// Waits until all queued entries are committed, at most `wait_max`. The next start commits the rest.
     pub(crate) fn finish(&self, wait_max: Duration) {
         let (done, finished) = sync_channel(1);
         if self.0.try_send(Job::Finish(done)).is_ok() && finished.recv_timeout(wait_max).is_err() {
-            tracing::warn!("the ledger did not take all that was to be kept in time");
+            tracing::warn!("the ledger did not commit all entries in time");
         }
     }
 }
@@ -264,15 +223,15 @@ mod tests {
 
     impl Run {
         fn start(dir: &Path, generation: &str) -> Run {
-            let (tell, changes) = sync_channel(1_000);
+            let (notify, changes) = sync_channel(1_000);
             let (say, faults) = sync_channel(1_000);
-            let tell = move |input| {
+            let notify = move |input| {
                 if let Input::Context(change) = input {
-                    tell.try_send(change).expect("BUG: a test takes every change");
+                    notify.try_send(change).expect("BUG: a test takes every change");
                 }
             };
             let say = move |what: &str| say.try_send(what.to_owned()).expect("BUG: a test takes every fault");
-            let ledger = Ledger::start(dir, ("s".to_owned(), generation.to_owned()), tell, say).expect("a thread");
+            let ledger = Ledger::start(dir, ("s".to_owned(), generation.to_owned()), notify, say).expect("a thread");
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             Run { ledger, changes, faults, runtime }
         }
@@ -290,8 +249,8 @@ mod tests {
             waiting.into_iter().map(|waiting| waiting.command.cmd).collect()
         }
 
-        /// The commands that the relay was told of so far.
-        fn told(&self) -> Vec<(RowId, String)> {
+        /// The commands that the relay has received so far.
+        fn sent(&self) -> Vec<(RowId, String)> {
             let added = self.changes.try_iter().filter_map(|change| match change {
                 ContextChange::Added(added) => Some(added),
                 ContextChange::Cleared(_) | ContextChange::Forgotten { .. } | ContextChange::Beginnings(_) => None,
@@ -300,42 +259,42 @@ mod tests {
         }
     }
 
-    fn cmds(told: &[(RowId, String)]) -> Vec<&str> {
-        told.iter().map(|(_, cmd)| &**cmd).collect()
+    fn cmds(sent: &[(RowId, String)]) -> Vec<&str> {
+        sent.iter().map(|(_, cmd)| &**cmd).collect()
     }
 
     #[test]
-    fn what_is_pushed_is_kept_over_runs_until_it_has_arrived() {
+    fn pushed_context_survives_runs_until_delivered() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         assert_eq!(run.push(&["a", "b"]), Ok(2));
-        assert_eq!(cmds(&run.told()), ["a", "b"]);
+        assert_eq!(cmds(&run.sent()), ["a", "b"]);
         run.ledger.finish(Duration::from_secs(9));
         let run = Run::start(dir.path(), "g2");
         assert_eq!(run.push(&["c"]), Ok(3));
-        let told = run.told();
-        assert_eq!(cmds(&told), ["a", "b", "c"]);
+        let sent = run.sent();
+        assert_eq!(cmds(&sent), ["a", "b", "c"]);
         let entry =
-            LedgerEntry::Settled { delivery: 1, outcome: Outcome::Delivered, delete: vec![told[0].0, told[2].0] };
+            LedgerEntry::Settled { delivery: 1, outcome: Outcome::Delivered, delete: vec![sent[0].0, sent[2].0] };
         assert!(run.keep(entry));
         assert_eq!(run.waiting(), ["b"]);
     }
 
     #[test]
-    fn a_tool_puts_it_where_the_next_run_finds_it() {
+    fn offline_push_reaches_the_next_run() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut tool = OfflineLedger::open(dir.path()).expect("it can be made");
         assert_eq!(tool.push_context(vec![command("a")]), Ok(1));
         let run = Run::start(dir.path(), "g1");
         assert_eq!(tool.push_context(vec![command("b")]), Ok(2));
         assert_eq!(run.push(&[]), Ok(2));
-        assert_eq!(cmds(&run.told()), ["a", "b"]);
+        assert_eq!(cmds(&run.sent()), ["a", "b"]);
         tool.clear_context(WhichCommands::All).expect("it can be cleared");
         assert_eq!(tool.waiting_context(), Ok(Vec::new()));
     }
 
     #[test]
-    fn a_thread_has_to_have_been_seen() {
+    fn unknown_thread_is_rejected() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         let push = |thread: &str| {
@@ -349,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_only_counted_where_too_many_wait() {
+    fn oldest_waiting_command_is_dropped_and_counted() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let run = Run::start(dir.path(), "g1");
         let many: Vec<String> = (0..203).map(|number| number.to_string()).collect();
@@ -359,30 +318,30 @@ mod tests {
     }
 
     #[test]
-    fn the_last_deliveries_are_kept_and_one_without_an_end_is_told() {
+    fn last_deliveries_are_kept_with_their_outcomes() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let send = |run: &Run, number| {
             let (thread_id, text) = ("t".to_owned(), format!("text {number}"));
             let delivery = Delivery { number, at_us: 1_000, thread_id, carrier: Carrier::Envelope, text };
             assert!(run.keep(LedgerEntry::Sent(Box::new(delivery))));
         };
-        let told = |run: &Run| run.runtime.block_on(run.ledger.deliveries()).expect("they can be read");
+        let sent = |run: &Run| run.runtime.block_on(run.ledger.deliveries()).expect("they can be read");
         let run = Run::start(dir.path(), "g1");
         (1..=22).for_each(|number| send(&run, number));
         let settled = LedgerEntry::Settled { delivery: 22, outcome: Outcome::Refused, delete: Vec::new() };
         assert!(run.keep(settled));
         assert!(run.keep(LedgerEntry::TurnNamed { delivery: 21, turn_id: "u".to_owned() }));
-        let kept = told(&run);
+        let kept = sent(&run);
         assert_eq!((kept.len(), &*kept[0].text), (20, "text 3"));
         assert_eq!((&*kept[19].outcome, kept[18].turn_id.as_deref()), ("refused", Some("u")));
         assert_eq!((&*kept[0].at, &*kept[0].outcome), ("1970-01-01T00:00:00.001Z", "sent"));
         run.ledger.finish(Duration::from_secs(9));
         let run = Run::start(dir.path(), "g2");
-        assert_eq!((&*told(&run)[0].outcome, &*told(&run)[19].outcome), ("unknown", "refused"));
+        assert_eq!((&*sent(&run)[0].outcome, &*sent(&run)[19].outcome), ("unknown", "refused"));
     }
 
     #[test]
-    fn a_ledger_that_cannot_be_used_says_why_and_is_used_once_it_can_be() {
+    fn unusable_ledger_reports_why_and_is_retried() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join(LEDGER_FILE);
         std::fs::create_dir(&path).expect("a folder in its place");
@@ -397,11 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_ledger_is_set_aside_and_rows_keep_their_numbers_apart() {
+    fn corrupt_ledger_is_replaced_without_reusing_row_ids() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::write(dir.path().join(LEDGER_FILE), "broken ".repeat(99)).expect("write");
         let run = Run::start(dir.path(), "g1");
         assert_eq!(run.push(&["a"]), Ok(1));
-        assert!(run.faults.try_iter().next().is_some_and(|fault| fault.contains("was no database any more")));
+        assert!(run.faults.try_iter().next().is_some_and(|fault| fault.contains("was corrupt")));
     }
 }

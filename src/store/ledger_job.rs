@@ -1,4 +1,4 @@
-//! What the ledger's thread is told and asked, and what comes of it.
+//! Jobs of the ledger's thread, and their results.
 
 use std::fmt;
 use std::sync::mpsc::SyncSender;
@@ -12,32 +12,31 @@ use super::request_table::WhichRequests;
 use super::seq_mark::{SeqMark, SeqWish};
 use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
 
-/// Something to be kept.
+/// An entry to store.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Soon.
+    /// Stores it soon.
     Keep(LedgerEntry),
-    /// Soon, and the engine is told whether it is; where it is not, it is tried again ahead of what comes later.
+    /// Stores it soon and reports to the engine whether that worked. A failed entry is retried before later ones.
     KeepFirst(Token, LedgerEntry),
-    /// Or not at all, and the engine is told which.
+    /// Stores it now or never, and reports to the engine which.
     Commit(Token, LedgerEntry),
 }
 
-/// A request as it is kept.
+/// A stored request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptRequest {
-    /// Its row, as JSON.
     pub row: Value,
-    /// The answers to it, as JSON, oldest first.
+    /// Its answers, as JSON, oldest first.
     pub answers: Vec<Value>,
 }
 
-/// Why something could not be kept or told.
+/// Why the ledger did not store or return something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerError {
     /// The ledger cannot be used now.
     Unavailable(String),
-    /// There is no such thread, as far as this session has seen.
+    /// This session has never seen the thread.
     ThreadNotFound(String),
 }
 
@@ -56,10 +55,10 @@ impl fmt::Display for LedgerError {
 
 impl std::error::Error for LedgerError {}
 
-/// Where an answer goes.
+/// The channel for a job's result.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 
-/// What the thread is told to do.
+/// A job of the ledger's thread.
 #[derive(Debug)]
 pub(super) enum Job {
     Keep(LedgerEntry),

@@ -1,4 +1,4 @@
-//! Our own log, `shim.log` in the session's folder, and `shim.log.old`, which was the log before it was full.
+//! Our own log, `shim.log` in the session's folder, with the previous one in `shim.log.old`.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -8,14 +8,10 @@ use std::sync::Mutex;
 
 use crate::files::{self, Access};
 
-/// Size of a log, in bytes; the line that would make it longer puts it aside, over what was put aside before.
+/// Largest log, in bytes. A line that would exceed it first rotates the log, replacing the previous `shim.log.old`.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
-/// Sends what is logged from now on to `shim.log` in `dir`. Calls after the first of a process have no effect.
-///
-/// # Errors
-///
-/// That of opening the file.
+/// Sends the process's log to `shim.log` in `dir`. Only the first call has an effect.
 pub(crate) fn open_log(dir: &Path) -> io::Result<()> {
     let log = Log::open(dir, LOG_BYTES_MAX)?;
     let subscriber = tracing_subscriber::fmt()
@@ -23,14 +19,14 @@ pub(crate) fn open_log(dir: &Path) -> io::Result<()> {
         .with_ansi(false)
         .with_target(false)
         .with_max_level(tracing::Level::INFO)
-        // A log that cannot be written is no reason to write to the user's stderr.
+        // A log that cannot be written must not clutter the user's stderr.
         .log_internal_errors(false)
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(())
 }
 
-/// A log that is put aside when it is full.
+/// A log that rotates when it is full.
 #[derive(Debug)]
 struct Log {
     dir: PathBuf,
@@ -47,9 +43,9 @@ impl Log {
         Ok(Log { dir: dir.to_owned(), bytes_max, file, bytes })
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         match std::fs::rename(self.dir.join("shim.log"), self.dir.join("shim.log.old")) {
-            // Somebody has taken it away.
+            // Another process has removed it.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
@@ -59,10 +55,10 @@ impl Log {
 }
 
 impl Write for Log {
-    /// Takes a whole line. One for which no room can be made is lost: the log has a bound before it has everything.
+    /// Takes a whole line. The line is lost if the log cannot rotate: the size limit takes precedence.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
-            self.put_aside()?;
+            self.rotate()?;
         }
         let written = self.file.write(line)?;
         self.bytes += written as u64;
@@ -83,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_full_is_put_aside_in_the_middle_of_a_run() {
+    fn full_log_rotates_during_a_run() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut log = Log::open(dir.path(), 8).expect("it is ours");
         for line in ["one\n", "two\n", "three\n", "four\n"] {
@@ -104,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_put_aside_does_not_grow_and_one_that_was_taken_away_is_made_anew() {
+    fn stuck_log_stops_growing_and_removed_one_returns() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let mut log = Log::open(dir.path(), 4).expect("it is ours");
         log.write_all(b"one\n").expect("it is ours");

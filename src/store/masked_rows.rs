@@ -1,8 +1,8 @@
-//! Masking secrets in rows that are stored already.
+//! Masks secrets in stored rows.
 //!
-//! *Locking.* Rows are read and masked outside of any lock; what has changed is written in short transactions, each row only
-//! where it still is what was read. Of a session that runs nothing else is done. Of a stopped one the file is then written
-//! anew as a whole, so that nothing of what was deleted or overwritten before stays in it.
+//! *Locking.* Rows are read and masked without a lock. Changes are written in short transactions, each row only if it still
+//! has the value that was read. In a live session that is all; in a stopped one the file is then rebuilt, so that no
+//! deleted or overwritten data stays in it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,41 +11,37 @@ use rusqlite::{Connection, TransactionBehavior, params_from_iter};
 
 use super::database::{self, DatabaseError, Life};
 use super::ledger::LEDGER_FILE;
-use super::ledger_keeper::form;
+use super::ledger_writer::form;
 use crate::engine::{InPieces, Masker, Pieces};
 
-/// Rows that one transaction changes.
+/// Most rows that one transaction changes.
 const BATCH_ROWS: usize = 100;
 
-/// How long a relay's lock is waited for.
+/// The longest wait for a relay's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long a relay has to wait at most while what was overwritten is taken out of the log of a database.
+/// The longest that a relay may wait while the log of a database is truncated.
 const WIPE_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// How often that is tried.
+/// Attempts to truncate it.
 const WIPE_TRIES: u32 = 20;
 
-/// Whether something is done, or only looked at.
+/// Whether to change anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
-    /// It is done.
-    Done,
-    /// It is looked at.
-    Looked,
+pub(crate) enum RunMode {
+    Apply,
+    /// Only count.
+    DryRun,
 }
 
-/// A table whose rows are masked.
 pub(crate) struct MaskedTable {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Columns that hold JSON.
     pub(crate) json: &'static [&'static str],
-    /// Columns that hold text.
     pub(crate) text: &'static [&'static str],
-    /// Which rows, as SQL.
+    /// An SQL condition that selects the rows.
     pub(crate) only: &'static str,
-    /// Which rows hold pieces of something longer in their first column of JSON, and what they belong to, as SQL.
+    /// For pieces of a longer text in the first JSON column: SQL for the condition that selects their rows, and for what
+    /// they belong to.
     pub(crate) pieces: Option<(&'static str, &'static str)>,
 }
 
@@ -64,35 +60,35 @@ const LEDGER: [MaskedTable; 6] = [
     MaskedTable { name: "codex_fragment_states", json: &[], text: &["text"], only: "1", pieces: None },
 ];
 
-/// What a relay has in hand stays as it is: open requests are decided by what was kept of them.
+/// A relay decides open requests by their stored rows, so these stay unchanged.
 const OF_A_LIVE_LEDGER: &str = "status NOT IN ('pending', 'expired')";
 
-/// Masks the secrets in the ledger in `session_dir`. Gives how many rows had any.
+/// Masks the secrets in the ledger in `session_dir`. Returns how many rows had any. A missing ledger is not an error.
 ///
 /// # Errors
 ///
-/// What is wrong with the ledger, as a person is told. That there is none is no error.
-pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
+/// The fault of the ledger, as text for the user.
+pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, mode: RunMode) -> Result<u64, String> {
     let path = session_dir.join(LEDGER_FILE);
     if !path.exists() {
         return Ok(0);
     }
-    let opened = match deed {
-        Deed::Done => database::open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
-        Deed::Looked => database::open_to_look(&path, life, BUSY_WAIT_MAX),
+    let opened = match mode {
+        RunMode::Apply => database::open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
+        RunMode::DryRun => database::open_read_only(&path, life, BUSY_WAIT_MAX),
     };
     let Some(mut connection) = opened.map_err(|error| error.to_string())? else { return Ok(0) };
     let [mut requests, answers, commands, deliveries, threads, fragments] = LEDGER;
     if life == Life::Live {
         requests.only = OF_A_LIVE_LEDGER;
     }
-    // One that was only looked at may be of a version that did not know all of them.
+    // A file that is only read may have an older schema without some of the tables.
     let is_there = |table: &MaskedTable| connection.table_exists(None, table.name).unwrap_or(true);
     let tables: Vec<MaskedTable> =
         [requests, answers, commands, deliveries, threads, fragments].into_iter().filter(is_there).collect();
-    let masked = mask_tables(&mut connection, &tables, masker, deed);
+    let masked = mask_tables(&mut connection, &tables, masker, mode);
     let done = masked.and_then(|rows| {
-        if deed == Deed::Done {
+        if mode == RunMode::Apply {
             wipe(&connection, life)?;
         }
         Ok(rows)
@@ -100,26 +96,26 @@ pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, dee
     done.map_err(|source| DatabaseError::Sqlite { path, source }.to_string())
 }
 
-/// Masks the secrets in some tables; gives how many rows had any.
+/// Masks the secrets in some tables; returns how many rows had any.
 pub(crate) fn mask_tables(
     connection: &mut Connection,
     tables: &[MaskedTable],
     masker: &Masker,
-    deed: Deed,
+    mode: RunMode,
 ) -> rusqlite::Result<u64> {
-    if deed == Deed::Done {
-        // What is overwritten is not left lying about in the file.
+    if mode == RunMode::Apply {
+        // Overwritten values must not stay in free pages of the file.
         connection.pragma_update(None, "secure_delete", "ON")?;
     }
     let mut rows = 0;
     for table in tables {
         let pieces = pieces(connection, table, masker)?;
-        rows += mask_table(connection, table, masker, &pieces, deed)?;
+        rows += mask_table(connection, table, masker, &pieces, mode)?;
     }
     Ok(rows)
 }
 
-/// What is to be masked in rows that hold pieces of something longer.
+/// Finds the secrets that span several pieces of a longer text.
 fn pieces(connection: &Connection, table: &MaskedTable, masker: &Masker) -> rusqlite::Result<InPieces> {
     let (Some((only, whole)), Some(column)) = (table.pieces, table.json.first()) else { return Ok(InPieces::new()) };
     let select = format!("SELECT rowid, {whole}, {column} FROM {} WHERE {only} ORDER BY rowid", table.name);
@@ -133,7 +129,6 @@ fn pieces(connection: &Connection, table: &MaskedTable, masker: &Masker) -> rusq
     Ok(masker.in_pieces(&pieces))
 }
 
-/// A row that is changed.
 struct Change {
     rowid: i64,
     before: Vec<Option<String>>,
@@ -145,7 +140,7 @@ fn mask_table(
     table: &MaskedTable,
     masker: &Masker,
     pieces: &InPieces,
-    deed: Deed,
+    mode: RunMode,
 ) -> rusqlite::Result<u64> {
     let columns: Vec<&str> = table.json.iter().chain(table.text).copied().collect();
     let select = format!(
@@ -187,7 +182,7 @@ fn mask_table(
             }
         }
         changed += changes.len() as u64;
-        if deed == Deed::Done && !changes.is_empty() {
+        if mode == RunMode::Apply && !changes.is_empty() {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for Change { rowid, before, after } in changes {
                 let values = after.into_iter().chain([Some(rowid.to_string())]).chain(before);
@@ -201,12 +196,12 @@ fn mask_table(
     }
 }
 
-/// Takes out of a database's files what was overwritten.
+/// Removes overwritten data from a database's files.
 pub(crate) fn wipe(connection: &Connection, life: Life) -> rusqlite::Result<()> {
     if life == Life::Stopped {
         connection.execute_batch("VACUUM")?;
     }
-    // Whoever reads the database is done in a moment.
+    // Readers of the database finish quickly.
     connection.busy_timeout(WIPE_WAIT_MAX)?;
     let mut is_busy = true;
     for _ in 0..WIPE_TRIES {
@@ -214,7 +209,7 @@ pub(crate) fn wipe(connection: &Connection, life: Life) -> rusqlite::Result<()> 
         if !is_busy {
             break;
         }
-        // SQLite tells nobody when a reader is done, and a checkpoint that meets one may give up at once.
+        // SQLite does not signal the end of a read, and a checkpoint may fail at once if it meets a reader.
         std::thread::sleep(WIPE_WAIT_MAX);
     }
     connection.busy_timeout(BUSY_WAIT_MAX)?;
@@ -222,7 +217,7 @@ pub(crate) fn wipe(connection: &Connection, life: Life) -> rusqlite::Result<()> 
         let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
         return Err(rusqlite::Error::SqliteFailure(
             busy,
-            Some("somebody reads it, so its log cannot be wiped yet".to_owned()),
+            Some("a reader uses it, so its log still holds old values; try again".to_owned()),
         ));
     }
     Ok(())

@@ -1,10 +1,10 @@
-//! What is kept of a session besides its journal: its folder, its lock, its ledger, its log.
+//! The stored state of a session besides its journal: folder, lock, ledger, log.
 //!
-//! [`Session::open`] finds or makes the folder that a start belongs to, and holds its lock until it is dropped. Tools look
-//! through [`Found::all`], and [`choose`] the one that is meant.
+//! [`Session::open`] finds or creates the folder for a start, and holds its lock until it is dropped. Commands list
+//! sessions with [`Found::all`] and select one with [`choose`].
 //!
-//! It never writes into the folder of a session whose lock another process holds, but for what a tool pushes into the
-//! ledger, under that one's own lock.
+//! This room never writes into the folder of a session whose lock another process holds, except for context that a command
+//! pushes into the ledger, under the ledger's own lock.
 
 mod assembly_table;
 mod choice;
@@ -15,7 +15,7 @@ mod found;
 mod index_lock;
 mod ledger;
 mod ledger_job;
-mod ledger_keeper;
+mod ledger_writer;
 mod log;
 mod masked_rows;
 mod offline;
@@ -30,19 +30,19 @@ pub(crate) use choice::{Choice, ChoiceError, Otherwise, choose, choose_all, labe
 pub(crate) use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
 pub(crate) use database::Life;
 pub(crate) use database::{
-    BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_no_database, open as open_database,
-    open_as_is as open_database_as_is, open_to_look, put_aside, put_aside_beside,
+    BESIDE, DatabaseError, Form, Opened, connect as connect_database, is_corrupt, open as open_database,
+    open_as_is as open_database_as_is, open_read_only, set_aside, set_aside_beside,
 };
 pub(crate) use found::{Found, Survey};
 pub(crate) use index_lock::IndexLock;
 pub(crate) use ledger::{LEDGER_FILE, Ledger};
 pub(crate) use ledger_job::{LedgerError, Order};
-pub(crate) use ledger_keeper::LEDGER_FORM;
+pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
-pub(crate) use masked_rows::{Deed, redact_ledger};
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};
+pub(crate) use masked_rows::{RunMode, redact_ledger};
 pub use offline::OfflineLedger;
-pub(crate) use removal::{outlived, remove_outlived, remove_rests};
+pub(crate) use removal::{expired_sessions, remove_expired, remove_leftovers};
 pub(crate) use request_table::WhichRequests;
 pub use seq_mark::{SeqMark, SeqWish};
 pub(crate) use session::{Holder, Place, Session, StoreError};

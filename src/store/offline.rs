@@ -11,15 +11,15 @@ use super::context_table::{self, KeptDelivery, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError};
 use super::ledger::LEDGER_FILE;
 use super::ledger_job::{KeptRequest, LedgerError};
-use super::ledger_keeper::{form, kept_request};
+use super::ledger_writer::{form, kept_request};
 use super::request_table::{self, WhichRequests};
 use super::seq_mark::{self, SeqMark, SeqWish};
 use crate::engine::WaitingCommand;
 
-/// How long a tool waits for somebody else's lock.
+/// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The ledger of a session in which no relay runs, as a tool uses it.
+/// Direct access to the ledger of a session without a relay.
 #[derive(Debug)]
 pub struct OfflineLedger {
     connection: Connection,
@@ -27,11 +27,11 @@ pub struct OfflineLedger {
 }
 
 impl OfflineLedger {
-    /// Opens the ledger in `session_dir`; it is made where it is not there.
+    /// Opens the ledger in `session_dir`, creating it if it is missing.
     ///
     /// # Errors
     ///
-    /// [`LedgerError`]. A file that is no database is left to the next relay.
+    /// [`LedgerError`], also for a corrupt file: the next relay sets it aside.
     pub fn open(session_dir: &Path) -> Result<OfflineLedger, LedgerError> {
         let path = session_dir.join(LEDGER_FILE);
         let connection = database::open_as_is(&path, form(BUSY_WAIT_MAX))
@@ -39,11 +39,7 @@ impl OfflineLedger {
         Ok(OfflineLedger { connection, path })
     }
 
-    /// As [`super::Ledger::push_context`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is kept then.
+    /// See [`super::Ledger::push_context`].
     pub fn push_context(&mut self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         self.within(|transaction| {
             if let Some(thread_id) = context_table::unknown_thread(transaction, &pushed)? {
@@ -54,47 +50,28 @@ impl OfflineLedger {
         })?
     }
 
-    /// As [`super::Ledger::waiting_context`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// See [`super::Ledger::waiting_context`].
     pub fn waiting_context(&mut self) -> Result<Vec<WaitingCommand>, LedgerError> {
         self.within(|transaction| context_table::waiting_after(transaction, 0))
     }
 
-    /// As [`super::Ledger::clear_context`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; nothing is deleted then.
+    /// See [`super::Ledger::clear_context`].
     pub fn clear_context(&mut self, which: WhichCommands) -> Result<usize, LedgerError> {
         self.within(|transaction| context_table::clear(transaction, which).map(|rows| rows.len()))
     }
 
-    /// As [`super::Ledger::requests`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// See [`super::Ledger::requests`].
     pub fn requests(&mut self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
         self.within(|transaction| request_table::rows(transaction, which))
     }
 
-    /// The runs that have requests open. What it gives while nobody holds the session is for [`OfflineLedger::orphan`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// The runs that have open requests. If nothing holds the session, these runs are over: see [`OfflineLedger::orphan`].
     pub fn open_runs(&self) -> Result<Vec<String>, LedgerError> {
         request_table::open_runs(&self.connection).map_err(|source| self.unavailable(source))
     }
 
-    /// What `runs` have left open is nobody's any more: they are over, whoever holds the session by now.
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`]; it stays open then.
+    /// Marks the open requests of `runs` as orphaned. The caller knows that these runs are over, even if another relay
+    /// holds the session by now.
     pub fn orphan(&mut self, runs: &[String]) -> Result<(), LedgerError> {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.within(|transaction| {
@@ -102,38 +79,22 @@ impl OfflineLedger {
         })
     }
 
-    /// As [`super::Ledger::request`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// See [`super::Ledger::request`].
     pub fn request(&mut self, request_id: &str) -> Result<Option<KeptRequest>, LedgerError> {
         self.within(|transaction| kept_request(transaction, request_id))
     }
 
-    /// As [`super::Ledger::deliveries`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// See [`super::Ledger::deliveries`].
     pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
         self.within(context_table::deliveries)
     }
 
-    /// As [`super::Ledger::fragments`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// See [`super::Ledger::fragments`].
     pub fn fragments(&mut self) -> Result<Vec<KeptFragment>, LedgerError> {
         self.within(assembly_table::fragments)
     }
 
-    /// As [`super::Ledger::reserve_seq`].
-    ///
-    /// # Errors
-    ///
-    /// [`LedgerError`].
+    /// See [`super::Ledger::reserve_seq`].
     pub fn reserve_seq(&mut self, session_id: &str, wish: &SeqWish) -> Result<SeqMark, LedgerError> {
         self.within(|transaction| seq_mark::reserve(transaction, session_id, wish))
     }

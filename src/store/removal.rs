@@ -1,11 +1,11 @@
-//! Sessions that nobody uses any more: which those are, and how one goes.
+//! Expired sessions: which ones they are, and how they are deleted.
 //!
-//! *Locking.* A session goes while its index lock is held and its own lock is shared, as by a tool that looks: a start that
-//! comes meanwhile tries again, and finds that the folder is gone. The folder is first given a name that no session can have,
-//! so nobody ever sees half of one.
+//! *Locking.* A session is deleted while its index lock is held and its own lock is shared, as by a command that looks: a
+//! relay that starts meanwhile retries, and finds that the folder is gone. The folder is renamed first, to a name that no
+//! session can have, so no process ever sees a partial session.
 //!
-//! This module never follows a link: only real folders below `sessions` are sessions, and a link is deleted without its target. It deletes
-//! only the files that codex-shim creates; a folder that holds others stays, with those in it.
+//! This module never follows a link: only real folders below `sessions` are sessions, and a link is deleted without its
+//! target. It deletes only the files that codex-shim creates; a folder that holds others stays, with those in it.
 
 use std::fs::File;
 use std::io;
@@ -20,54 +20,49 @@ use crate::config::SessionName;
 use crate::files::{self, Access};
 use crate::journal::SegmentName;
 
-/// What the names of folders begin with that are being removed; no session's name has this sign.
-const GOING: &str = "~going.";
+/// Prefix of folders that are being deleted. No session's name can contain its first character.
+const DELETING: &str = "~going.";
 
 /// The folder of the home whose files name the session that last ran in a place.
 const PLACES_DIR: &str = "places";
 
-/// When a session was used last: the newest of the times at which its lock, the segments of its journal and its ledger were
-/// written to. `None` where there are none: it cannot be told.
+/// The last use of a session: the newest modification time of its lock, journal segments and ledger. `None` if
+/// none of these files exists.
 #[must_use]
 pub(crate) fn last_use(written: impl IntoIterator<Item = SystemTime>) -> Option<SystemTime> {
     written.into_iter().max()
 }
 
-/// Whether a session that was used last at `last_use` has been left for longer than `age_max`. One whose times lie in the
-/// future was not.
+/// Whether a session was unused for longer than `age_max`. A time in the future counts as recent use.
 #[must_use]
-pub(crate) fn is_outlived(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
+pub(crate) fn is_expired(last_use: Option<SystemTime>, now: SystemTime, age_max: Duration) -> bool {
     last_use.is_some_and(|last_use| now.duration_since(last_use).is_ok_and(|age| age > age_max))
 }
 
-/// A session that has been left for too long.
+/// A session that is due for deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outlived {
-    /// Its id.
+pub(crate) struct ExpiredSession {
     pub id: String,
     /// Size of its files, in bytes.
     pub bytes: u64,
     /// Its files, by their paths in its folder.
     pub files: Vec<PathBuf>,
-    /// Files in its folder that codex-shim did not create, likewise; they stay.
+    /// Files in its folder that codex-shim did not create; they stay.
     pub foreign: Vec<PathBuf>,
     /// Files of it outside its folder, by their paths in the home; they are deleted with it.
     pub beside: Vec<PathBuf>,
 }
 
-/// Why a session that is outlived is still there.
+/// Why an expired session was not deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spared {
-    /// It is used, or has been used since it was looked at.
-    Used,
+pub(crate) enum Skipped {
+    /// It is in use, or was used since it was listed.
+    InUse,
 }
 
-/// The sessions in `home` that nobody has used for longer than `age_max`, and that nobody holds.
-///
-/// # Errors
-///
-/// That of reading the folder of the sessions. That there is none is no error.
-pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<Outlived>> {
+/// The sessions in `home` that were unused for longer than `age_max` and that no process holds. A missing sessions folder
+/// means none.
+pub(crate) fn expired_sessions(home: &Path, now: SystemTime, age_max: Duration) -> io::Result<Vec<ExpiredSession>> {
     let sessions = home.join("sessions");
     let entries = match std::fs::read_dir(&sessions) {
         Ok(entries) => entries,
@@ -77,76 +72,76 @@ pub(crate) fn outlived(home: &Path, now: SystemTime, age_max: Duration) -> io::R
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // The type is that of the entry itself, not of what a link leads to.
+        // The type of the entry itself, not of a link's target.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let Some(id) = entry.file_name().to_str().map(str::to_owned) else { continue };
         if !is_folder || id.parse::<SessionName>().is_err() {
             continue;
         }
         let dir = entry.path();
-        if is_outlived(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
+        if is_expired(last_use(times_of(&dir)), now, age_max) && shared_lock(&dir).is_ok_and(|lock| lock.is_some()) {
             let Contents { files, foreign, bytes, .. } = Contents::of(&dir)?;
             let beside = beside(home, &id);
             let size = |path: &PathBuf| std::fs::symlink_metadata(home.join(path)).map_or(0, |file| file.len());
             let bytes = bytes + beside.iter().map(size).sum::<u64>();
-            found.push(Outlived { id, bytes, files, foreign, beside });
+            found.push(ExpiredSession { id, bytes, files, foreign, beside });
         }
     }
     found.sort_by(|one, other| one.id.cmp(&other.id));
     Ok(found)
 }
 
-/// Deletes the session `id` of `home`, and its places, if it is still outlived and unused. Returns the files that stay because
-/// codex-shim did not create them.
+/// Deletes the session `id` of `home`, and its places, if it is still expired and unused. Returns the files that stay
+/// because codex-shim did not create them.
 ///
 /// # Errors
 ///
-/// That of removing it; it is then still there as a whole, or goes the next time.
-pub(crate) fn remove_outlived(
+/// The session is then still whole, or its deletion is finished the next time.
+pub(crate) fn remove_expired(
     home: &Path,
     id: &str,
     now: SystemTime,
     age_max: Duration,
-) -> io::Result<Result<Vec<PathBuf>, Spared>> {
+) -> io::Result<Result<Vec<PathBuf>, Skipped>> {
     if id.parse::<SessionName>().is_err() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no session's name"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a valid session name"));
     }
     let dir = home.join("sessions").join(id);
     if !std::fs::symlink_metadata(&dir)?.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no folder"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a folder"));
     }
-    let Some(_index) = IndexLock::try_take(&dir)? else { return Ok(Err(Spared::Used)) };
-    let Some(_lock) = shared_lock(&dir)? else { return Ok(Err(Spared::Used)) };
-    if !is_outlived(last_use(times_of(&dir)), now, age_max) {
-        return Ok(Err(Spared::Used));
+    let Some(_index) = IndexLock::try_take(&dir)? else { return Ok(Err(Skipped::InUse)) };
+    let Some(_lock) = shared_lock(&dir)? else { return Ok(Err(Skipped::InUse)) };
+    if !is_expired(last_use(times_of(&dir)), now, age_max) {
+        return Ok(Err(Skipped::InUse));
     }
-    let going = home.join("sessions").join(format!("{GOING}{id}.{}", std::process::id()));
-    std::fs::rename(&dir, &going)?;
+    let deleting = home.join("sessions").join(format!("{DELETING}{id}.{}", std::process::id()));
+    std::fs::rename(&dir, &deleting)?;
     for path in beside(home, id) {
-        // It leads nowhere now, and is written anew by the next start there.
+        // The session it names is gone; the next start in that place writes it again.
         let _ = std::fs::remove_file(home.join(path));
     }
-    let contents = Contents::of(&going)?;
-    if !contents.delete(&going)? {
+    let contents = Contents::of(&deleting)?;
+    if !contents.delete(&deleting)? {
         // The user looks for the rest under the old name. If a new session has taken the name, the rest stays under the other one.
-        let _ = std::fs::rename(&going, &dir);
+        let _ = std::fs::rename(&deleting, &dir);
     }
     Ok(Ok(contents.foreign))
 }
 
-/// Removes what is left of folders whose removal was cut short.
-pub(crate) fn remove_rests(home: &Path) {
+/// Finishes deletions that were interrupted.
+pub(crate) fn remove_leftovers(home: &Path) {
     let Ok(entries) = std::fs::read_dir(home.join("sessions")) else { return };
     for entry in entries.flatten() {
-        let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(GOING));
+        let is_rest = entry.file_name().to_str().is_some_and(|name| name.starts_with(DELETING));
         if is_rest && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // Another process may be at it too.
+            // Another process may be deleting it too.
             let _ = Contents::of(&entry.path()).and_then(|contents| contents.delete(&entry.path()));
         }
     }
 }
 
-/// When those files of a session were written to that tell of its use. Of the ledger, what is not written back yet counts too.
+/// Modification times of the files that show a session's use. The ledger's log counts too.
 fn times_of(dir: &Path) -> Vec<SystemTime> {
     let journal = dir.join("journal");
     let is_folder = std::fs::symlink_metadata(&journal).is_ok_and(|file| file.is_dir());
@@ -157,7 +152,7 @@ fn times_of(dir: &Path) -> Vec<SystemTime> {
     written.filter_map(|file| file.modified().ok()).collect()
 }
 
-/// The lock of a session, shared as by a tool that looks; `None` where a shim holds it.
+/// The lock of a session, shared as by a command that looks; `None` if a relay holds it.
 fn shared_lock(dir: &Path) -> io::Result<Option<File>> {
     let lock = files::open(&dir.join("lock"), Access::Read)?;
     match lock.try_lock_shared() {
@@ -167,8 +162,9 @@ fn shared_lock(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The files of the session `id` outside its folder that are deleted with it, by their paths in the home: those that say that it
-/// last ran somewhere, and its witness if the id is a UUID. A session of another name may come again, and its readers with it.
+/// The files of the session `id` outside its folder that are deleted with it, by their paths in the home: its entries in
+/// `places`, and its witness if the id is a UUID. A session with another kind of name may be created again, and its readers
+/// continue then.
 fn beside(home: &Path, id: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let places = home.join(PLACES_DIR);
@@ -196,11 +192,11 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     #[test]
-    fn the_last_use_is_the_newest_time() {
+    fn last_use_is_the_newest_time() {
         let day = |number: u32| SystemTime::UNIX_EPOCH + DAY * number;
         let check = |days: &[u32], age_days, expect| {
             let last_use = last_use(days.iter().map(|number| day(*number)));
-            assert_eq!(is_outlived(last_use, day(100), DAY * age_days), expect, "{days:?}");
+            assert_eq!(is_expired(last_use, day(100), DAY * age_days), expect, "{days:?}");
         };
         check(&[], 0, false);
         check(&[69], 30, true);
@@ -218,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_uses_goes_and_no_link_is_followed() {
+    fn removal_spares_used_sessions_and_follows_no_link() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let (home, outside) = (home.path(), home.path().join("outside"));
         drop(session(home, "old"));
@@ -230,36 +226,36 @@ mod tests {
         std::os::unix::fs::symlink(&outside, home.join("sessions/old/transcripts")).expect("a link");
         let later = SystemTime::now() + DAY * 31;
         let ids = |age| -> Vec<String> {
-            outlived(home, later, age).expect("it can be read").into_iter().map(|found| found.id).collect()
+            expired_sessions(home, later, age).expect("it can be read").into_iter().map(|found| found.id).collect()
         };
         assert_eq!(ids(DAY * 32), Vec::<String>::new());
         assert_eq!(ids(DAY * 30), ["old", "other"]);
         assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 3);
-        let remove = |id: &str| remove_outlived(home, id, later, DAY * 30);
+        let remove = |id: &str| remove_expired(home, id, later, DAY * 30);
         assert_eq!(remove("old").expect("it works"), Ok(Vec::new()));
-        assert_eq!(remove("live").expect("it works"), Err(Spared::Used));
+        assert_eq!(remove("live").expect("it works"), Err(Skipped::InUse));
         let held = IndexLock::try_take(&home.join("sessions/other")).expect("a lock").expect("nobody holds it");
-        assert_eq!(remove("other").expect("it works"), Err(Spared::Used));
+        assert_eq!(remove("other").expect("it works"), Err(Skipped::InUse));
         drop(held);
         assert!(remove("link").is_err() && remove("..").is_err() && remove("a/b").is_err());
         assert_eq!(std::fs::read_to_string(outside.join("lock")).expect("it is there"), "mine");
         assert_eq!(std::fs::read_dir(home.join("places")).expect("a folder").count(), 2);
         std::fs::create_dir(home.join("sessions/~going.x.1")).expect("a folder");
         std::fs::write(home.join("sessions/~going.x.1/lock"), "").expect("write");
-        remove_rests(home);
+        remove_leftovers(home);
         let left: Vec<String> = Found::all(home).expect("it can be read").into_iter().map(|one| one.id).collect();
         assert!(left.contains(&"live".to_owned()) && left.contains(&"other".to_owned()) && left.len() == 2, "{left:?}");
         drop(live);
     }
 
     #[test]
-    fn a_start_that_meets_a_removal_gets_a_folder_of_its_own() {
+    fn start_during_removal_gets_a_new_folder() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         drop(session(home.path(), "old"));
         let later = SystemTime::now() + DAY * 31;
         std::thread::scope(|scope| {
             let removing = scope.spawn(|| {
-                let removed = remove_outlived(home.path(), "old", later, DAY * 30);
+                let removed = remove_expired(home.path(), "old", later, DAY * 30);
                 removed.is_ok()
             });
             let started = session(home.path(), "old");

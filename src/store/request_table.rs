@@ -1,7 +1,7 @@
-//! What the ledger keeps of requests: the rows, and every answer that anybody gave.
+//! The ledger's record of requests: one row each, and all answers.
 //!
-//! Every function runs in a transaction of its caller's. A row only ever moves on: an end is written where there is none
-//! yet, or where policy ends what has expired.
+//! Every function runs in the caller's transaction. A row only moves forward: its end is written once, except that policy
+//! may still end an expired one.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use crate::engine::{FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestRow, field_order, kept_result};
 use crate::protocol::RequestKind;
 
-/// The tables.
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_pending_requests (
     request_id TEXT NOT NULL UNIQUE,
@@ -53,32 +52,31 @@ CREATE TABLE codex_request_answers (
 CREATE INDEX codex_request_answers_by_request ON codex_request_answers (request_id);
 ";
 
-/// The run that rows belong to.
+/// The run that new rows belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunIds {
     pub(super) session_id: String,
     pub(super) generation: String,
 }
 
-/// Most rows that are told at once where every one is asked for.
+/// Most rows in a list of all requests.
 const ROWS_MAX: i64 = 1_000;
 
-/// Most rows that are told at once of those that wait; the engine has no more than that open.
+/// Most rows in a list of pending requests; the engine has no more than that open.
 const WAITING_ROWS_MAX: i64 = 10_000;
 
-/// Bytes of JSON that the rows of a list may have together of what they ask; what is beyond that is told of one row alone.
+/// Most bytes of large columns in one list; beyond that, only a query for one row returns them.
 const LIST_BYTES_MAX: usize = 8 << 20;
 
 /// Columns that may be as large as a line.
 const LARGE: [&str; 4] = ["request_payload_json", "changes_json", "item_json", "resolved_payload_json"];
 
-/// A time as rows have it: RFC 3339, UTC, milliseconds.
+/// A time in the format of the rows: RFC 3339, UTC, milliseconds.
 fn time(at_us: u64) -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)).to_string()
 }
 
-/// Keeps what the relay has done with requests, and gives how many rows that has changed: none where the entry is about
-/// something else.
+/// Applies an entry about requests; returns how many rows changed, 0 for any other entry.
 pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     const DISPATCHED: &str =
         "UPDATE codex_pending_requests SET dispatched_at = ?2 WHERE request_id = ?1 AND status = 'resolved'";
@@ -125,7 +123,7 @@ fn set(transaction: &Transaction<'_>, sql: &str, values: impl rusqlite::Params) 
 }
 
 fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqlite::Result<usize> {
-    // The same row again is one whose commit was not heard of.
+    // A conflict means that an earlier commit succeeded but was not confirmed.
     const SQL: &str = "INSERT INTO codex_pending_requests (request_id, session_id, process_generation, rpc_request_id,
         thread_id, turn_id, item_id, request_type, request_method, requested_at, expires_at, status,
         request_payload_json, late, changes_json, item_json, summary)
@@ -190,7 +188,7 @@ fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rus
     )
 }
 
-/// What earlier runs have left open is nobody's any more. Only the holder of the session says so.
+/// Marks requests that earlier runs left open as orphaned. Only the holder of the session may call this.
 pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us: u64) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
         error_message = 'the server was started anew before there was an answer', resolution_source = 'policy',
@@ -198,14 +196,14 @@ pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us:
     set(transaction, SQL, params![run.generation, time(at_us)])
 }
 
-/// The runs that have something open.
+/// The runs that have open requests.
 pub(super) fn open_runs(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     const SQL: &str =
         "SELECT DISTINCT process_generation FROM codex_pending_requests WHERE status IN ('pending', 'expired')";
     connection.prepare(SQL)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// What runs have left open that are known to be over is nobody's any more.
+/// Marks the open requests of these runs, which are known to be over, as orphaned.
 pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us: u64) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
         error_message = 'the relay ended before there was an answer', resolution_source = 'policy', resolved_at = ?2
@@ -213,18 +211,17 @@ pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us:
     runs.iter().map(|run| set(transaction, SQL, params![run, time(at_us)])).sum()
 }
 
-/// Which rows are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichRequests {
-    /// Those that wait.
+    /// Pending ones.
     Pending,
-    /// Those, and those that were left behind.
+    /// Pending and orphaned ones.
     PendingAndOrphaned,
-    /// Every one, the newest ones of them.
+    /// The newest ones, whatever their status.
     All,
 }
 
-/// Rows as JSON, oldest first. What is large is left out, as `{"omitted":"size"}`, once newer rows have had the room for it.
+/// Rows as JSON, oldest first. Large values are replaced by `{"omitted":"size"}` once newer rows have used up the room.
 pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Value>> {
     let (wanted, rows_max) = match which {
         WhichRequests::Pending => ("WHERE status = 'pending'", WAITING_ROWS_MAX),
@@ -264,7 +261,7 @@ pub(super) fn answers(transaction: &Transaction<'_>, request_id: &str) -> rusqli
     rows.collect()
 }
 
-/// Keeps an answer that came too late, and gives the row that it was for.
+/// Stores an answer that came too late; returns the request's row.
 pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> rusqlite::Result<Option<Value>> {
     let Some(row) = row(transaction, &given.request_id)? else { return Ok(None) };
     if row["status"] == "resolved" {
@@ -275,8 +272,8 @@ pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> ru
     Ok(Some(row))
 }
 
-/// A row with the table's columns; those that end in `_json` are parsed, and lose that ending. There is `room` for
-/// so many bytes of what may be large.
+/// A row as JSON. Columns that end in `_json` are parsed and lose that suffix. `room` is the number of bytes left for large
+/// values.
 fn document(row: &Row<'_>, room: &mut usize) -> rusqlite::Result<Value> {
     let mut members = Map::new();
     let statement = row.as_ref();

@@ -1,8 +1,7 @@
-//! The highest number that events of a session may have, so no number is issued twice.
+//! Reserves event numbers of a session, so that none is issued twice.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-/// Its table in the ledger.
 pub(super) const TABLES: &str = "
     CREATE TABLE codex_seq_marks (
         session_id TEXT PRIMARY KEY,
@@ -23,25 +22,25 @@ const RESERVE: &str = "
 
 const MARK: &str = "SELECT reserved, first_generation, epoch FROM codex_seq_marks WHERE session_id = ?1";
 
-/// What is to be reserved.
+/// Numbers to reserve.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeqWish {
-    /// All numbers up to this one; 0 only asks.
+    /// Reserves all numbers up to this one; 0 only reads the mark.
     pub up_to: u64,
-    /// The run with whose first record number 1 began, where that is known.
+    /// The run whose first record got number 1, if known.
     pub first_generation: Option<String>,
     /// The epoch of the history, if its witness was written.
     pub epoch: Option<String>,
 }
 
-/// What is reserved.
+/// The reserved numbers of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeqMark {
-    /// No number above this one was ever given.
+    /// No number above this one was ever issued.
     pub reserved: u64,
-    /// The run with whose first record number 1 began.
+    /// The run whose first record got number 1.
     pub first_generation: Option<String>,
-    /// The last epoch of which a witness was written.
+    /// The last epoch with a witness.
     pub epoch: Option<String>,
 }
 

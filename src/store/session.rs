@@ -1,13 +1,12 @@
-//! The folder of a session: which one a start belongs to, and who holds it.
+//! The folder of a session: finding or creating it for a start, and holding its lock.
 //!
-//! *Locking.* `lock` is an flock, close-on-exec. Who holds it owns every generation in the folder. Its content names the
-//! holder and what it runs, for people and for finding the session again; the content alone proves nothing. Tools that
-//! look whether it is held share it for an instant; a start that meets one of them tries again.
+//! *Locking.* `lock` is an flock, close-on-exec. Its holder owns every generation in the folder. Its content names the
+//! holder and the place it runs in, for display and to find the session again; the content alone proves nothing. Commands
+//! that check whether it is held share it for an instant; a start that meets one of them retries.
 //!
-//! *Performance.* A start looks at one file of `places` and one lock, however many sessions there are.
+//! *Performance.* A start reads one file of `places` and one lock, however many sessions there are.
 //!
-//! *Filesystems.* flock must work where our home is; where it does not, no session can be opened, and the relay runs
-//! without one.
+//! *Filesystems.* flock must work in our home. If it does not, no session can be opened, and the relay runs without one.
 
 use std::fmt;
 use std::fs::{File, Metadata, TryLockError};
@@ -23,53 +22,48 @@ use crate::config::{SESSION_NAME_BYTES_MAX, SessionName};
 use crate::files::{self, Access, Folder, Refused};
 use crate::journal::{Generation, SegmentName};
 
-/// How many shims may run under one session name at once.
+/// Most relays that may run under one session name at once.
 const SAME_NAME_MAX: u32 = 999;
 
-/// How much of a lock's content is read, in bytes.
+/// Most bytes of a lock's content that are read.
 const LOCK_BYTES_MAX: u64 = 64 << 10;
 
-/// How often a start tries again to take a lock that tools look at.
-const LOOKED_AT_TRIES_MAX: u32 = 100;
+/// Attempts to take a lock that commands are checking.
+const LOCK_TRIES_MAX: u32 = 100;
 
-/// How long it lets them look, in between. The condition itself cannot be waited for within a limit: `flock` either fails
-/// at once or waits without one, and a tool that was stopped while it looks would then hold up the start for good.
-const LOOKED_AT_WAIT: Duration = Duration::from_millis(1);
+/// The pause between two attempts. No bounded wait exists: `flock` either fails at once or waits forever, and a command
+/// that was stopped in the middle of its check would then block the start for good.
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What a session is found again by: where it ran, and what.
+/// The key under which a session is found again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The working directory.
     pub cwd: String,
-    /// codex's own home.
     pub codex_home: String,
     /// The server command, secrets masked.
     pub server: Vec<String>,
 }
 
-/// Why no session could be opened.
 #[derive(Debug)]
 pub enum StoreError {
-    /// A file or folder could not be made or opened.
+    /// A file or folder could not be created or opened.
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// With what.
         path: PathBuf,
-        /// What came of it.
         source: io::Error,
     },
-    /// Every name that was tried is in use.
-    AllTaken(SessionName),
+    /// Relays hold all names that were tried.
+    AllNamesTaken(SessionName),
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // It names the path, and says what to do.
+            // The source names the path and the remedy.
             StoreError::Io { source, .. } if Refused::behind(source).is_some() => source.fmt(f),
             StoreError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
-            StoreError::AllTaken(name) => write!(
+            StoreError::AllNamesTaken(name) => write!(
                 f,
                 "session {name}: {SAME_NAME_MAX} relays already use that name; choose another one with --session"
             ),
@@ -81,47 +75,43 @@ impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StoreError::Io { source, .. } => Some(source),
-            StoreError::AllTaken(_) => None,
+            StoreError::AllNamesTaken(_) => None,
         }
     }
 }
 
-/// A session that we hold.
+/// A session whose lock we hold.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Its id, which is the name of its folder.
+    /// The name of its folder.
     pub id: String,
-    /// Its folder.
     pub dir: PathBuf,
-    /// Its journal's folder.
     pub journal_dir: PathBuf,
     lock: File,
 }
 
-/// What a lock says about its holder, or its last one.
+/// The content of a lock: its holder, or its last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its process id.
     pub pid: u32,
     /// When it took the lock, RFC 3339.
     pub started_at: String,
-    /// The name of its client, once that has introduced itself.
+    /// The client's name, once it has sent `initialize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// Where it runs, and what.
     #[serde(flatten)]
     pub place: Place,
 }
 
 impl Holder {
-    /// Reads a lock that has been read or written before.
+    /// Reads a lock through a descriptor that was already used.
     fn read_from_start(lock: &File) -> Option<Holder> {
         let mut text = vec![0; LOCK_BYTES_MAX as usize];
         let length = lock.read_at(&mut text, 0).ok()?;
         serde_json::from_slice(text[..length].split(|byte| *byte == b'\n').next()?).ok()
     }
 
-    /// Reads a lock; `None` where nobody has signed it.
+    /// Reads a lock; `None` if it has no valid content.
     pub(super) fn read(lock: &File) -> Option<Holder> {
         let mut text = Vec::new();
         lock.take(LOCK_BYTES_MAX).read_to_end(&mut text).ok()?;
@@ -130,13 +120,9 @@ impl Holder {
 }
 
 impl Session {
-    /// Opens the session called `wanted`, else the one that last ran at `place`, else a new one, and takes its lock. A
-    /// name whose lock is held becomes `NAME.2`, `NAME.3`, …; a session that was found by its place, a new one. A new one
-    /// is called `fresh_id`, so that a start that tries again does not leave a folder a try.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`]; nothing is held then.
+    /// Opens the session called `wanted`, else the one that last ran at `place`, else a new one, and takes its lock. If the
+    /// lock of a named session is held, `NAME.2`, `NAME.3`, … follow; if that of the place's session is held, a new session
+    /// is created. A new one gets the name `fresh_id`, so that a retried start does not leave a folder per attempt.
     pub(crate) fn open(
         home: &Path,
         wanted: Option<&SessionName>,
@@ -152,18 +138,14 @@ impl Session {
             None => Session::of_place(&sessions, &places, place, fresh_id)?,
         };
         session.sign(place)?;
-        // Only an index: without it the next start at this place begins a new session.
+        // `places` is only an index: without the entry, the next start at this place begins a new session.
         if let Err(error) = places.remember(place, &session.id) {
             tracing::warn!(%error, "remember where this session runs");
         }
         Ok(session)
     }
 
-    /// The generation of a child that starts now, after all that this session had.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] where the journal's folder cannot be read.
+    /// The generation for a child that starts now; it sorts after all earlier ones of this session.
     pub(crate) fn next_generation(&self) -> Result<Generation, StoreError> {
         let segments = SegmentName::list(&self.journal_dir).map_err(io_error("read", &self.journal_dir))?;
         let last = segments.last().map(|segment| &segment.generation);
@@ -180,7 +162,7 @@ impl Session {
                 return Ok(session);
             }
         }
-        Err(StoreError::AllTaken(name.clone()))
+        Err(StoreError::AllNamesTaken(name.clone()))
     }
 
     fn of_place(sessions: &Path, places: &Places, place: &Place, fresh_id: Uuid) -> Result<Session, StoreError> {
@@ -198,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Takes the lock of a session, which is made where it does not exist; `None` where another process holds it.
+    /// Takes the lock of a session, creating its folder if necessary; `None` if another process holds it.
     fn try_hold(sessions: &Path, id: String) -> Result<Option<Session>, StoreError> {
         let dir = sessions.join(&id);
         let path = dir.join("lock");
@@ -206,18 +188,18 @@ impl Session {
         let lock = loop {
             make_dir(&dir)?;
             let lock = match files::open(&path, Access::Create) {
-                // The folder was removed in between, as one that nobody used any more.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LOOKED_AT_TRIES_MAX => {
+                // The folder was deleted meanwhile, as that of an expired session.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LOCK_TRIES_MAX => {
                     tries += 1;
                     continue;
                 }
                 opened => opened.map_err(io_error("open", &path))?,
             };
-            if !take(&lock, || std::thread::sleep(LOOKED_AT_WAIT)).map_err(io_error("lock", &path))? {
+            if !take(&lock, || std::thread::sleep(LOCK_RETRY_PAUSE)).map_err(io_error("lock", &path))? {
                 return Ok(None);
             }
             tries += 1;
-            if is_at(&lock, &path) || tries > LOOKED_AT_TRIES_MAX {
+            if is_at(&lock, &path) || tries > LOCK_TRIES_MAX {
                 break lock;
             }
         };
@@ -227,17 +209,14 @@ impl Session {
         Ok(Some(Session { id, dir, journal_dir, lock }))
     }
 
-    /// Writes into the lock who holds it.
+    /// Writes our identity into the lock.
     fn sign(&self, place: &Place) -> Result<(), StoreError> {
         let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         self.write_lock(&Holder { pid: std::process::id(), started_at, client: None, place: place.clone() })
     }
 
-    /// Writes the name of the client into the lock, so that tools can tell sessions in one folder apart.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`]; the lock is held all the same.
+    /// Writes the client's name into the lock, so that commands can tell sessions in one folder apart. The lock stays held
+    /// even if this fails.
     pub(crate) fn name_client(&self, client: Option<&str>) -> Result<(), StoreError> {
         match Holder::read_from_start(&self.lock) {
             Some(holder) if holder.client.as_deref() != client => {
@@ -250,27 +229,27 @@ impl Session {
     fn write_lock(&self, holder: &Holder) -> Result<(), StoreError> {
         let mut text = serde_json::to_vec(holder).expect("BUG: plain data is JSON");
         text.push(b'\n');
-        // Written over and then cut: a reader at any instant finds the old line or the new one at the start.
+        // Overwritten first, then truncated: a concurrent reader finds the old line or the new one.
         let written = self.lock.write_all_at(&text, 0).and_then(|()| self.lock.set_len(text.len() as u64));
         written.map_err(io_error("write", &self.dir.join("lock")))
     }
 }
 
-/// Whether a file is the one that is at `path`.
+/// Whether a file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = |here: &Metadata, there: &Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
     matches!((file.metadata(), std::fs::symlink_metadata(path)), (Ok(here), Ok(there)) if same(&here, &there))
 }
 
-/// Takes a lock for us alone; false where another shim holds it. `let_look` passes the time while tools look at it.
+/// Takes a lock exclusively; false if another relay holds it. `let_look` passes the time while a command checks it.
 fn take(lock: &File, mut let_look: impl FnMut()) -> io::Result<bool> {
-    for _ in 0..LOOKED_AT_TRIES_MAX {
+    for _ in 0..LOCK_TRIES_MAX {
         match lock.try_lock() {
             Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // A shim shares its lock with nobody. Whoever does is a tool, and gone in a moment.
+        // A relay's lock is exclusive, so a shared one belongs to a command, which releases it at once.
         match lock.try_lock_shared() {
             Ok(()) => lock.unlock()?,
             Err(TryLockError::WouldBlock) => return Ok(false),
@@ -281,17 +260,18 @@ fn take(lock: &File, mut let_look: impl FnMut()) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Which session last ran at a place: a small file a place, so that finding it does not grow with what there is.
+/// Maps a place to the session that last ran there: one small file per place, so that a lookup does not slow down as
+/// sessions accumulate.
 struct Places(PathBuf);
 
 impl Places {
-    /// The file of a place. Its name is made of the place alone.
+    /// The file of a place, named by a hash of the place.
     fn file(&self, place: &Place) -> PathBuf {
         let text = serde_json::to_vec(place).expect("BUG: plain data is JSON");
         self.0.join(Uuid::new_v5(&Uuid::NAMESPACE_OID, &text).to_string())
     }
 
-    /// The session that last ran at `place`, where it still is there and was last held from there.
+    /// The session that last ran at `place`, if it still exists and was last held from there.
     fn last_at(&self, sessions: &Path, place: &Place) -> Option<String> {
         let id = String::from_utf8(files::read(&self.file(place)).ok()?).ok()?;
         id.parse::<SessionName>().ok()?;
@@ -313,7 +293,7 @@ impl Places {
     }
 }
 
-/// Creates the home, unless it exists. One that exists keeps its mode, and is an error if it cannot be trusted.
+/// Creates the home, unless it exists. An existing one keeps its mode, and is an error if it cannot be trusted.
 fn make_home(home: &Path) -> Result<(), StoreError> {
     Folder::make_home(home).map(drop).map_err(io_error("create", home))
 }
@@ -323,10 +303,10 @@ fn make_dir(dir: &Path) -> Result<(), StoreError> {
     Folder::make(dir).map(drop).map_err(io_error("create", dir))
 }
 
-/// What the second session under a name is called, or a later one: as much of the name as leaves room for the number.
+/// The name of a further session under a name in use, truncated to leave room for the number.
 fn numbered(name: &SessionName, number: u32) -> String {
     let (mut name, suffix) = (name.to_string(), format!(".{number}"));
-    // It is ASCII.
+    // Truncation is safe: names are ASCII.
     name.truncate(SESSION_NAME_BYTES_MAX - suffix.len());
     name + &suffix
 }
@@ -349,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_use_gets_a_number() {
+    fn name_in_use_gets_a_number() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let first = open(home.path(), Some("work"), "/a");
         let second = open(home.path(), Some("work"), "/a");
@@ -360,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_in_use_gets_a_number_that_tools_can_see() {
+    fn long_name_in_use_keeps_a_visible_number() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         for long in ["n".repeat(64), "m".repeat(63), "k".repeat(62)] {
             let first = open(home.path(), Some(&long), "/a");
@@ -376,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_looks_at_a_lock_does_not_turn_a_start_away() {
+    fn start_waits_for_commands_that_check_the_lock() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         drop(open(home.path(), Some("desk"), "/a"));
         let lock = || File::open(home.path().join("sessions/desk/lock")).expect("it is there");
@@ -388,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_leads_back_to_its_last_session() {
+    fn place_leads_back_to_its_last_session() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let first = open(home.path(), None, "/a").id;
         assert_ne!(open(home.path(), None, "/b").id, first);
@@ -400,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_places_that_cannot_be_written_costs_only_the_index() {
+    fn unwritable_places_do_not_prevent_a_start() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::write(home.path().join("places"), "in the way").expect("write");
         let first = open(home.path(), None, "/a").id;
@@ -408,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_tries_again_uses_the_same_folder() {
+    fn retried_start_uses_the_same_folder() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let fresh_id = Uuid::now_v7();
         let journal = home.path().join("sessions").join(fresh_id.to_string()).join("journal");
@@ -422,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_ours_alone() {
+    fn session_files_are_private() {
         let parent = tempfile::tempdir().expect("BUG: a temporary folder");
         let home = parent.path().join("deep/home");
         let session = open(&home, Some("s"), "/a");
@@ -444,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_is_a_file_is_an_error_that_names_it() {
+    fn home_that_is_a_file_is_named() {
         let file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
         let error = Session::open(&file.path().join("home"), None, &place("/a"), Uuid::now_v7())
             .expect_err("a file is no folder");

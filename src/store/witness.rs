@@ -1,9 +1,9 @@
 //! The witness of a session's event numbers: `marks/<session>` in the home, outside the session's folder.
 //!
 //! It names the last number that a history issued and the record that got it, so a session folder that was restored from a
-//! copy, or a journal that has lost its end, cannot give the same numbers to other events unnoticed. The index writes it after
-//! each commit, without a sync: the page cache outlives the process, and [`Witness::boot`] tells whether the machine was
-//! restarted since.
+//! copy, or a journal that has lost its end, cannot give the same numbers to other events unnoticed. The index writes it
+//! after each commit, without a sync: the page cache outlives the process, and [`Witness::boot`] shows whether the machine
+//! was restarted since.
 //!
 //! *A restored home* brings an old witness back. The file names its own inode and time of birth, and gets new ones with the
 //! first commit after each start, so a copy of it is recognized ([`Found::Copied`]). A snapshot of a whole file system or
@@ -20,10 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, Access, Folder};
 use crate::journal::Position;
 
-/// The folder of all witnesses in the home.
 const MARKS_DIR: &str = "marks";
 
-/// The folder of all sessions in the home.
 const SESSIONS_DIR: &str = "sessions";
 
 /// Most bytes of a witness that are read.
@@ -36,21 +34,21 @@ pub(crate) struct Witness {
     pub epoch: String,
     /// The number before the first one of that epoch.
     pub after_seq: u64,
-    /// Why that epoch was begun.
+    /// Why that epoch began.
     pub cause: String,
     /// The last number that was issued.
     pub seq: u64,
-    /// The first record of the event with that number, if it is of this epoch.
+    /// The first record of that event, if it belongs to this epoch.
     pub key: Option<Position>,
     /// A digest of all events of the epoch up to that one, in the order of their numbers.
     pub digest: Option<u64>,
-    /// The end of the journal that was read for it.
+    /// The journal position up to which the index had read.
     pub read_to: Option<Position>,
     /// No number above this one was ever issued.
     pub reserved: u64,
-    /// The run with whose first record the numbers of the epoch began.
+    /// The run whose first record got the first number of the epoch.
     pub first_generation: Option<String>,
-    /// The start of the machine during which it was written; `None` if the system does not tell.
+    /// The boot id at the time of writing; `None` if the system has none.
     pub boot: Option<String>,
     /// No row of tools or turns ever had a higher number.
     #[serde(default)]
@@ -60,7 +58,7 @@ pub(crate) struct Witness {
     pub known_ends: Vec<Position>,
 }
 
-/// A witness as it stands in its file.
+/// A witness as stored in its file.
 #[derive(Serialize, Deserialize)]
 struct Signed {
     #[serde(flatten)]
@@ -68,11 +66,11 @@ struct Signed {
     file: Identity,
 }
 
-/// How a file is recognized after a copy of it was put in its place.
+/// Identifies a file, so that a copy in its place is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     inode: u64,
-    /// Nanoseconds since the Unix epoch, if the file system knows.
+    /// Nanoseconds since the Unix epoch, if the file system records it.
     born_ns: Option<u64>,
 }
 
@@ -82,7 +80,7 @@ impl Identity {
         Identity { inode: file.ino(), born_ns: born.map(|born| born.as_nanos() as u64) }
     }
 
-    /// A file system may number its files anew each time it is mounted; times of birth stay.
+    /// Times of birth take precedence: a file system may assign new inodes each time it is mounted.
     fn is_same(self, other: Identity) -> bool {
         match (self.born_ns, other.born_ns) {
             (Some(own), Some(other)) => own == other,
@@ -94,31 +92,30 @@ impl Identity {
 /// The result of [`WitnessFile::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Nothing, or no witness.
+    /// The file is missing or not a valid witness.
     Nothing,
-    /// The file that was written there.
+    /// The file that was originally written there.
     Original(Witness),
     /// A copy of that file, which may be older.
     Copied(Witness),
 }
 
-/// The place of a session's witness.
+/// The file of a session's witness.
 #[derive(Debug)]
 pub(crate) struct WitnessFile {
     path: PathBuf,
-    /// The file as this process has put it there.
+    /// The file that this process has created there.
     own: Option<(File, Identity)>,
 }
 
 impl WitnessFile {
-    /// That of the session in the folder `dir`; `None` if that is not below a home.
+    /// The witness of the session in the folder `dir`; `None` if that is not below a home.
     #[must_use]
     pub(crate) fn of_session(dir: &Path) -> Option<WitnessFile> {
         let sessions = dir.parent().filter(|sessions| sessions.ends_with(SESSIONS_DIR))?;
         Some(WitnessFile { path: path_of(sessions.parent()?, dir.file_name()?.to_str()?), own: None })
     }
 
-    /// Reads it.
     #[must_use]
     pub(crate) fn read(&self) -> Found {
         let read = || -> io::Result<(Signed, Identity)> {
@@ -126,7 +123,7 @@ impl WitnessFile {
             let identity = Identity::of(&file.metadata()?);
             let mut text = Vec::new();
             file.take(WITNESS_BYTES_MAX).read_to_end(&mut text)?;
-            // A longer one may have stood there before.
+            // A longer line may have been there before.
             let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
             Ok((serde_json::from_slice(line)?, identity))
         };
@@ -137,11 +134,7 @@ impl WitnessFile {
         }
     }
 
-    /// Writes it: the first time in a new file, later in that one.
-    ///
-    /// # Errors
-    ///
-    /// That of writing. The old file may still be there.
+    /// Writes it, the first time to a new file. On an error the old file may still be there.
     pub(crate) fn write(&mut self, witness: &Witness) -> io::Result<()> {
         match &self.own {
             Some((file, identity)) => put(file, witness, *identity),
@@ -149,7 +142,7 @@ impl WitnessFile {
         }
     }
 
-    /// Whether [`WitnessFile::write`] has put a file there.
+    /// Whether [`WitnessFile::write`] has created the file.
     #[must_use]
     pub(crate) fn is_written(&self) -> bool {
         self.own.is_some()
@@ -164,7 +157,7 @@ impl WitnessFile {
         let file = files::open(&beside, Access::Create)?;
         let identity = Identity::of(&file.metadata()?);
         put(&file, witness, identity)?;
-        // After a loss of power either the old one stands there or this one.
+        // A loss of power then leaves either the old file or the new one.
         file.sync_data()?;
         std::fs::rename(&beside, &self.path)?;
         self.own = Some((file, identity));
@@ -179,7 +172,7 @@ fn put(file: &File, witness: &Witness, identity: Identity) -> io::Result<()> {
     file.write_all_at(&text, 0)
 }
 
-/// The file of a session's witness, by its path in the home.
+/// The path of a session's witness within the home.
 #[must_use]
 pub(super) fn path_in_home(session_id: &str) -> PathBuf {
     Path::new(MARKS_DIR).join(session_id)
@@ -189,14 +182,14 @@ fn path_of(home: &Path, session_id: &str) -> PathBuf {
     home.join(path_in_home(session_id))
 }
 
-/// The id of this start of the machine, if the system tells.
+/// The boot id of the machine, if the system has one.
 #[must_use]
 pub(crate) fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// When the machine was started, in seconds since the Unix epoch, if the system tells.
+/// When the machine was started, in seconds since the Unix epoch, if the system reports it.
 #[must_use]
 pub(crate) fn booted_unix_s() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::entry::{Entry, Key, Kind, Spot, Stage};
 use super::timeline::{Heard, Range, Timeline};
-use crate::index::{Lacking, Said};
+use crate::index::{JournalGap, TranscriptLine};
 use crate::journal::{Generation, Position, SegmentName};
 
 /// The entry of a line of a transcript; `None` where it is nothing of a timeline.
-pub(super) fn entry_of(said: &Said, body_bytes_max: usize) -> Option<Entry> {
+pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<Entry> {
     let mut told: Value = serde_json::from_str(&said.entry).ok()?;
     let role = told["role"].as_str().unwrap_or_default().to_owned();
     let kind = match role.as_str() {
@@ -54,7 +54,7 @@ pub(super) fn entry_of(said: &Said, body_bytes_max: usize) -> Option<Entry> {
 }
 
 /// A stretch that the journal lacked; `nth` of those behind the same line.
-pub(super) fn entry_of_lacking(lacking: &Lacking, nth: u16) -> Option<Entry> {
+pub(super) fn entry_of_lacking(lacking: &JournalGap, nth: u16) -> Option<Entry> {
     let told = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
     let at_us = us_of(&lacking.at).unwrap_or_default();
     let mut entry = alone(at_us, told)?;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn shown(entry: Value) -> Option<String> {
-        let said = Said { id: 7, thread_id: "t".to_owned(), entry: entry.to_string() };
+        let said = TranscriptLine { id: 7, thread_id: "t".to_owned(), entry: entry.to_string() };
         let entry = entry_of(&said, 1_000)?;
         assert_eq!((&entry.key.at, entry.thread_id.as_deref()), (&Spot::Kept(7), Some("t")));
         assert!(entry.handle.is_none() && entry.stage != Stage::Open && entry.at_us == 1_767_225_600_858_000);

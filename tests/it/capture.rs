@@ -656,7 +656,10 @@ fn watch_pty_goes_on_after_what_cannot_be_kept_and_says_so() {
         let mut watch = command.current_dir(live.home.beside()).stderr(stderr).spawn().expect("it starts");
         until_last(&live, &cmd);
         let said = eventually("a reason", || fs::read_to_string(&said).ok().filter(|said| said.ends_with('\n')));
-        assert!(said.starts_with("codex-shim: ") && said.contains(told) && said.contains("is not kept"), "{said}");
+        assert!(
+            said.starts_with("codex-shim: ") && said.contains(told) && said.contains("skipped an invalid command"),
+            "{said}"
+        );
         watch.kill().and_then(|()| watch.wait()).expect("it ends");
     }
     assert_eq!(live.waiting(), ["after-0", "after-1", "after-2", "after-3", "after-4"]);
@@ -691,10 +694,11 @@ fn a_relay_goes_on_after_what_cannot_be_kept_and_says_so() {
         until_last(&live, &cmd);
     }
     let faults = eventually("a fault", || {
-        Some(live.get("/sessions/self")["faults"].to_string()).filter(|faults| faults.contains("is not kept"))
+        Some(live.get("/sessions/self")["faults"].to_string())
+            .filter(|faults| faults.contains("skipped an invalid command"))
     });
     let (_, stderr) = live.end();
-    assert!(stderr.contains("is not kept") && stderr.contains("relaying goes on"), "{stderr}\n{faults}");
+    assert!(stderr.contains("skipped an invalid command") && stderr.contains("relaying goes on"), "{stderr}\n{faults}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &
         return print_json(&json!({ "children": children }));
     }
     if children.is_empty() {
-        say(&ChoiceError::NoneAtAll.to_string());
+        say(&ChoiceError::NoSessions.to_string());
     }
     let to = Screen::of_stdout(environment);
     screen::print(&table(&children, SystemTime::now(), to, screen::columns(to)))

@@ -11,7 +11,7 @@ use super::super::old_entries::{entry_of, entry_of_lacking, journal_begins, noth
 use super::source::first_at_us;
 use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
-use crate::index::{HISTORY_FILE, History, Said, Side};
+use crate::index::{HISTORY_FILE, History, Side, TranscriptLine};
 
 /// Entries of a page.
 pub(super) const PAGE_ENTRIES: usize = 300;
@@ -49,7 +49,7 @@ impl Kept {
         let begins_us = first.as_ref().and_then(|first| first_at_us(&dir.join(first.to_string())));
         let begins_us = begins_us.unwrap_or(LAST_US).min(LAST_US);
         let history = History::new(&session_dir.join(HISTORY_FILE));
-        let end = history.said_from(&rfc3339_millis(begins_us), 0).ok().flatten().unwrap_or(END);
+        let end = history.first_line_from(&rfc3339_millis(begins_us), 0).ok().flatten().unwrap_or(END);
         Kept { history, begins_us, end, is_cut: first.is_some_and(|first| first.number > 1) }
     }
 
@@ -69,8 +69,8 @@ impl Kept {
         }
     }
 
-    fn said(&self, side: Side, id: u64, limit: usize) -> Vec<Said> {
-        self.history.said(side, id, self.end, limit as u64, 0).unwrap_or_default()
+    fn said(&self, side: Side, id: u64, limit: usize) -> Vec<TranscriptLine> {
+        self.history.transcript_lines(side, id, self.end, limit as u64, 0).unwrap_or_default()
     }
 
     /// What stands in front of the first record of the journal: a word on that, where there is anything.
@@ -154,10 +154,10 @@ impl Kept {
     }
 
     /// As entries, and among them what the journal lacked even then.
-    fn entries(&self, said: &[Said]) -> Vec<Entry> {
+    fn entries(&self, said: &[TranscriptLine]) -> Vec<Entry> {
         let (Some(first), Some(last)) = (said.first(), said.last()) else { return Vec::new() };
         let mut entries: Vec<Entry> = said.iter().filter_map(|said| entry_of(said, BODY_BYTES_MAX)).collect();
-        let lacking = self.history.lacking(0).unwrap_or_default();
+        let lacking = self.history.journal_gaps(0).unwrap_or_default();
         let within = |after_id: u64| (first.id..=last.id).contains(&after_id);
         let lacking = lacking.iter().filter(|lacking| within(lacking.after_id)).zip(0..);
         entries.extend(lacking.filter_map(|(lacking, nth)| entry_of_lacking(lacking, nth)));

@@ -1,7 +1,6 @@
-//! The journal's background: `fdatasync` once a second, and the bounds on size and age.
+//! The journal's background thread: `fdatasync` once a second, and the bounds on size and age.
 //!
-//! One thread of its own; the writer never waits for it. It never touches the segment that is being written, but to
-//! sync it.
+//! The writer never waits for it. It only syncs the current segment and never changes it.
 
 use std::fs::File;
 use std::io;
@@ -13,33 +12,33 @@ use std::time::{Duration, SystemTime};
 
 use super::segment::SegmentName;
 
-/// How often what was written is synced to the disk.
+/// The interval between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the bounds are looked at, in syncs; they are also looked at with each new segment.
+/// The bounds are checked after this many syncs, and with each new segment.
 const BOUNDS_EVERY_SYNCS: u32 = 60;
 
-/// New segments that may wait for the keeper's thread; one over it is synced by the kernel alone.
+/// Most new segments in the thread's queue; beyond this, only the kernel syncs them.
 const OPENED_WAITING_MAX: usize = 16;
 
 /// How much of a session's journal is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// All segments together, in bytes; the oldest go first.
+    /// All segments together, in bytes; the oldest are deleted first.
     pub journal_bytes_max: u64,
-    /// Age of a segment since it was last written to.
+    /// Age of a segment since its last write.
     pub journal_age_max: Duration,
 }
 
-/// How much more than its bound a journal may grow while it is not indexed.
+/// An unindexed journal may exceed its size bound this many times.
 const UNINDEXED_TIMES_MAX: u64 = 4;
 
-/// Up to where a journal is indexed: what lies behind that stays, within reason.
+/// How far a journal is indexed; later segments are kept, within reason.
 #[derive(Debug, Clone, Default)]
 pub struct IndexedTo(Arc<Mutex<Option<SegmentName>>>);
 
 impl IndexedTo {
-    /// Everything before this segment is.
+    /// Everything before this segment is indexed.
     pub fn reached(&self, segment: &SegmentName) {
         let mut reached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if reached.as_ref() != Some(segment) {
@@ -52,9 +51,9 @@ impl IndexedTo {
     }
 }
 
-/// The writer's hold on the keeper's thread, which ends when this is dropped.
+/// The writer's handle to the thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Background {
     opened: SyncSender<Opened>,
     growth: Arc<AtomicU64>,
     bounds: Arc<Mutex<Bounds>>,
@@ -66,26 +65,26 @@ struct Opened {
     file: Arc<File>,
 }
 
-impl Keeper {
-    pub(super) fn start(dir: PathBuf, bounds: Bounds, indexed: IndexedTo) -> Keeper {
+impl Background {
+    pub(super) fn start(dir: PathBuf, bounds: Bounds, indexed: IndexedTo) -> Background {
         let (opened, waiting) = sync_channel(OPENED_WAITING_MAX);
         let growth = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&growth);
         let bounds = Arc::new(Mutex::new(bounds));
         let bounds_now = Arc::clone(&bounds);
-        let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).stack_size(128 << 10);
+        let thread = std::thread::Builder::new().name("journal".to_owned()).stack_size(128 << 10);
         if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen)) {
-            tracing::warn!(%error, "no thread for the journal's keeper: it is neither synced nor bounded");
+            tracing::warn!(%error, "start the journal's background thread; the journal is neither synced nor bounded");
         }
-        Keeper { opened, growth, bounds }
+        Background { opened, growth, bounds }
     }
 
-    /// A segment has been begun; all before it are complete.
+    /// A new segment has begun; all earlier ones are complete.
     pub(super) fn opened(&self, name: SegmentName, file: Arc<File>) {
         let _ = self.opened.try_send(Opened { name, file });
     }
 
-    /// These bounds hold from now on.
+    /// Replaces the bounds.
     pub(super) fn bound(&self, bounds: Bounds) {
         *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = bounds;
     }
@@ -132,7 +131,7 @@ fn sync(opened: &Opened) {
     }
 }
 
-/// Removes what is over the bounds, oldest first.
+/// Deletes segments over the bounds, oldest first.
 fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &SegmentName) {
     let names = match SegmentName::list(dir) {
         Ok(names) => names,
@@ -142,7 +141,7 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
         }
     };
     let sizes: Vec<Size> = names.into_iter().filter_map(|name| Size::of(dir, name)).collect();
-    for name in doomed(&sizes, bounds, indexed, current, SystemTime::now()) {
+    for name in segments_over(&sizes, bounds, indexed, current, SystemTime::now()) {
         match std::fs::remove_file(dir.join(name.to_string())) {
             Ok(()) => tracing::info!(segment = %name, "journal over its bounds: segment removed"),
             Err(error) => tracing::warn!(%error, segment = %name, "remove a journal segment"),
@@ -150,26 +149,22 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
     }
 }
 
-/// A segment, as the bounds see it.
+/// A segment's size and age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Its name.
     pub name: SegmentName,
-    /// Its size.
+    /// In bytes.
     pub bytes: u64,
-    /// When it was last written to.
+    /// The time of its last write.
     pub written: SystemTime,
 }
 
-/// Which segments in a journal's folder are over the bounds, oldest first, of those before `indexed`; the last one never is.
-///
-/// # Errors
-///
-/// That of reading the folder.
+/// Segments in a journal's folder that are over the bounds, oldest first, only those before `indexed` and never the last
+/// one.
 pub(crate) fn over_bounds(dir: &Path, bounds: Bounds, indexed: &SegmentName, now: SystemTime) -> io::Result<Vec<Size>> {
     let sizes: Vec<Size> = SegmentName::list(dir)?.into_iter().filter_map(|name| Size::of(dir, name)).collect();
     let Some(last) = sizes.last().map(|last| last.name.clone()) else { return Ok(Vec::new()) };
-    let gone = doomed(&sizes, bounds, Some(indexed), &last, now);
+    let gone = segments_over(&sizes, bounds, Some(indexed), &last, now);
     let gone = gone.into_iter().filter(|name| *name < indexed);
     Ok(gone.filter_map(|name| sizes.iter().find(|size| size.name == *name)).cloned().collect())
 }
@@ -184,9 +179,9 @@ impl Size {
     }
 }
 
-/// Which of `segments`, oldest first, are over the bounds. The one that is being written and all after it never are, nor, up
-/// to a higher bound, what is not indexed yet, from `indexed` on.
-fn doomed<'a>(
+/// The segments over the bounds; `segments` has the oldest first. The current one and later ones are never among them, nor,
+/// up to a higher bound, unindexed ones, from `indexed` on.
+fn segments_over<'a>(
     segments: &'a [Size],
     bounds: Bounds,
     indexed: Option<&SegmentName>,
@@ -196,17 +191,17 @@ fn doomed<'a>(
     let total: u64 = segments.iter().map(|segment| segment.bytes).sum();
     let mut excess = total.saturating_sub(bounds.journal_bytes_max);
     let mut unindexed_excess = total.saturating_sub(bounds.journal_bytes_max.saturating_mul(UNINDEXED_TIMES_MAX));
-    let mut doomed = Vec::new();
+    let mut over = Vec::new();
     for segment in segments.iter().take_while(|segment| segment.name < *current) {
         let too_old = now.duration_since(segment.written).is_ok_and(|age| age > bounds.journal_age_max);
         let is_indexed = indexed.is_some_and(|indexed| segment.name < *indexed);
         if unindexed_excess > 0 || (is_indexed && (excess > 0 || too_old)) {
             excess = excess.saturating_sub(segment.bytes);
             unindexed_excess = unindexed_excess.saturating_sub(segment.bytes);
-            doomed.push(&segment.name);
+            over.push(&segment.name);
         }
     }
-    doomed
+    over
 }
 
 #[cfg(test)]
@@ -216,12 +211,12 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Segments as (size, age in days), oldest first, the last one current; returns the numbers of those that go.
+    /// `segments` as (size, age in days), oldest first, the last one current; `expect` has the numbers of those to delete.
     fn check(segments: &[(u64, u32)], expect: &[u32]) {
         check_indexed(segments, u32::MAX, expect);
     }
 
-    /// The same, where only what is before this number is indexed.
+    /// Like [`check`], but only segments before `indexed` are indexed.
     fn check_indexed(segments: &[(u64, u32)], indexed: u32, expect: &[u32]) {
         let now = SystemTime::UNIX_EPOCH + DAY * 100;
         let sizes: Vec<Size> = segments
@@ -237,31 +232,31 @@ mod tests {
         let current = &sizes.last().expect("BUG: a test has segments").name;
         let indexed = SegmentName { generation: current.generation.clone(), number: indexed };
         let gone: Vec<u32> =
-            doomed(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
+            segments_over(&sizes, bounds, Some(&indexed), current, now).iter().map(|name| name.number).collect();
         assert_eq!(gone, expect);
     }
 
     #[test]
-    fn the_oldest_go_until_the_rest_fits() {
+    fn oldest_segments_go_until_the_rest_fits() {
         check(&[(40, 0), (40, 0), (40, 0), (40, 0)], &[1, 2]);
         check(&[(40, 0), (40, 0), (20, 0)], &[]);
     }
 
     #[test]
-    fn the_current_segment_stays_whatever_its_size_and_age() {
+    fn current_segment_always_stays() {
         check(&[(10, 0), (500, 9)], &[1]);
         check(&[(500, 9)], &[]);
     }
 
     #[test]
-    fn what_is_not_indexed_stays_up_to_a_higher_bound() {
+    fn unindexed_segments_have_a_higher_bound() {
         check_indexed(&[(40, 9), (40, 9), (40, 0), (40, 0)], 2, &[1]);
         check_indexed(&[(40, 9), (40, 9), (40, 0), (40, 0)], 1, &[]);
         check_indexed(&[(100, 0), (100, 0), (100, 0), (100, 0), (1, 0)], 1, &[1]);
     }
 
     #[test]
-    fn what_is_too_old_goes() {
+    fn old_segments_are_deleted() {
         check(&[(10, 9), (10, 8), (10, 6), (10, 0)], &[1, 2]);
     }
 }

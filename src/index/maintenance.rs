@@ -1,6 +1,6 @@
-//! What is done to a history by a tool: secrets are masked, the oldest rows go.
+//! Redacts and prunes a history from a command.
 //!
-//! *Locking.* Short transactions beside the index of a relay that runs; of a stopped session the caller has the index lock.
+//! *Locking.* Short transactions beside the index of a live session; for a stopped session the caller holds the index lock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::config::RetentionBounds;
 use crate::engine::Masker;
 use crate::journal::{Generation, SegmentName};
 use crate::store::{
-    DatabaseError, Deed, Form, Life, MaskedTable, mask_tables, open_database_as_is, open_to_look, wipe,
+    DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_database_as_is, open_read_only, wipe,
 };
 
-/// How long a tool waits for the lock of an index.
+/// The longest wait for an index's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 const TABLES: [MaskedTable; 4] = [
@@ -54,56 +54,56 @@ const STATES: &str = "SELECT session_id, state FROM codex_event_checkpoints";
 
 const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE session_id = ?1";
 
-/// Opens a history that is there.
-fn open(path: &Path, life: Life, deed: Deed) -> Result<Option<Connection>, String> {
-    let opened = match deed {
-        Deed::Done if !path.exists() => Ok(None),
-        Deed::Done => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }).map(Some),
-        Deed::Looked => open_to_look(path, life, BUSY_WAIT_MAX),
+/// Opens a history if it exists.
+fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, String> {
+    let opened = match mode {
+        RunMode::Apply if !path.exists() => Ok(None),
+        RunMode::Apply => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..schema::form() }).map(Some),
+        RunMode::DryRun => open_read_only(path, life, BUSY_WAIT_MAX),
     };
     opened.map_err(|error| error.to_string())
 }
 
-fn told(path: &Path) -> impl Fn(rusqlite::Error) -> String {
+fn fault(path: &Path) -> impl Fn(rusqlite::Error) -> String {
     move |source| DatabaseError::Sqlite { path: path.to_owned(), source }.to_string()
 }
 
-/// The segment before which all that is recorded is indexed in the history at `path`, which has an index that runs; `None`
-/// where nothing is.
+/// The segment before which everything is indexed in the history at `path`; `None` if nothing is. The history may have a
+/// running index.
 ///
 /// # Errors
 ///
-/// What is wrong with the history, as a person is told.
+/// The fault of the history, as text for the user.
 pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
-    let Some(connection) = open(path, Life::Live, Deed::Looked)? else { return Ok(None) };
+    let Some(connection) = open(path, Life::Live, RunMode::DryRun)? else { return Ok(None) };
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
-    let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(told(path))?;
+    let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(fault(path))?;
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
 }
 
-/// Masks the secrets in the history at `path`. Gives how many rows had any. What an index has in hand stays with it while it
-/// runs.
+/// Masks the secrets in the history at `path`. Returns how many rows had any. The state in memory of a running index is not
+/// changed. A missing history is not an error.
 ///
 /// # Errors
 ///
-/// What is wrong with the history, as a person is told. That there is none is no error.
-pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, deed: Deed) -> Result<u64, String> {
-    let Some(mut connection) = open(path, life, deed)? else { return Ok(0) };
+/// The fault of the history, as text for the user.
+pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, mode: RunMode) -> Result<u64, String> {
+    let Some(mut connection) = open(path, life, mode)? else { return Ok(0) };
     let mut work = || -> rusqlite::Result<u64> {
-        let mut rows = mask_tables(&mut connection, &TABLES, masker, deed)?;
+        let mut rows = mask_tables(&mut connection, &TABLES, masker, mode)?;
         if life == Life::Stopped {
-            rows += mask_states(&connection, masker, deed)?;
+            rows += mask_states(&connection, masker, mode)?;
         }
-        if deed == Deed::Done {
+        if mode == RunMode::Apply {
             wipe(&connection, life)?;
         }
         Ok(rows)
     };
-    work().map_err(told(path))
+    work().map_err(fault(path))
 }
 
-/// Masks what is under way at the end of what is indexed.
-fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite::Result<u64> {
+/// Masks actions in progress in the checkpoints.
+fn mask_states(connection: &Connection, masker: &Masker, mode: RunMode) -> rusqlite::Result<u64> {
     let mut select = connection.prepare(STATES)?;
     let states: Vec<(String, String)> =
         select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
@@ -111,7 +111,7 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
     for (session_id, state) in states {
         if let Some(masked) = masked_state(&state, masker) {
             changed += 1;
-            if deed == Deed::Done {
+            if mode == RunMode::Apply {
                 connection.execute(SET_STATE, [session_id, masked])?;
             }
         }
@@ -119,26 +119,27 @@ fn mask_states(connection: &Connection, masker: &Masker, deed: Deed) -> rusqlite
     Ok(changed)
 }
 
-/// What is over the bounds in the history at `path`, and goes where that is to be done: a batch is one short transaction.
+/// Counts the rows over the bounds in the history at `path`, and deletes them if `mode` says so, in short transactions of
+/// one batch. A missing history is not an error.
 ///
 /// # Errors
 ///
-/// What is wrong with the history, as a person is told. That there is none is no error.
+/// The fault of the history, as text for the user.
 pub(crate) fn prune_history(
     path: &Path,
     bounds: &RetentionBounds,
     now_us: u64,
     life: Life,
-    deed: Deed,
+    mode: RunMode,
 ) -> Result<[Over; 3], String> {
-    let Some(connection) = open(path, life, deed)? else { return Ok([Over::default(); 3]) };
-    let mut over = retention::over(&connection, bounds, now_us).map_err(told(path))?;
-    if deed == Deed::Looked {
+    let Some(connection) = open(path, life, mode)? else { return Ok([Over::default(); 3]) };
+    let mut over = retention::over(&connection, bounds, now_us).map_err(fault(path))?;
+    if mode == RunMode::DryRun {
         return Ok(over);
     }
     let mut went = Pruned::default();
     loop {
-        let pruned = retention::prune(&connection, bounds, now_us).map_err(told(path))?;
+        let pruned = retention::prune(&connection, bounds, now_us).map_err(fault(path))?;
         if pruned.rows() == 0 {
             break;
         }
@@ -155,10 +156,10 @@ mod tests {
     use super::*;
     use crate::store::open_database;
 
-    /// A key that begins in one row and ends in the next: in what a tool puts out, and in an event of which only the start is
-    /// kept.
+    /// A key that begins in one row and ends in the next: in the output of a command, and in an event that is stored
+    /// truncated.
     #[test]
-    fn a_key_that_two_groups_of_pieces_share_is_masked_in_both() {
+    fn key_split_over_two_rows_is_masked() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("history.db");
         let connection = open_database(&path, schema::form()).expect("a new history").connection;
@@ -173,13 +174,13 @@ mod tests {
             let tool = "INSERT INTO codex_tool_events (session_id, item_id, event_type, raw_payload_json, created_at)
                 VALUES ('s', 'i', 'output_delta', ?1, 't')";
             connection.execute(tool, [output]).expect("a row");
-            let told = "INSERT INTO codex_events (seq, session_id, timestamp, event_type, item_id, payload_preview,
+            let insert = "INSERT INTO codex_events (seq, session_id, timestamp, event_type, item_id, payload_preview,
                 generation, segment, byte_offset, delta_count) VALUES (?1, 's', 't', 'x/delta', 'i', ?2, 'g', 1, ?1, 2)";
-            connection.execute(told, rusqlite::params![number, event]).expect("a row");
+            connection.execute(insert, rusqlite::params![number, event]).expect("a row");
         }
         drop(connection);
         let masker = Masker::new(&[]).expect("BUG: no pattern is wrong");
-        let redact = || redact_history(&path, &masker, Life::Stopped, Deed::Done).expect("it can be redacted");
+        let redact = || redact_history(&path, &masker, Life::Stopped, RunMode::Apply).expect("it can be redacted");
         assert_eq!((redact(), redact()), (4, 0));
         let connection = Connection::open(&path).expect("it is there");
         let all = "SELECT raw_payload_json FROM codex_tool_events UNION ALL SELECT payload_preview FROM codex_events";

@@ -1,9 +1,9 @@
-//! Keys that were typed ahead of a program that did not read them: whoever reads the terminal next is to have them, as if
-//! the program had run there.
+//! Type-ahead: keys that a program did not read go to the next reader of the user's terminal, as if the program had run
+//! there.
 //!
-//! They stand in the terminal that the program ran in, and have to go back to the user's. There is one way: to have the
-//! kernel take them as typed, one by one (`TIOCSTI`). Some systems allow that to nobody; then they are counted, and whoever
-//! typed them is told.
+//! The keys are in the program's own terminal and must move to the user's. The only way is to make the kernel take them as
+//! typed, one by one (`TIOCSTI`). Some systems forbid that; then one message says how many keys were
+//! lost.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -17,46 +17,46 @@ use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr, tcsetpgrp,
 };
 
-/// The most that is handed on, in bytes: a terminal holds no more than 4 KiB itself.
+/// Most bytes that are handed on: a terminal itself holds no more than 4 KiB.
 const AHEAD_BYTES_MAX: usize = 16 << 10;
 
-/// The way by which the leader of a terminal tells what was not read there.
+/// The pipe through which the leader of a terminal reports unread keys.
 #[derive(Debug)]
-pub(super) struct Ahead(OwnedFd);
+pub(super) struct TypeAhead(OwnedFd);
 
-impl Ahead {
-    /// That of the number which our parent has named.
+impl TypeAhead {
+    /// Takes the descriptor whose number our parent named.
     #[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
-    pub(super) fn inherited(number: RawFd) -> Option<Ahead> {
-        // Stdio is no such way, whoever says so.
+    pub(super) fn inherited(number: RawFd) -> Option<TypeAhead> {
+        // Stdio is never that pipe.
         if number <= 2 {
             return None;
         }
-        // SAFETY: the number was given to us on our command line by the one who opened it for us; nothing else in this
-        // process has it, which has just begun. One that is not open is found out before it is used.
+        // SAFETY: our parent opened this descriptor for us and named it on our command line; nothing else in this process,
+        // which has just started, uses it. `fcntl` detects a closed one before it is used.
         let ahead = unsafe { OwnedFd::from_raw_fd(number) };
         match fcntl_getfd(&ahead).and_then(|_| fcntl_setfd(&ahead, FdFlags::CLOEXEC)) {
-            Ok(()) => Some(Ahead(ahead)),
+            Ok(()) => Some(TypeAhead(ahead)),
             Err(_) => {
-                // Nothing is open under that number, so there is nothing to close.
+                // The descriptor is not open, so it must not be closed.
                 std::mem::forget(ahead);
                 None
             }
         }
     }
 
-    /// Takes what nobody has read from the terminal on our stdin, and tells it.
-    pub(super) fn tell(self) {
+    /// Reports the keys left in the terminal on our stdin.
+    pub(super) fn report(self) {
         let unread = unread();
-        // A pipe has room for more than a terminal holds; whoever does not read it any more wants none of it.
+        // A pipe holds more than a terminal, so this does not block; an error means that the reader is gone.
         let _ = File::from(self.0).write_all(&unread);
     }
 }
 
-/// What nobody has read from the terminal on our stdin, which is ours.
+/// Reads the keys left in the terminal on our stdin, which is ours.
 fn unread() -> Vec<u8> {
     let Ok(mode) = tcgetattr(stdin()) else { return Vec::new() };
-    // Only those in front may read; whoever gives that away here has blocked the signal for it.
+    // Only the foreground may read. SIGTTOU, which this raises in the background, is ignored by the caller.
     let _ = tcsetpgrp(stdin(), getpgrp());
     let mut raw = mode.clone();
     raw.make_raw();
@@ -67,14 +67,14 @@ fn unread() -> Vec<u8> {
     }
     let mut unread = read_all();
     if mode.local_modes.contains(LocalModes::ICANON) {
-        // As a terminal that reads lines keeps the key for their end.
+        // In line mode the kernel stores the end-of-file key as a 0 byte.
         let end = mode.special_codes[SpecialCodeIndex::VEOF];
         unread.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = end);
     }
     unread
 }
 
-/// What there is to be read from stdin without waiting.
+/// Reads what stdin has without waiting.
 fn read_all() -> Vec<u8> {
     let mut all = Vec::new();
     let mut buffer = [0; 4_096];
@@ -90,19 +90,19 @@ fn read_all() -> Vec<u8> {
     all
 }
 
-/// What the leader has told.
-pub(super) fn told(reader: std::io::PipeReader) -> Vec<u8> {
-    let mut told = Vec::new();
-    // Somebody who has inherited its other end is not waited for.
+/// The keys that the leader has reported.
+pub(super) fn received(reader: std::io::PipeReader) -> Vec<u8> {
+    let mut received = Vec::new();
+    // Another process may have inherited the other end; do not wait for it.
     let is_quick = rustix::io::ioctl_fionbio(&reader, true).is_ok();
     if is_quick {
-        let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut told);
+        let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut received);
     }
-    told
+    received
 }
 
-/// Has the user's terminal, which passes on every key still, take these as typed, in front of what was typed since. Gives
-/// how many bytes it does not take. `before` is how it reads for everybody else.
+/// Inserts keys into the input of the user's terminal, which is in raw mode, ahead of later ones. Returns how many bytes it
+/// did not take. `before` is the mode that other readers use.
 pub(super) fn hand_back(mut keys: Vec<u8>, before: &Termios) -> usize {
     if keys.is_empty() {
         return 0;
@@ -116,8 +116,8 @@ pub(super) fn hand_back(mut keys: Vec<u8>, before: &Termios) -> usize {
 }
 
 /// Whether the terminal on stdin takes a byte as typed.
-#[expect(unsafe_code, reason = "no safe interface has a terminal take a key")]
+#[expect(unsafe_code, reason = "no safe interface inserts a key into a terminal")]
 fn is_taken(key: u8) -> bool {
-    // SAFETY: TIOCSTI reads one byte through the pointer, which is to one that lives through the call.
+    // SAFETY: TIOCSTI reads one byte through the pointer, and `key` outlives the call.
     unsafe { libc::ioctl(stdin().as_raw_fd(), libc::TIOCSTI, &raw const key) == 0 }
 }

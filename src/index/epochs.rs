@@ -1,6 +1,6 @@
 //! Epochs: decides whether a history continues the numbers that its readers have seen.
 //!
-//! All numbers of a history belong to one epoch. A history that cannot vouch for its numbers begins a new epoch above every
+//! All numbers of a history belong to one epoch. A history without proof of its numbers begins a new epoch above every
 //! number that may have been issued, so a number never stands for two events. The evidence is the database, the mark in the
 //! ledger, the journal, and the witness outside the session's folder.
 
@@ -15,46 +15,45 @@ use super::committed::{Reached, first_segment};
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
 use crate::store::{FoundWitness, SeqMark, Witness, boot_id, booted_unix_s};
 
-/// Numbers that are reserved at a time. Source: the contract.
+/// Numbers reserved at a time. Source: the contract.
 pub(super) const RESERVE: u64 = 10_000;
 
-/// How many times [`RESERVE`] an epoch at most begins above the mark if that may be too low.
+/// If the mark may be too low, a new epoch begins at most this many times [`RESERVE`] above it.
 const LEAP_MAX: u64 = 1_000_000;
 
-/// Within this time a run that has its name has its first segment.
+/// A run creates its first segment within this time after it got its name.
 const RUN_BEGINS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Ends of runs that a witness names at most; each has some 80 bytes.
+/// Most ends of runs in a witness, at some 80 bytes each.
 const KNOWN_ENDS_MAX: usize = 16;
 
-/// An epoch of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch {
     pub(super) id: String,
     /// The number before its first one.
     pub(super) after_seq: u64,
     pub(super) cause: Cause,
-    /// The last number that was issued in it, as far as the database may lack it while it is built again.
+    /// The last number issued in it, which the database may lack while it is rebuilt.
     pub(super) promised: u64,
 }
 
-/// Why an epoch was begun.
+/// Why an epoch began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The session had no epoch before.
     First,
-    /// The database is lost, and the journal has no longer its first record.
+    /// The database is lost, and the journal no longer has its first record.
     StartLost,
-    /// The database is lost or older than the numbers that were issued, and the journal cannot prove that it has all records
-    /// that had one.
+    /// The database is lost or older than the issued numbers, and the journal cannot prove that it has all records that had
+    /// one.
     JournalShorter,
-    /// The machine was restarted while a run had not recorded its end.
+    /// The machine was restarted before a run recorded its end.
     MachineRestarted,
     /// The home or the session was restored from a copy.
     Copied,
-    /// The database is of another epoch.
+    /// The database belongs to another epoch.
     OtherHistory,
-    /// The journal gives other events for the issued numbers.
+    /// The journal yields other events for the issued numbers.
     OtherEvents,
 }
 
@@ -106,7 +105,7 @@ impl fmt::Display for Cause {
 }
 
 impl Epoch {
-    /// One that begins behind the number `after_seq`.
+    /// Begins an epoch after the number `after_seq`.
     pub(super) fn begin(after_seq: u64, cause: Cause) -> Epoch {
         // The low 62 bits of a UUIDv7 are random.
         let id = format!("{:012x}", Uuid::now_v7().as_u128() & 0xffff_ffff_ffff);
@@ -114,25 +113,25 @@ impl Epoch {
     }
 }
 
-/// The event that must get a certain number again when the journal is read again.
+/// The event that must get a certain number when the journal is read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) seq: u64,
     pub(super) key: Option<Position>,
     pub(super) digest: Option<u64>,
-    /// Behind this position of the journal it must have come.
+    /// The event was recorded before this position of the journal.
     pub(super) read_to: Position,
 }
 
 impl Expected {
-    /// Whether the event that gets the number is that one, and so are all before it.
+    /// Whether the event that gets the number is that one, which also proves all earlier ones.
     pub(super) fn is_met_by(&self, key: Option<&Position>, digest: Option<u64>) -> bool {
         let is_same = self.digest.is_none() || digest.is_none() || self.digest == digest;
         is_same && (self.key.is_none() || self.key.as_ref() == key)
     }
 }
 
-/// A digest of events (FNV-1a) with the next one, whose first record is `key`.
+/// Adds the event whose first record is `key` to a digest of events (FNV-1a).
 pub(super) fn digest(before: u64, key: &Position) -> u64 {
     let Position { segment: SegmentName { generation, number }, offset } = key;
     let bytes = generation.as_str().bytes().chain(number.to_le_bytes()).chain(offset.to_le_bytes());
@@ -140,28 +139,27 @@ pub(super) fn digest(before: u64, key: &Position) -> u64 {
     bytes.fold(begin, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A database, as far as it was indexed.
+/// The indexed state of a database.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) reached: Reached,
 }
 
-/// The evidence for [`judge`].
 pub(super) struct Evidence<'a> {
     pub(super) journal_dir: &'a Path,
     pub(super) kept: Option<&'a Kept>,
-    /// The highest number of a row of tools or turns that the database has given.
+    /// The highest number issued for a tool or turn row.
     pub(super) highest_row: u64,
     /// The epoch that the database names.
     pub(super) begun: Option<&'a Epoch>,
     pub(super) witness: &'a FoundWitness,
     /// The mark in the ledger, if [`needs_mark`].
     pub(super) mark: &'a SeqMark,
-    /// The first record of the event that has a number in the database.
+    /// The first record of the event with a given number in the database.
     pub(super) key_of: &'a dyn Fn(u64) -> Option<Position>,
 }
 
-/// Numbers that go on.
+/// The numbers continue.
 #[derive(Debug, PartialEq)]
 pub(super) struct Same {
     pub(super) epoch: Epoch,
@@ -171,13 +169,14 @@ pub(super) struct Same {
     pub(super) first_generation: Option<String>,
 }
 
-/// The result of [`judge`].
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// The numbers go on.
     Same(Box<Same>),
-    /// A new epoch begins behind this number.
-    New { after_seq: u64, cause: Cause },
+    /// A new epoch begins after this number.
+    New {
+        after_seq: u64,
+        cause: Cause,
+    },
 }
 
 /// Whether [`judge`] needs the mark in the ledger.
@@ -185,7 +184,7 @@ pub(super) fn needs_mark(kept: Option<&Kept>, witness: &FoundWitness) -> bool {
     kept.is_none() || !matches!(witness, FoundWitness::Original(_))
 }
 
-/// The number behind which a new epoch begins.
+/// The number after which a new epoch begins.
 pub(super) fn base(evidence: &Evidence<'_>, cause: Cause) -> u64 {
     let Evidence { kept, witness, mark, highest_row, .. } = evidence;
     let kept = kept.map_or(0, |kept| kept.reached.reserved.max(kept.reached.seq)).max(*highest_row);
@@ -199,15 +198,11 @@ pub(super) fn base(evidence: &Evidence<'_>, cause: Cause) -> u64 {
     if highest == 0 || !cause.may_have_old_mark() {
         return highest;
     }
-    // By chance, so that a home that is restored twice from one copy does not begin twice at one number.
+    // Random, so that restoring a home twice from one copy does not begin two epochs at the same number.
     highest + RESERVE * (1 + Uuid::now_v7().as_u128() as u64 % LEAP_MAX)
 }
 
-/// Judges whether the numbers go on.
-///
-/// # Errors
-///
-/// That of reading the journal.
+/// Decides whether the numbers continue.
 pub(super) fn judge(evidence: &Evidence<'_>) -> io::Result<Verdict> {
     let new = |cause| Verdict::New { after_seq: base(evidence, cause), cause };
     match evidence.witness {
@@ -218,7 +213,7 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> io::Result<Verdict> {
     }
 }
 
-/// Judges without a witness, as older versions did.
+/// Decides without a witness, as older versions did.
 fn without_witness(evidence: &Evidence<'_>) -> Verdict {
     let Evidence { kept, begun, mark, journal_dir, .. } = evidence;
     let first_generation = mark.first_generation.clone();
@@ -233,7 +228,7 @@ fn without_witness(evidence: &Evidence<'_>) -> Verdict {
     Verdict::Same(Box::new(Same { epoch, reached, expected: None, first_generation }))
 }
 
-/// Judges by a witness in its original file. The inner error is the cause of a new epoch.
+/// Decides by a witness in its original file. The inner error is the cause of a new epoch.
 fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<Verdict, Cause>> {
     let Evidence { journal_dir, kept, begun, key_of, mark, .. } = evidence;
     let read_to = witness.read_to.as_ref();
@@ -296,7 +291,7 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
     }
 }
 
-/// The ends that the journal must have, or the history lacks records, after `cause` has begun a new epoch, or none has.
+/// The ends that the journal must have, or else the history lacks records; `cause` is that of a new epoch, if one began.
 pub(super) fn known_ends(journal_dir: &Path, witness: &FoundWitness, cause: Option<Cause>) -> Vec<Position> {
     let (witness, is_original) = match witness {
         FoundWitness::Nothing => return Vec::new(),
@@ -305,7 +300,7 @@ pub(super) fn known_ends(journal_dir: &Path, witness: &FoundWitness, cause: Opti
     };
     let is_journal_in_doubt = match cause {
         Some(Cause::JournalShorter | Cause::MachineRestarted) => is_original,
-        // The journal may be that of another session, or older than the witness.
+        // The journal may belong to another session, or be older than the witness.
         Some(Cause::First | Cause::StartLost | Cause::Copied | Cause::OtherHistory | Cause::OtherEvents) | None => {
             false
         }
@@ -317,8 +312,8 @@ pub(super) fn known_ends(journal_dir: &Path, witness: &FoundWitness, cause: Opti
     ends.split_off(ends.len().saturating_sub(KNOWN_ENDS_MAX))
 }
 
-/// Whether a journal whose first run is `first` can tell where it lacks this end: its segment is there, or whichever run
-/// comes next has a later name. Runs that began within a second have no order.
+/// Whether a journal whose first run is `first` can reveal that it lacks this end: the segment of the end exists, or the
+/// next run has a later name. Runs that began within the same second have no order.
 fn is_of_journal(journal_dir: &Path, first: Option<&str>, end: &Position) -> bool {
     if std::fs::symlink_metadata(journal_dir.join(end.segment.to_string())).is_ok() {
         return true;
@@ -328,12 +323,12 @@ fn is_of_journal(journal_dir: &Path, first: Option<&str>, end: &Position) -> boo
     begins_with(journal_dir, first) && now.saturating_sub(begun) > RUN_BEGINS_WITHIN
 }
 
-/// Whether the first record of the journal is that of this run.
+/// Whether the journal's first record belongs to this run.
 fn begins_with(journal_dir: &Path, generation: Option<&str>) -> bool {
     first_segment(journal_dir).is_some_and(|first| first.number == 1 && generation == Some(first.generation.as_str()))
 }
 
-/// Whether the journal reaches up to a position, whatever it lacks before.
+/// Whether the journal reaches a position, whatever it lacks before.
 fn reaches(journal_dir: &Path, to: &Position) -> bool {
     std::fs::metadata(journal_dir.join(to.segment.to_string())).is_ok_and(|file| file.len() >= to.offset)
 }

@@ -1,6 +1,6 @@
-//! The thread that has the ledger of a relay.
+//! The writer thread of a relay's ledger.
 //!
-//! Jobs are done in their order, all that waits in one transaction; what could not be kept comes ahead of what is new.
+//! It carries jobs out in order, all queued ones in one transaction. Entries that failed before precede new ones.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,28 +18,28 @@ use super::request_table::{self, RunIds};
 use super::seq_mark::{self, SeqMark};
 use crate::engine::{ContextChange, Input, LedgerEntry, Remembered, RowId, WaitingCommand};
 
-/// Tells the engine something.
-pub(super) type Tell = Box<dyn Fn(Input<'static>) + Send>;
+/// Sends input to the engine.
+pub(super) type Notify = Box<dyn Fn(Input<'static>) + Send>;
 
-/// Says what is wrong with the ledger.
-pub(super) type SayFault = Box<dyn Fn(&str) + Send>;
+/// Reports that the ledger cannot be used.
+pub(super) type ReportFault = Box<dyn Fn(&str) + Send>;
 
-/// Jobs that one transaction takes.
-const JOBS_TOGETHER_MAX: usize = 256;
+/// Most jobs in one transaction.
+const JOBS_PER_TRANSACTION_MAX: usize = 256;
 
-/// What the relay wanted kept and could not be, yet.
+/// Most entries that wait for a retry.
 const BACKLOG_MAX: usize = 1_024;
 
-/// How long a ledger is left alone that could not be used.
-const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The pause before a retry.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the thread waits for somebody else's lock.
+/// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// The form of a ledger that this version writes.
+/// The schema version that this program writes.
 pub(crate) const LEDGER_FORM: usize = MIGRATIONS.len();
 
-/// What brings a ledger from one version to the next. Only ever appended to.
+/// The schema, append-only.
 const MIGRATIONS: &[&str] = &[
     context_table::TABLES,
     request_table::TABLES,
@@ -49,28 +49,27 @@ const MIGRATIONS: &[&str] = &[
     seq_mark::EPOCH_COLUMN,
 ];
 
-/// The thread.
-pub(super) struct Keeper {
+pub(super) struct LedgerWriter {
     path: PathBuf,
     run: RunIds,
-    tell: Tell,
-    say_fault: SayFault,
+    notify: Notify,
+    report_fault: ReportFault,
     connection: Option<Connection>,
-    /// Commands up to this row were told of.
-    told_row: RowId,
+    /// Commands up to this row were sent to the engine.
+    sent_row: RowId,
     backlog: VecDeque<LedgerEntry>,
-    try_again_at: Option<Instant>,
-    fault_said: bool,
+    retry_at: Option<Instant>,
+    fault_reported: bool,
 }
 
-/// What is read at a start.
+/// The ledger's contents for a new run.
 struct Loaded {
     added: Vec<WaitingCommand>,
     beginnings: Vec<(String, String)>,
     remembered: Remembered,
 }
 
-/// What a job has come to, if its transaction is committed.
+/// The result of a job, valid once its transaction is committed.
 enum Done {
     Pushed { waiting: usize, added: Vec<WaitingCommand>, forgotten: Vec<ContextChange> },
     ThreadNotFound(String),
@@ -86,32 +85,32 @@ enum Done {
     Nothing,
 }
 
-impl Keeper {
-    /// A keeper of the ledger at `path`, which calls `tell` with what the engine is to know.
-    pub(super) fn new(path: PathBuf, run: RunIds, tell: Tell, say_fault: SayFault) -> Keeper {
-        Keeper {
+impl LedgerWriter {
+    /// `notify` sends input to the engine.
+    pub(super) fn new(path: PathBuf, run: RunIds, notify: Notify, report_fault: ReportFault) -> LedgerWriter {
+        LedgerWriter {
             path,
             run,
-            tell,
-            say_fault,
+            notify,
+            report_fault,
             connection: None,
-            told_row: 0,
+            sent_row: 0,
             backlog: VecDeque::new(),
-            try_again_at: None,
-            fault_said: false,
+            retry_at: None,
+            fault_reported: false,
         }
     }
 
-    /// Does what it is told to, until nobody can tell it anything any more.
+    /// Carries out jobs until all senders are gone.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
-        // One that is not there has nothing to tell, and is made when there is something to keep.
+        // A missing file has nothing to load, and is created for the first entry.
         if self.path.exists()
             && let Err(error) = self.connected()
         {
             self.failed(&error);
         }
         loop {
-            let first = match self.try_again_at {
+            let first = match self.retry_at {
                 None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => jobs.recv_timeout(at.saturating_duration_since(Instant::now())),
             };
@@ -120,7 +119,7 @@ impl Keeper {
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            together.extend(jobs.try_iter().take(JOBS_TOGETHER_MAX));
+            together.extend(jobs.try_iter().take(JOBS_PER_TRANSACTION_MAX));
             // A run begins between two transactions.
             let mut rest = together.into_iter();
             loop {
@@ -144,7 +143,7 @@ impl Keeper {
 
     fn begin_run(&mut self, generation: String) {
         self.run.generation = generation;
-        self.told_row = 0;
+        self.sent_row = 0;
         self.connection = None;
         if self.path.exists()
             && let Err(error) = self.connected()
@@ -153,7 +152,7 @@ impl Keeper {
         }
     }
 
-    /// Carries jobs out in one transaction, in their order, behind what could not be kept before.
+    /// Carries out jobs in one transaction, in order, after the backlog.
     fn carry_out(&mut self, jobs: Vec<Job>) {
         match self.together(&jobs) {
             Ok(outcomes) => {
@@ -169,14 +168,14 @@ impl Keeper {
         }
     }
 
-    /// Does all of it, or nothing where that fails.
+    /// Carries out all jobs, or none if one fails.
     fn together(&mut self, jobs: &[Job]) -> Result<Vec<Done>, DatabaseError> {
         if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
             return Ok(jobs.iter().map(|_| Done::Nothing).collect());
         }
-        let mut told_row = self.connected()?;
-        let Keeper { connection: Some(connection), backlog, run, path, .. } = self else {
-            unreachable!("BUG: it is connected");
+        let mut sent_row = self.connected()?;
+        let LedgerWriter { connection: Some(connection), backlog, run, path, .. } = self else {
+            unreachable!("BUG: `connected` has opened it");
         };
         let mut work = || -> rusqlite::Result<Vec<Done>> {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -184,38 +183,38 @@ impl Keeper {
                 keep(&transaction, run, entry)?;
             }
             let done: Vec<Done> =
-                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut told_row)).collect::<Result<_, _>>()?;
+                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut sent_row)).collect::<Result<_, _>>()?;
             transaction.commit()?;
             Ok(done)
         };
         let done = work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
-        self.told_row = told_row;
+        self.sent_row = sent_row;
         Ok(done)
     }
 
-    /// Opens the ledger, unless it is open, and tells what waits in it. Gives the row up to which all was told.
+    /// Opens the ledger unless it is open, and sends its contents to the engine. Returns the last row that was sent.
     fn connected(&mut self) -> Result<RowId, DatabaseError> {
         if self.connection.is_some() {
-            return Ok(self.told_row);
+            return Ok(self.sent_row);
         }
         let Opened { mut connection, set_aside } = database::open(&self.path, form(BUSY_WAIT_MAX))?;
         let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
         if let Some(kept) = set_aside {
-            (self.say_fault)(&format!(
-                "{} was no database any more; it is kept as {}, and a new one was begun",
+            (self.report_fault)(&format!(
+                "{} was corrupt; it was renamed to {} and replaced by a new one",
                 self.path.display(),
                 kept.display()
             ));
-            // The relay still knows rows of the old one by their numbers.
-            connection.execute(SKIP_ROWS, [self.told_row]).map_err(failed)?;
+            // The engine still refers to rows of the old file by their ids.
+            connection.execute(SKIP_ROWS, [self.sent_row]).map_err(failed)?;
         }
         let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
-        self.told_row = added.last().map_or(self.told_row, |last| last.row);
-        (self.tell)(Input::Remembered(Box::new(remembered)));
-        (self.tell)(Input::Context(ContextChange::Beginnings(beginnings)));
-        (self.tell)(Input::Context(ContextChange::Added(added)));
-        Ok(self.told_row)
+        self.sent_row = added.last().map_or(self.sent_row, |last| last.row);
+        (self.notify)(Input::Remembered(Box::new(remembered)));
+        (self.notify)(Input::Context(ContextChange::Beginnings(beginnings)));
+        (self.notify)(Input::Context(ContextChange::Added(added)));
+        Ok(self.sent_row)
     }
 
     fn load(&self, connection: &mut Connection) -> rusqlite::Result<Loaded> {
@@ -223,20 +222,20 @@ impl Keeper {
         context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
-        let added = context_table::waiting_after(&transaction, self.told_row)?;
+        let added = context_table::waiting_after(&transaction, self.sent_row)?;
         let beginnings = context_table::beginnings(&transaction)?;
         let remembered = assembly_table::remembered(&transaction)?;
         transaction.commit()?;
         Ok(Loaded { added, beginnings, remembered })
     }
 
-    /// Answers who has asked, once it is committed. The relay hears first.
+    /// Sends a job's result after the commit, to the engine first.
     fn answer(&mut self, job: Job, done: Done) {
-        // Nobody may wait for the answer any more.
+        // A caller may have stopped waiting, so errors of `send` are ignored.
         match (job, done) {
             (Job::Push(_, reply), Done::Pushed { waiting, added, forgotten }) => {
-                (self.tell)(Input::Context(ContextChange::Added(added)));
-                forgotten.into_iter().for_each(|change| (self.tell)(Input::Context(change)));
+                (self.notify)(Input::Context(ContextChange::Added(added)));
+                forgotten.into_iter().for_each(|change| (self.notify)(Input::Context(change)));
                 let _ = reply.send(Ok(waiting));
             }
             (Job::Push(_, reply), Done::ThreadNotFound(thread_id)) => {
@@ -247,11 +246,11 @@ impl Keeper {
             }
             (Job::Clear(which, reply), Done::Cleared(mut rows)) => {
                 let count = rows.len();
-                // A tool may have deleted it from the file since the relay has read it.
+                // Another process may have deleted it from the file since the relay read it.
                 if let WhichCommands::One(row) = which {
                     rows = vec![row];
                 }
-                (self.tell)(Input::Context(ContextChange::Cleared(rows)));
+                (self.notify)(Input::Context(ContextChange::Cleared(rows)));
                 let _ = reply.send(Ok(count));
             }
             (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
@@ -272,13 +271,13 @@ impl Keeper {
             (Job::ReserveSeq(_, reply), Done::Reserved(mark)) => {
                 let _ = reply.send(Ok(mark));
             }
-            (Job::Commit(token, _), Done::Committed(done)) => (self.tell)(Input::Committed { token, done }),
+            (Job::Commit(token, _), Done::Committed(done)) => (self.notify)(Input::Committed { token, done }),
             (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
-                (self.tell)(Input::Committed { token, done: true })
+                (self.notify)(Input::Committed { token, done: true })
             }
             (Job::Keep(_) | Job::BeginRun(_), _) => {}
             (Job::Finish(done), _) => {
-                // Closed, so that the file is whole without the ones beside it.
+                // Closing merges the log into the file.
                 self.connection = None;
                 let _ = done.try_send(());
             }
@@ -293,19 +292,19 @@ impl Keeper {
                 | Job::AnswerLate(..)
                 | Job::ReserveSeq(..),
                 _,
-            ) => unreachable!("BUG: a job comes to what it asks for"),
+            ) => unreachable!("BUG: each job has a result of its own kind"),
         }
     }
 
-    /// Tells who has asked that it could not be; what was only to be kept is tried again.
+    /// Reports a failure to the job's caller; entries without a caller are retried.
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
-            Job::Keep(entry) => self.keep_later(entry),
+            Job::Keep(entry) => self.retry_later(entry),
             Job::KeepFirst(token, entry) => {
-                self.keep_later(entry);
-                (self.tell)(Input::Committed { token, done: false });
+                self.retry_later(entry);
+                (self.notify)(Input::Committed { token, done: false });
             }
-            Job::Commit(token, _) => (self.tell)(Input::Committed { token, done: false }),
+            Job::Commit(token, _) => (self.notify)(Input::Committed { token, done: false }),
             Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
             Job::Clear(_, reply) => drop(reply.send(Err(why.clone()))),
@@ -316,16 +315,16 @@ impl Keeper {
             Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::ReserveSeq(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::BeginRun(_) => {}
-            // Whoever waits for the end need not wait for what cannot be.
+            // Waiting would not help.
             Job::Finish(done) => drop(done.try_send(())),
         }
     }
 
-    fn keep_later(&mut self, entry: LedgerEntry) {
+    fn retry_later(&mut self, entry: LedgerEntry) {
         if self.backlog.len() < BACKLOG_MAX {
             self.backlog.push_back(entry);
         } else {
-            tracing::warn!("the ledger cannot be used, and what was to be kept is lost");
+            tracing::warn!("the ledger cannot be used and its backlog is full; an entry is lost");
         }
     }
 
@@ -335,48 +334,48 @@ impl Keeper {
         if !busy {
             self.connection = None;
         }
-        self.try_again_at = Some(Instant::now() + TRY_AGAIN_AFTER);
-        if !std::mem::replace(&mut self.fault_said, true) {
-            (self.say_fault)(&format!("{error}; relaying goes on, and what was to be kept there waits for it"));
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+        if !std::mem::replace(&mut self.fault_reported, true) {
+            (self.report_fault)(&format!("{error}; relaying continues, and entries are retried"));
         }
     }
 
     fn works_again(&mut self) {
-        if self.try_again_at.take().is_some() {
+        if self.retry_at.take().is_some() {
             tracing::info!("the ledger can be used again");
         }
     }
 }
 
-/// Numbers of rows that are not to be given again.
+/// Prevents row ids from being reused.
 const SKIP_ROWS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES ('codex_context_commands', ?1)";
 
 pub(super) fn form(busy_wait_max: Duration) -> Form {
     Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
-/// Keeps what the relay has done; gives how many rows of requests that has changed.
+/// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.generation, entry)?;
     assembly_table::keep(transaction, entry)?;
     request_table::keep(transaction, run, entry)
 }
 
-fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, told_row: &mut RowId) -> rusqlite::Result<Done> {
+fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &mut RowId) -> rusqlite::Result<Done> {
     Ok(match job {
         Job::Keep(entry) | Job::KeepFirst(_, entry) => {
             keep(transaction, run, entry)?;
             Done::Nothing
         }
-        // What has no row that it could change is not kept.
+        // `keep` changes no row if the request has already ended.
         Job::Commit(_, entry) => Done::Committed(keep(transaction, run, entry)? > 0),
         Job::Push(pushed, _) => {
             if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
                 return Ok(Done::ThreadNotFound(thread_id));
             }
             let forgotten = context_table::push(transaction, pushed)?;
-            let added = context_table::waiting_after(transaction, *told_row)?;
-            *told_row = added.last().map_or(*told_row, |last| last.row);
+            let added = context_table::waiting_after(transaction, *sent_row)?;
+            *sent_row = added.last().map_or(*sent_row, |last| last.row);
             Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
         }
         Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
