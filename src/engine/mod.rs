@@ -605,6 +605,26 @@ mod tests {
         );
     }
 
+    /// The server asks again after an answer, policy answers the second row, and only then the server confirms the first.
+    #[test]
+    fn policy_answer_on_its_way_is_the_only_one() {
+        let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];
+        let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
+        play.line(Side::Server, ASK);
+        play.at(0, Input::Committed { token: 1, done: true });
+        play.line(Side::Client, ANSWER);
+        play.at(0, Input::Committed { token: 2, done: true });
+        play.at(0, Input::Written(2));
+        assert_eq!(play.line(Side::Server, ASK), "note first3(opened g-0.2) record hold3 forward");
+        play.at(0, Input::Committed { token: 3, done: true });
+        assert_eq!(play.at(6, Input::Tick), "first4(requestexpired)");
+        let by_policy = play.at(6, Input::Committed { token: 4, done: true });
+        assert!(by_policy.contains(r#"inject({"id":0,"result":{"decision":"decline"}})"#), "{by_policy}");
+        assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) record forward");
+        assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+        assert_eq!(play.at(7, Input::Written(5)), "note keep(resolved policy) keep(requestdispatched)");
+    }
+
     #[test]
     fn the_oldest_expires_first() {
         let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];

@@ -400,7 +400,7 @@ impl Referee {
         let is_about_earlier = matches!(why, Over::Resolved) && asked.unconfirmed > 0;
         asked.unconfirmed -= usize::from(is_about_earlier);
         match (&mut asked.state, why) {
-            (State::Deciding(_) | State::Answered, Over::Resolved) if is_about_earlier => return,
+            (State::Deciding(_) | State::Answered | State::PolicySpoke, Over::Resolved) if is_about_earlier => return,
             (State::Deciding(deciding), why) => {
                 self.happened.count(Event::OverWhileDeciding);
                 deciding.over = Some(why);

@@ -102,6 +102,7 @@ impl Requests {
         let request_id = request.row.request_id.clone();
         let at_us = now.unix_us;
         let has_followed = !request.answered_before.is_empty();
+        let policy_answers = self.by_policy.values().any(|(_, end)| end.request_id == request_id);
         // `serverRequest/resolved` confirms one answer, the other ends confirm all.
         let confirmed = if matches!(why, Why::Confirmed) { 1 } else { usize::MAX };
         for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
@@ -110,6 +111,8 @@ impl Requests {
         match (&mut request.state, why) {
             // The server confirmed the answer before this one.
             (State::Deciding(_) | State::Answered | State::Sent, Why::Confirmed) if has_followed => return,
+            // Likewise, and policy's answer is on its way.
+            (State::Expired, Why::Confirmed) if has_followed && policy_answers => return,
             // The outcome depends on the pending commit.
             (State::Deciding(deciding), _) => {
                 deciding.over = Some(*why);
