@@ -1,4 +1,4 @@
-//! The routes that call the server: saying something to the model, interrupting it, and anything else.
+//! Routes that call the server: send input, interrupt a turn, any other method, stop and start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use super::refusal::{Refusal, json};
 use crate::engine::{Question, SideReply};
 use crate::protocol::Method;
 
-/// How long the server may take to start or to interrupt a turn.
+/// How long the server may take to start or interrupt a turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long a call may take that does not say how long.
+/// Timeout of a call without `timeout_ms`.
 const RPC_WAIT: Duration = Duration::from_secs(30);
 
-/// The longest time that one can say.
+/// Longest timeout of a call.
 const RPC_WAIT_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ struct RpcBody {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    // An array would be taken for the members in their order.
+    // serde would read an array as the members in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Refusal::Unreadable("the body must be a JSON object".to_owned()));
     }
@@ -115,12 +115,12 @@ async fn done(known: &Known, question: Question) -> Result<Response, Refusal> {
     }
 }
 
-/// JSON without the line ends between its tokens; those in its strings are escaped.
+/// JSON on one line. Line breaks inside strings are escaped already.
 fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
-/// What a reply says that is not what was asked for.
+/// The refusal for any reply other than the expected one.
 pub(super) fn refused(reply: Option<SideReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {

@@ -1,4 +1,4 @@
-//! The routes of the history: events by cursor, and what the session does.
+//! Routes of the history: events, activity, actions, tools, turns and transcripts.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -18,26 +18,24 @@ use super::refusal::{Refusal, json};
 use crate::history::Action;
 use crate::index::{Cursor, EventPage, HistoryError, Table};
 
-/// Events of a page, where nobody says how many. Source: the contract.
+/// Default number of events in a page. Source: the contract.
 const EVENTS_DEFAULT: u64 = 200;
 
-/// The most events of a page. Source: the contract.
+/// Largest number of events in a page. Source: the contract.
 const EVENTS_MAX: u64 = 500;
 
-/// Longest text that is taken for an epoch; ours have 12 digits.
+/// Longest accepted epoch; ours have 12 digits.
 const EPOCH_DIGITS_MAX: usize = 32;
 
-/// Actions that are told, where nobody says how many.
 const ACTIONS_DEFAULT: u64 = 20;
 
-/// The most of them.
 const ACTIONS_MAX: u64 = 200;
 
-/// What stands behind the `?` of a path.
+/// The query string of a request.
 pub(super) struct Query(HashMap<String, String>);
 
 impl Query {
-    /// Reads it; whatever is not among `known` is refused.
+    /// Parses a query string. Parameters that are not in `known` are refused.
     pub(super) fn of(query: Option<&str>, known: &[&str]) -> Result<Query, Refusal> {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let mut read = HashMap::new();
@@ -55,19 +53,19 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A number, where there is one; what is none is refused.
+    /// The value of a numeric parameter; anything but digits is refused.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         match u64::from_str(text) {
             Ok(number) if digits => Ok(Some(number)),
-            // More than there can ever be is as good as the most.
+            // A number beyond u64 is beyond every event number too.
             Err(_) if digits && !text.is_empty() => Ok(Some(u64::MAX)),
             Ok(_) | Err(_) => Err(bad(format!("`{name}={text}`: it must be a whole number, 0 or more"))),
         }
     }
 
-    /// The place of a reader, if it is named: the number in the parameter `name`, and the epoch that the number is of.
+    /// The caller's cursor, if given: the number in the parameter `name`, and its epoch.
     pub(super) fn cursor(&self, name: &str) -> Result<Option<Cursor>, Refusal> {
         let epoch = match self.text("since_epoch") {
             Some(text) => Some(epoch_of(text).ok_or_else(|| {
@@ -78,7 +76,7 @@ impl Query {
         Ok(self.number(name)?.map(|seq| Cursor { seq, epoch }))
     }
 
-    /// How many, at least one and at most `most`.
+    /// The parameter `limit`, between 1 and `most`.
     pub(super) fn limit(&self, default: u64, most: u64) -> Result<u64, Refusal> {
         match self.number("limit")? {
             None => Ok(default),
@@ -88,7 +86,7 @@ impl Query {
     }
 }
 
-/// An epoch as a reader names it; `None` if it cannot be one.
+/// Parses an epoch; `None` if it is malformed.
 pub(super) fn epoch_of(text: &str) -> Option<String> {
     let is_hex = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_hex && text.len() <= EPOCH_DIGITS_MAX).then(|| text.to_ascii_lowercase())
@@ -98,7 +96,7 @@ pub(super) fn bad(message: String) -> Refusal {
     Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message)
 }
 
-/// What can be asked of the history, where one is kept.
+/// The history, or a refusal if this session keeps none.
 pub(super) fn historian(known: &Known) -> Result<&Historian, Refusal> {
     known.historian.as_ref().ok_or_else(|| {
         let message = "this session has no history: the setting `record` is false, or its index could not start";
@@ -205,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_the_question_mark() {
+    fn query_parameters_are_parsed_and_bounded() {
         let read = |text: &str| Query::of(Some(text), &["since_seq", "limit"]);
         let number = |text: &str| read(text).and_then(|query| query.number("since_seq"));
         assert_eq!(number("since_seq=7&limit=2"), Ok(Some(7)));

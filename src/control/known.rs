@@ -1,4 +1,4 @@
-//! What the routes answer from, and which session they are asked about.
+//! The state behind the routes, and the check that a path names this session.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,26 +21,26 @@ use crate::engine::{ContextBounds, Question, SideReply};
 use crate::history::{Activity, rfc3339_millis};
 use crate::store::Ledger;
 
-/// What the routes answer from.
+/// The state shared by all routes.
 pub(super) struct Known {
     pub(super) subject: Subject,
     pub(super) published: Arc<Published>,
     pub(super) ledger: Option<Ledger>,
-    /// What can be asked of the session's history.
+    /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
     pub(super) ask: Option<Ask>,
-    /// Where the socket really is.
+    /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
-    /// Who is connected.
     pub(super) places: Arc<Places>,
-    /// Calls that wait for the server.
+    /// Permits for calls that wait for the server.
     calls: Semaphore,
 }
 
-/// Calls that may wait for the server at once, so that others still find a place.
+/// Calls that may wait for the server at the same time. It is lower than the number of connections, so that other requests
+/// still find a place.
 const CALLS_MAX: usize = 48;
 
-/// Lets only those requests through to a route whose path names the session that runs here.
+/// Extractor that rejects paths that name another session.
 pub(super) struct ThisSession;
 
 impl FromRequestParts<Arc<Known>> for ThisSession {
@@ -68,14 +68,14 @@ impl Known {
         Known { subject, published, ledger, historian, ask, socket, places, calls }
     }
 
-    /// Has the relay call the server. Beyond the bound of calls it is not even asked.
+    /// Calls the server through the relay. Beyond [`CALLS_MAX`] the call is refused at once.
     pub(super) async fn call(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
         let Ok(_one) = self.calls.try_acquire() else { return Some(SideReply::NotReady) };
         self.ask(question, wait_max).await
     }
 
-    /// Asks the relay; `None` where it does not reply in time, or ends before. One that does not even take the question is not ready
-    /// for it.
+    /// Asks the relay; `None` if it does not reply in time or exits first. A relay that does not accept the question replies
+    /// [`SideReply::NotReady`].
     pub(super) async fn ask(&self, question: Question, wait_max: Duration) -> Option<SideReply> {
         let (reply, mut replied) = oneshot::channel();
         self.run(Errand::Asked(question, reply));
@@ -86,7 +86,7 @@ impl Known {
         }
     }
 
-    /// Hands the relay something, where there is a way to it.
+    /// Sends a request to the relay, if one is connected.
     pub(super) fn run(&self, errand: Errand) {
         if let Some(ask) = &self.ask {
             ask(errand);
@@ -97,12 +97,11 @@ impl Known {
         id == "self" || id == self.subject.session_id
     }
 
-    /// The current bounds of a command.
     pub(super) fn context_bounds(&self) -> ContextBounds {
         self.published.context_bounds().unwrap_or(self.subject.context_bounds)
     }
 
-    /// The session as it is now.
+    /// The current state of the session.
     pub(super) async fn document(&self) -> SessionDocument {
         let Known { subject, published, socket, historian, .. } = self;
         let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
@@ -113,7 +112,7 @@ impl Known {
             }
             None => (None, Vec::new(), IndexDocument::NONE),
         };
-        // The relay knows best whether the child runs; since when is told where the journal says so too.
+        // The relay knows whether the server runs. The start time is given only if the journal agrees.
         let (state, since_us) = match (published.child_runs(), activity) {
             (false, Some((Activity::Stopped, since_us))) => (Activity::Stopped, Some(since_us)),
             (false, _) => (Activity::Stopped, None),
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_was_not_taken_is_not_one_that_may_yet_be_answered() {
+    fn unaccepted_question_is_not_ready() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
         let replied = runtime.block_on(known(drop).ask(Question::Start, Duration::from_secs(600)));
         assert!(matches!(replied, Some(SideReply::NotReady)), "{replied:?}");

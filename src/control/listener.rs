@@ -1,4 +1,4 @@
-//! Listens to a stream of a relay's, as Server-Sent Events. For tools: each call blocks, as long as it is told to.
+//! Reads one of the relay's event streams (Server-Sent Events), for tools. Each call blocks.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,43 +12,40 @@ use tokio::time::timeout;
 
 use super::client::{ANSWER_WAIT_MAX, Answer, Cause, ClientError, Reached, begin, send, talk, whole, within};
 
-/// How long a relay may say nothing: it says that all is well every 15 s.
+/// How long a relay may be silent: it sends a keep-alive every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Longest pause before a reconnect that a relay can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// The longest event that is taken, in bytes.
+/// Longest accepted event, in bytes.
 const SENT_BYTES_MAX: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// What `Last-Event-ID` names it by, where it has something.
+    /// The id to send as `Last-Event-ID`.
     pub id: Option<String>,
-    /// What it says.
     pub data: String,
 }
 
-/// What has come of listening for a while.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// An event.
     Sent(Sent),
-    /// Nothing, in this time.
+    /// No event within the time limit.
     Nothing,
-    /// The relay says no more.
+    /// The relay ended the stream.
     End,
 }
 
-/// Listens to a relay.
+/// An open stream.
 #[derive(Debug)]
 pub(crate) struct Listener {
     runtime: Runtime,
     socket: std::path::PathBuf,
     body: Incoming,
     pieces: Pieces,
-    /// When something whole came last.
+    /// When the last complete event or keep-alive arrived.
     heard_at: Instant,
 }
 
@@ -60,21 +57,20 @@ impl Listener {
     }
 }
 
-/// What came of asking for a stream.
+/// The result of [`Listener::start`].
 #[derive(Debug)]
 pub(crate) enum Listening {
-    /// It begins.
     Begun(Listener),
-    /// The relay gives none, and says why.
+    /// The relay's reason for the refusal.
     Refused(Answer),
 }
 
 impl Listener {
-    /// Asks the relay whose session's folder is `dir` for the stream at `path`, from behind the event `last_id` on.
+    /// Opens the stream at `path` of the relay whose session folder is `dir`, after the event `last_id`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`] where there is no answer.
+    /// The relay did not answer.
     pub(crate) fn start(dir: &Path, path: &str, last_id: Option<&str>) -> Result<Listening, ClientError> {
         let (runtime, socket) = begin(dir)?;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
@@ -96,11 +92,11 @@ impl Listener {
         }
     }
 
-    /// Waits for the next event, for as long as `wait_max`, or until there is one.
+    /// Waits for the next event, for at most `wait_max`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`] where the stream has broken off, or the relay has been silent for too long.
+    /// The stream broke off, or the relay was silent for too long.
     pub(crate) fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
         let Listener { runtime, socket, body, pieces, heard_at } = self;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
@@ -131,14 +127,14 @@ impl Listener {
     }
 }
 
-/// Whether anything whole has come.
+/// Whether anything complete has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Took {
     Some,
     Nothing,
 }
 
-/// What has come of a stream and was not taken yet.
+/// Received bytes of a stream that were not parsed yet.
 #[derive(Debug, Default)]
 struct Pieces {
     bytes: Vec<u8>,
@@ -146,7 +142,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// The next whole event, and whether anything whole has come: what only says that all is well is not an event.
+    /// The next event, and whether anything complete has arrived. A keep-alive is complete but not an event.
     fn take(&mut self) -> (Option<Sent>, Took) {
         let mut took = Took::Nothing;
         while let Some(end) = memchr::memmem::find(&self.bytes, b"\n\n") {
@@ -173,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_taken_whole_however_they_come() {
+    fn events_survive_any_chunking() {
         let stream = ": alive\n\nid: 7\ndata: {\"a\":\"b: c\"}\n\n: alive\n\ndata: {}\n\nid: 8\nda";
         for bytes_each in [1, 2, 3, 7, 1_000] {
             let mut pieces = Pieces::default();

@@ -1,4 +1,4 @@
-//! `GET /metrics`: the numbers of a relay, in the text format of Prometheus.
+//! `GET /metrics`: the relay's metrics in the Prometheus text format.
 
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::known::Known;
 use super::places::Counts;
 use crate::index::IndexState;
 
-/// The format's own name for itself.
+/// The media type of the format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn metrics(State(known): State<Arc<Known>>) -> Response {
@@ -21,12 +21,11 @@ pub(super) async fn metrics(State(known): State<Arc<Known>>) -> Response {
     (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
-/// What a number does.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// It only grows.
+    /// Only grows.
     Counter,
-    /// It is what it is now.
+    /// Can go up and down.
     Gauge,
 }
 
@@ -131,7 +130,7 @@ fn context_engine(text: &mut Text, engine: &ContextEngineDocument) {
     text.family("context_engine_call_seconds_total", Kind::Counter, "How long that took.", &took);
 }
 
-/// The value of a label, quoted as the format wants it.
+/// A quoted and escaped label value.
 fn label(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

@@ -1,12 +1,12 @@
-//! The control socket: HTTP/1.1 on a Unix socket in the session's folder, and the client that tools use for it.
+//! The control socket: HTTP/1.1 on a Unix socket in the session folder, and the client that tools use for it.
 //!
-//! The relay stores what it has done in [`Published`]; requests are answered from there and from the journal's files by
-//! one thread of its own, started once the child runs. The socket is bound by the relay, as its session is opened, so that
-//! it is the relay too that removes it at the end, and waits for nobody to do so.
+//! The relay writes its state to [`Published`]. One thread, started once the child runs, answers requests from that state and
+//! from the journal's files. The relay itself binds the socket when it opens its session, so that it can remove the socket at
+//! exit without waiting for that thread.
 //!
-//! It never makes the relay wait: the two share counters that the relay alone writes, and a lock that is held for the
-//! time of a copy, when something rare has happened or somebody asks. It never stops the relay: a socket that cannot be
-//! had is a fault like any other. It never serves another user, nor a page in a browser.
+//! It never blocks the relay: the two share counters that only the relay writes, and a lock that is held for the length of a
+//! copy. It never stops the relay: a socket that cannot be created is a fault like any other. It never serves another user or a
+//! web page.
 
 pub(crate) mod answer;
 mod ask;

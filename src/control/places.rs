@@ -1,9 +1,9 @@
-//! The places for connections, and the rule by which one connection makes room for another.
+//! Connection slots, and the rule by which one connection is closed in favour of another.
 //!
-//! A connection waits for its client, or answers, or is a stream. Requests and streams have a bound each. When all places for
-//! requests are taken, the connection that has waited for its client for the longest time is closed: one that is idle, sends
-//! half a request, or reads nothing. When there are too many streams, the one that was sent nothing for the longest time ends.
-//! A connection that answers is never closed for another.
+//! A connection waits for its client, or answers, or is a stream. Requests and streams have separate limits. If all request
+//! slots are taken, the connection that has waited longest for its client is closed: an idle one, or one whose client sends
+//! half a request or reads nothing. If there are too many streams, the one that has been idle longest ends. A connection that
+//! is answering is never closed for another.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,48 +14,48 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{Notify, watch};
 
-/// Connections that are served at once, streams left out.
+/// Connections served at once, streams excluded.
 pub(super) const REQUESTS_MAX: usize = 64;
 
-/// Streams that are served at once.
+/// Streams served at once.
 pub(super) const STREAMS_MAX: usize = 64;
 
-/// Streams that may take their time to end; beyond these one is cut off.
+/// Streams that may end with a farewell at the same time; beyond these one is cut off.
 const ENDING_MAX: usize = 16;
 
-/// The end of a stream that makes room: a comment, and the time after which its reader should ask again.
+/// The last bytes of an evicted stream: a comment, and the pause before a reconnect.
 const FAREWELL: &str =
     ": closed: too many streams are open, and this one was idle for the longest time\nretry: 5000\n\n";
 
-/// The first byte of a comment, which is not an event.
+/// A comment starts with this byte and is not an event.
 const COMMENT: u8 = b':';
 
-/// Says that the answer is a stream.
+/// Response extension that marks a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream;
 
-/// All connections.
+/// All connection slots.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: Mutex<Taken>,
-    /// A place is free, or may become so.
+    /// Notified when a slot may have become free.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By their numbers: a later connection has a higher one.
+    /// By number; later connections have higher numbers.
     connections: BTreeMap<u64, Connection>,
     last: u64,
-    /// How much has happened: who did something later has a higher count.
+    /// A logical clock.
     moments: Moment,
     counts: Counts,
 }
 
-/// When something happened, among all that did.
+/// A reading of the logical clock.
 type Moment = u64;
 
-/// How many connections there are, and how many were closed for another.
+/// Open connections, and those evicted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) requests: usize,
@@ -77,7 +77,7 @@ enum Does {
     Answer,
     /// The moment is that of the last event.
     Stream(Moment),
-    /// Closed to make room.
+    /// Evicted.
     End,
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Leave {
     Now,
 }
 
-/// The place of one connection.
+/// The slot of one connection.
 #[derive(Debug)]
 pub(super) struct Place {
     number: u64,
@@ -99,7 +99,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// A place for a request, once there is one.
+    /// Waits for a request slot.
     pub(super) async fn enter(self: &Arc<Places>) -> Arc<Place> {
         loop {
             let changed = self.changed.notified();
@@ -146,7 +146,7 @@ impl Taken {
         self.moments
     }
 
-    /// Closes the connection with the earliest moment, `but` one.
+    /// Evicts the connection with the earliest moment, except `but`.
     fn close_oldest(&mut self, moment: impl Fn(Does) -> Option<Moment>, but: Option<u64>) -> Option<()> {
         let is_ending = |does: Does| does == Does::End;
         let may_say_so = self.count(is_ending) < ENDING_MAX;
@@ -182,22 +182,22 @@ impl Place {
         self.places.changed.notify_one();
     }
 
-    /// The connection can only go on once its client sends or reads something.
+    /// The connection is blocked until its client sends or reads something.
     pub(super) fn waits(&self) {
         self.set(|does, now| if let Does::WaitForClient(_) = does { does } else { Does::WaitForClient(now) });
     }
 
-    /// The relay works on an answer.
+    /// The relay is working on a response.
     pub(super) fn answers(&self) {
         self.set(|_, _| Does::Answer);
     }
 
-    /// The client has taken some of what it was sent.
+    /// The client has read some of the response.
     pub(super) fn moves_on(&self) {
         self.set(|does, now| if let Does::WaitForClient(_) = does { Does::WaitForClient(now) } else { does });
     }
 
-    /// The answer is a stream; another one may end for it.
+    /// The response is a stream; this may evict another one.
     pub(super) fn streams(&self) {
         self.set(|_, now| Does::Stream(now));
         let mut taken = self.places.taken();
@@ -208,7 +208,7 @@ impl Place {
         }
     }
 
-    /// A stream was sent an event.
+    /// The stream was sent an event.
     fn sent(&self) {
         self.set(|does, now| if let Does::Stream(_) = does { Does::Stream(now) } else { does });
     }
@@ -221,7 +221,7 @@ impl Drop for Place {
     }
 }
 
-/// The body of a request: while it does not come, the connection waits for its client.
+/// A request body. While it is incomplete, the connection waits for its client.
 pub(super) struct Awaited<B> {
     body: B,
     place: Arc<Place>,
@@ -244,7 +244,7 @@ impl<B: HttpBody + Unpin> HttpBody for Awaited<B> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match &polled {
             Poll::Pending => self.place.waits(),
-            // A byte now and then does not make it ours to answer.
+            // A client that trickles bytes still counts as waiting.
             Poll::Ready(Some(Ok(_))) => {}
             Poll::Ready(None | Some(Err(_))) => self.place.answers(),
         }
@@ -266,11 +266,11 @@ impl<B> Drop for Awaited<B> {
     }
 }
 
-/// The body of an answer: once it is taken, the connection waits for its client again.
+/// A response body. Once it is written, the connection waits for its client again.
 pub(super) struct Answered {
     body: Body,
     place: Arc<Place>,
-    /// Ends a stream that is to make room.
+    /// Ends a stream that is evicted.
     farewell: Option<Pin<Box<dyn Future<Output = Leave> + Send>>>,
     is_over: bool,
 }
@@ -280,7 +280,7 @@ impl Answered {
         Answered { body, place, farewell: None, is_over: false }
     }
 
-    /// One that goes on until its reader leaves, or has to.
+    /// A response that lasts until its reader leaves or it is evicted.
     pub(super) fn stream(body: Body, place: Arc<Place>) -> Answered {
         place.streams();
         let own = Arc::clone(&place);
@@ -343,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn longest_wait_for_a_client_makes_room() {
+    fn longest_waiting_connection_is_evicted() {
         runtime().block_on(async {
             let places = Arc::new(Places::default());
             let mut inside = Vec::new();
             for _ in 0..REQUESTS_MAX {
                 inside.push(places.enter().await);
             }
-            // The first one answers, and the second one has taken something just now.
+            // The first one answers, and the second one has just read something.
             inside[0].answers();
             inside[1].moves_on();
             let late = places.enter().await;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_answers_makes_room() {
+    fn answering_connections_are_never_evicted() {
         runtime().block_on(async {
             let places = Arc::new(Places::default());
             let mut inside = Vec::new();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_was_idle_longest_ends_and_takes_no_place_of_a_request() {
+    fn idlest_stream_is_evicted() {
         runtime().block_on(async {
             let places = Arc::new(Places::default());
             let mut streams = Vec::new();

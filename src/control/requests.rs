@@ -1,4 +1,4 @@
-//! The routes of the ledger: what waits for a human, one request with its answers, and answering it.
+//! Routes of the ledger: pending requests, one request with its answers, and answering.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,13 +19,13 @@ use crate::engine::{GivenAnswer, GivenRow, Question, RequestSource, SideReply, d
 use crate::protocol::RequestKind;
 use crate::store::{LedgerError, WhichRequests};
 
-/// How long the relay may take to decide on an answer and to keep it.
+/// How long the relay may take to decide on an answer and store it.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The header by which the terminal UI says who it is.
+/// The header by which our own tools name themselves.
 pub(super) const SOURCE_HEADER: &str = "x-codex-shim-source";
 
-/// A row with what is needed to decide on it.
+/// A ledger row with the decisions that the request allows.
 #[must_use]
 pub fn with_choices(mut row: Value) -> Value {
     let kind = row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
@@ -100,7 +100,7 @@ pub(super) async fn respond(
     let by = peer.to_string();
     let given: Result<GivenAnswer, _> = match value.is_object() {
         true => serde_json::from_value(value.clone()).map_err(|error| error.to_string()),
-        // An array would be taken for the members in their order.
+        // serde would read an array as the members in order.
         false => Err("it is an object".to_owned()),
     };
     let given = match given {
@@ -138,7 +138,7 @@ pub(super) async fn respond(
     }
 }
 
-/// Refuses the content of a form that breaks the schema of an open request. The relay never waits for this.
+/// Refuses form content that violates the schema of a pending request. It runs outside the relay thread.
 async fn check_form(known: &Known, request_id: String, content: &Value) -> Result<(), Refusal> {
     let kept = ledger(known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
     if kept.row["status"] != "pending" {
@@ -158,7 +158,7 @@ async fn check_form(known: &Known, request_id: String, content: &Value) -> Resul
     })
 }
 
-/// What is none of the bodies that there are, whatever it answers; the refusal says what would be valid.
+/// The refusal for a malformed answer; it says what would be valid.
 async fn unreadable(known: &Known, request_id: String, why: &str) -> Result<Refusal, Refusal> {
     let kept = ledger(known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
     let kind = kept.row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
@@ -170,7 +170,7 @@ async fn unreadable(known: &Known, request_id: String, why: &str) -> Result<Refu
     })
 }
 
-/// The request is not open: what it came to, if it is one at all.
+/// The response if the request is no longer pending, or unknown.
 async fn answered_before(
     known: &Known,
     request_id: String,

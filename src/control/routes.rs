@@ -1,4 +1,4 @@
-//! What can be asked for, and by whom at all.
+//! The routes, and the checks that apply to all of them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
 use super::{attach, body, calls, context, fragments, history, host, metrics, requests, stream};
 
-/// The routes, and what holds for all of them.
 pub(super) fn router(known: Known) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
@@ -47,10 +46,10 @@ pub(super) fn router(known: Known) -> Router {
         .with_state(Arc::new(known))
 }
 
-/// Lets a request through that may be answered at all.
+/// Rejects requests that could come from a web page.
 async fn admit(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    // Also that of a request that is refused, so that a client that writes all of it first gets to read why.
+    // The body is read even if the request is refused, so that a client that writes it all first can read the reason.
     let body = body::take(body).await;
     if head.headers.contains_key(header::ORIGIN) {
         return Refusal::Origin.into_response();

@@ -1,4 +1,4 @@
-//! The thread that listens: who is let in, how many at once, and how long each may take.
+//! The server thread: accepts connections, and bounds their number and durations.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,35 +27,33 @@ use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
 use super::subject::{Beside, Subject};
 
-/// Questions to the history that are answered at once; more wait for one of these.
+/// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
 
-/// How long a client may take to send the head of a request, from the connection or the last answer on.
+/// How long a client may take to send a request head, counted from the connection or the last response.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client may take nothing of an answer.
+/// How long a client may stop reading a response.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
 
-/// How long a stream that makes room for another may take to say so.
+/// How long an evicted stream may take to write its farewell.
 const FAREWELL_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Longest head of a request, in bytes.
+/// Longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// How long to leave a socket alone that could not accept. There is nothing to wait for: with no file descriptor left,
-/// say, a connection still waits and the socket stays ready, so that without a pause this would only spin.
+/// Pause after a failed accept. If file descriptors have run out, for example, the pending connection keeps the socket ready,
+/// and the loop would spin.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Stack of a thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Binds the socket, and has a thread of its own answer there to the end of the process. `beside` is what stands beside
-/// the relay, and `ask` the way to it. `say_fault` is called on that
-/// thread at most once, where it cannot.
+/// Binds the socket and starts a thread that serves it until the process ends. The thread calls `say_fault` at most once, if it
+/// cannot run.
 ///
 /// # Errors
 ///
-/// [`SocketError`]; nothing is bound then.
+/// Nothing is bound after an error.
 pub(crate) fn start(
     subject: Subject,
     published: Arc<Published>,
@@ -101,13 +99,13 @@ fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Resul
     })
 }
 
-/// Serves whoever connects, to the end of the process.
+/// Serves connections until the process ends.
 async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 if let Some(peer) = trusted(&stream) {
-                    // While all places are busy with answers, new connections wait in the socket's own queue.
+                    // While all slots are answering, new connections wait in the socket's backlog.
                     let place = places.enter().await;
                     tokio::spawn(serve(stream, routes.clone(), peer, place));
                 }
@@ -149,7 +147,7 @@ async fn serve(stream: UnixStream, routes: Router, peer: Peer, place: Arc<Place>
             Leave::No | Leave::Now => Ok(()),
         },
     };
-    // How a client's connection ends is the client's affair.
+    // Errors of a single connection matter only to its client.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the control socket");
     }
