@@ -1,4 +1,4 @@
-//! Which session a tool is about, and how it ends where that cannot be told.
+//! Selects the session that a tool works on.
 
 use std::fmt;
 use std::path::Path;
@@ -9,21 +9,21 @@ use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, ch
 
 use super::{FAILED, NO_SUCH_SESSION, say};
 
-/// Why a tool has no session to work on.
+/// Why no session was selected.
 #[derive(Debug)]
 pub(super) enum NotChosen {
-    /// We do not know where sessions are kept.
+    /// The state folder is unknown.
     NoHome,
-    /// They cannot be looked at.
+    /// The sessions cannot be listed.
     Store(StoreError),
-    /// None, or none of several.
+    /// No session matches, or several do.
     Choice(ChoiceError),
-    /// The session of this id cannot be trusted.
+    /// The session with this id cannot be trusted.
     Refused(String, Refused),
 }
 
 impl NotChosen {
-    /// Tells the user, and gives the status to exit with.
+    /// Prints the error; returns the exit status.
     pub(super) fn told(&self) -> i32 {
         say(&self.to_string());
         match self {
@@ -44,7 +44,7 @@ impl fmt::Display for NotChosen {
     }
 }
 
-/// All sessions, in the order in which they are listed. Each session that is left out is reported on stderr with the reason.
+/// All sessions in listing order. Skipped sessions are reported on stderr with the reason.
 pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     let Survey { found, refused } = survey(environment)?;
     for (id, refused) in refused {
@@ -53,7 +53,7 @@ pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     Ok(found)
 }
 
-/// The same, and nothing is reported: to name sessions apart from one another.
+/// All sessions, without reports. For names that must be unique among all sessions.
 pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     survey(environment).map(|survey| survey.found)
 }
@@ -63,7 +63,7 @@ fn survey(environment: &Environment) -> Result<Survey, NotChosen> {
     Survey::of(&home).map_err(NotChosen::Store)
 }
 
-/// The sessions that a list is of: all, or the one that `--session` names.
+/// The sessions for a list: all, or the one that `--session` names.
 pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, NotChosen> {
     match flag {
         None => all(environment),
@@ -71,13 +71,13 @@ pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Ve
     }
 }
 
-/// The session that is meant by `--session`, else by CODEX_SHIM_SESSION, else by where we are.
+/// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
     let cwd = std::env::current_dir().unwrap_or_default();
     meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
 }
 
-/// All that are meant: two clients in one folder have a session each. The one that was used last comes first.
+/// All sessions that match, because two clients in one folder have a session each. The most recently used one comes first.
 pub(super) fn several(
     flag: Option<&str>,
     otherwise: Otherwise,
@@ -86,7 +86,7 @@ pub(super) fn several(
     several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
 }
 
-/// The same for something that was done at `cwd`.
+/// [`several`] for a command that ran in `cwd`.
 pub(super) fn several_at(
     cwd: &Path,
     flag: Option<&str>,
@@ -98,7 +98,7 @@ pub(super) fn several_at(
     })
 }
 
-/// The one of several that was used last, for tools that can show one alone; says on stderr which one it is.
+/// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
 pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
     let chosen = several(flag, otherwise, environment)?;
     if let [shown, others @ ..] = &chosen[..]
@@ -122,7 +122,7 @@ fn meant<T>(
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
     choose(&found, choice).map_err(|error| {
-        // The user may mean a session that is left out.
+        // The user may mean a skipped session.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {
             (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive { .. }, Some(meant)) => {

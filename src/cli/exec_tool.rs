@@ -1,6 +1,6 @@
-//! `codex-shim exec`: a command that runs as without us, and of which the model is told.
+//! `codex-shim exec`: runs a command as if codex-shim were not there, and keeps it as context.
 //!
-//! Nothing of ours is done before the command runs, and what goes wrong afterwards is one line at the end.
+//! Nothing happens before the command starts, and an error afterwards is one line at the end.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +17,7 @@ use crate::engine::{Origin, Preview, Provenance, PushedCommand};
 use crate::launch;
 use crate::store::Otherwise;
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     let kept_out =
         environment.get("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value.to_string_lossy()));
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     };
     let took = began.elapsed();
     say_unread(unread_bytes);
-    // A command that was not there is not worth telling of.
+    // A command that could not be run is not worth keeping.
     if tail.is_empty() && matches!(status, NOT_FOUND | CANNOT_RUN) {
         return status;
     }
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     status
 }
 
-/// Runs the command, and gives how it ended and the end of its output.
+/// Runs the command; returns its status and the end of its output.
 fn ran(arguments: &ExecArguments) -> io::Result<(Ran, Tail)> {
     let Some(terminal) = Terminal::of_process() else { return run_piped(&arguments.words) };
     let mut tail = Tail::default();
@@ -87,7 +87,7 @@ fn kept(
     kept.fold(Ok(()), Result::and)
 }
 
-/// Says what is lost of what was typed ahead.
+/// Reports typed-ahead input that was lost.
 pub(super) fn say_unread(bytes: usize) {
     if bytes > 0 {
         say(&format!(
@@ -96,7 +96,7 @@ pub(super) fn say_unread(bytes: usize) {
     }
 }
 
-/// Becomes the command: nobody stands between.
+/// Replaces this process with the command.
 fn become_it(arguments: &ExecArguments) -> i32 {
     let mut command = Command::new(&arguments.words[0]);
     launch::hand_down(command.args(&arguments.words[1..]), &[0, 1, 2]);

@@ -1,6 +1,6 @@
 //! `codex-shim fragments`: the fragments that each thread has been sent.
 //!
-//! Where a relay runs it is asked; where none does, the ledger is opened.
+//! If a relay is running it is queried, otherwise the ledger is opened.
 
 use bytesize::ByteSize;
 
@@ -13,7 +13,7 @@ use crate::config::{Environment, Flags, Settings};
 use crate::control::FragmentsDocument;
 use crate::store::{Found, OfflineLedger, Otherwise};
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {
     let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,

@@ -1,10 +1,10 @@
-//! What a session has left behind in which no relay runs: a tool that opens it first does what a start would, and leaves
-//! nothing open and nothing unindexed.
+//! Reads stopped sessions: the first tool that opens one indexes it and orphans its open requests, as the start of a relay
+//! would.
 //!
-//! *Locking.* The session's lock is only ever shared, for the time of a look, so a start that meets a tool gets its session.
-//! What is seen in that look (where the journal ends, which runs have left requests open) is of runs that are over, and
-//! stays so whatever starts a moment later: only that much is indexed and orphaned. Writing the history takes the index's
-//! own lock, for which other tools and the index of a relay wait.
+//! *Locking.* The session's lock is only shared, and only for an instant, so a relay that starts meanwhile gets its session.
+//! Everything read under the lock (the end of the journal, the runs with open requests) belongs to runs that are over and does
+//! not change when a relay starts: only that much is indexed and orphaned. Writing the history takes the index's own lock, for
+//! which other tools and a relay's index wait.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,34 +17,34 @@ use crate::index::{HISTORY_FILE, History, Index, IndexSettings, Marks, Tell, Tid
 use crate::journal::{IndexedTo, end_of};
 use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
 
-/// How long a tool waits for another one that indexes the same session.
+/// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How often it looks whether that one is done. `flock` cannot be waited for within a limit.
+/// Polling interval of the lock, because `flock` has no timeout.
 const LOCK_LOOK_WAIT: Duration = Duration::from_millis(20);
 
-/// A session that has stopped, all of it indexed.
+/// A stopped, fully indexed session.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// To be asked with epoch 0.
+    /// Query it with epoch 0.
     pub(super) history: History,
-    /// What it and its threads did when it ended.
+    /// The final activity of the session and its threads.
     pub(super) activity: Arc<ActivityFold>,
 }
 
-/// Why there is none.
+/// Why a stopped session cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoPast {
-    /// A relay runs in the session: that is to be asked.
+    /// A relay is running, so it must be queried instead.
     Live,
-    /// Nothing was ever recorded in it.
+    /// Nothing was ever recorded.
     NothingRecorded,
-    /// It cannot be read, and why.
+    /// Reading failed; the reason.
     Failed(String),
 }
 
 impl Past {
-    /// Brings what a session has left in order, and opens it.
+    /// Indexes and opens a stopped session.
     pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<Past, NoPast> {
         settle(session)?;
         let _lock = take_lock(session)?;
@@ -76,19 +76,19 @@ impl Past {
     }
 }
 
-/// How much of a history is kept, as it is set.
+/// The retention limits from the settings.
 pub(super) fn retention(environment: &Environment) -> RetentionBounds {
     Settings::load(Flags::default(), environment).0.retention()
 }
 
-/// Orphans what runs that are over have left open.
+/// Orphans the open requests of runs that are over.
 pub(super) fn settle(session: &Found) -> Result<(), NoPast> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(());
     }
     let failed = |error: crate::store::LedgerError| NoPast::Failed(error.to_string());
     let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
-    // Mostly there is none, and nobody is looked at.
+    // Usually there are none, and then the lock is not needed.
     if ledger.open_runs().map_err(failed)?.is_empty() {
         return Ok(());
     }
@@ -116,7 +116,7 @@ fn take_lock(session: &Found) -> Result<IndexLock, NoPast> {
     }
 }
 
-/// Reserves numbers of events in the ledger.
+/// Reserves event numbers in the ledger.
 fn marks(session: &Found) -> Result<Marks, NoPast> {
     let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| NoPast::Failed(error.to_string()))?;
     let id = session.id.clone();
@@ -125,7 +125,7 @@ fn marks(session: &Found) -> Result<Marks, NoPast> {
 
 fn tell() -> Tell {
     Box::new(|tidings| match tidings {
-        // Whoever asked is told once, by the state.
+        // The caller reads the fault from the index's state.
         Tidings::Failed(_) | Tidings::AwaitsLedger(_) | Tidings::Recovered | Tidings::TranscriptFailed(_) => {}
         Tidings::SetAside(kept) => {
             say(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display()))

@@ -64,10 +64,10 @@ struct Total {
     bytes: u64,
 }
 
-/// Removes it, or tells what would go.
+/// Deletes the data, or lists it.
 pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
-    // A bound that was meant otherwise would take what was meant to stay.
+    // With an invalid limit, prune could delete data that the user means to keep.
     if let Some(complaint) = complaints.first() {
         say(&format!("{complaint}; fix it first: nothing was deleted"));
         return FAILED;
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_what_goes() {
+    fn deleted_data_is_listed() {
         let went = |id: &str, what, count, bytes| {
             let files = if what == Kind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
             Went { session_id: id.to_owned(), what, count, bytes, files }

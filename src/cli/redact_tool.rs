@@ -61,12 +61,12 @@ struct Document<'a> {
     dry_run: bool,
     sessions: usize,
     masked: &'a [Masked],
-    /// Segments that their relay has in hand.
+    /// Segments that a relay is using.
     segments_left: u64,
     faults: &'a [String],
 }
 
-/// Masks them, or counts.
+/// Masks or counts secrets.
 pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32 {
     let masker = match Masker::new(&arguments.patterns) {
         Ok(masker) => masker,

@@ -1,4 +1,4 @@
-//! The tape that a file argument names: a file, or `latest` for the newest recording.
+//! Resolves a tape argument: a file, or `latest` for the newest recording.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ const LATEST: &str = "latest";
 ///
 /// # Errors
 ///
-/// The status to exit with; the reason has been printed.
+/// The exit status; the reason has been printed.
 pub(super) fn find(file: &Path, environment: &Environment) -> Result<PathBuf, i32> {
     if file != Path::new(LATEST) || file.exists() {
         return Ok(file.to_owned());

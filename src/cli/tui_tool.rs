@@ -1,4 +1,4 @@
-//! `codex-shim tui`: sessions and their requests on the whole terminal.
+//! `codex-shim tui`: sessions and their requests, full screen.
 
 use std::io::IsTerminal as _;
 
@@ -11,7 +11,7 @@ use crate::store::Otherwise;
 use crate::tui::model::Colours;
 use crate::tui::{self, Ending, Setup, Start};
 
-/// Runs the tool, and returns the status to exit with.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
     let named = arguments.session.name();
     let start = match named.map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {

@@ -9,7 +9,7 @@ use crate::config::{Environment, Flags, Settings};
 use crate::engine::{PushedCommand, redacted};
 use crate::store::{Found, Otherwise};
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i32 {
     let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
@@ -23,11 +23,11 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
     }
     Watch::new(&arguments.file, whose, bounds).follow(
         |commands| {
-            // The relay may have started or ended since.
+            // The relay may have started or exited meanwhile.
             let now = Found { live: session.is_still_live(), ..session.clone() };
             keep(&now, commands, &bounds)?;
             if arguments.json {
-                // Whoever has read them may be gone; they are kept all the same.
+                // The reader of stdout may be gone; the commands are kept anyway.
                 let _ = screen::print(&commands.iter().map(told).collect::<String>());
             }
             Ok(())
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
     0
 }
 
-/// A line that tells a program of a command that was kept, without its output.
+/// The JSON line for a kept command, without its output.
 fn told(command: &PushedCommand) -> String {
     let cmd = redacted(&command.cmd).unwrap_or_else(|| command.cmd.clone());
     let PushedCommand { exit_code, cwd, block_id, ts, provenance, .. } = command;

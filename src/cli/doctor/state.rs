@@ -1,4 +1,4 @@
-//! Our own folder: whether it can be written and has room, and whether each session in it is whole.
+//! Checks the state folder: whether it is writable and has room, and whether each session in it is intact.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,25 +16,25 @@ use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, label, short};
 
-/// Below this a disk is said to be getting full, in bytes.
+/// Free space below this counts as low, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
 
-/// Below this it is as good as full, in bytes.
+/// Free space below this counts as full, in bytes.
 const ROOM_NONE: u64 = 50 << 20;
 
-/// Sessions that are looked at at the same time.
+/// Sessions checked at the same time.
 const LOOKED_AT_ONCE_MAX: usize = 16;
 
-/// How long a database is looked at; what is not seen by then is left.
+/// Time limit for checking a database.
 const DATABASE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long it is waited for somebody to let go of it.
+/// How long to wait for a locked database.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The name of the check of a folder inside the home.
+/// Name of the check of a folder inside the home.
 const FOLDER: &str = "folder";
 
-/// Of the sessions it looks at all, or at `only` one.
+/// Checks the state folder and all sessions, or only the session `only`.
 pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<Check>) {
     let Some(home) = &settings.home.value else {
         checks.push(Check::broken("home", "neither CODEX_SHIM_HOME nor HOME is set", "set CODEX_SHIM_HOME"));
@@ -61,7 +61,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             let live = sessions.iter().filter(|session| session.live).count();
             checks.push(Check::ok("sessions", format!("{}, {live} of them live", sessions.len())));
             checks.extend(shared_folders(&sessions, only));
-            // At the same time: each of those that hang takes as long as it is waited for.
+            // In parallel, because each hung relay takes the full timeout.
             let meant: Vec<&Found> =
                 sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
             for some in meant.chunks(LOOKED_AT_ONCE_MAX) {
@@ -81,7 +81,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
     }
 }
 
-/// Folders in which several clients are live, each in a session of its own.
+/// Folders in which several clients are live, each with its own session.
 fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
     let mut by_folder: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
     for session in sessions.iter().filter(|session| session.live) {
@@ -105,12 +105,12 @@ fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
     shared.map(check).collect()
 }
 
-/// Something of ours that cannot be trusted, and what that leads to.
+/// An untrusted part of the state folder, and the consequence.
 fn not_used(name: &'static str, refused: &Refused, so: &str) -> Check {
     Check::broken(name, format!("{}: {so}", refused.problem()), refused.remedy())
 }
 
-/// A folder that is there and cannot be trusted, and what that leads to.
+/// An existing folder that cannot be trusted, and the consequence.
 fn folder_not_used(folder: &Path, so: &str) -> Option<Check> {
     let error = Folder::at(folder).err()?;
     Refused::behind(&error).map(|refused| not_used(FOLDER, refused, so))
@@ -118,7 +118,7 @@ fn folder_not_used(folder: &Path, so: &str) -> Option<Check> {
 
 fn home_can_be_written(home: &Path) -> Check {
     const NAME: &str = "home";
-    // The nearest folder that is there: nothing is made.
+    // The nearest existing ancestor: the check creates nothing.
     let Some(there) = home.ancestors().find(|folder| folder.exists()) else {
         return Check::broken(NAME, format!("{}: no folder above it is there", home.display()), "set CODEX_SHIM_HOME");
     };
@@ -137,7 +137,7 @@ fn home_can_be_written(home: &Path) -> Check {
     }
 }
 
-/// A folder that others may read or write in, which holds what was said and done.
+/// A folder with private data that other users can read or write.
 fn open_to_others(folder: &Path) -> Option<Check> {
     let mode = folder.metadata().ok()?.permissions().mode() & 0o777;
     let is_file = folder.is_file();
@@ -152,7 +152,7 @@ fn room(home: &Path) -> Option<Check> {
     Some(room_of(disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
 
-/// What so many free bytes are worth.
+/// The result for an amount of free space.
 fn room_of(free: u64) -> Check {
     let found = format!("{} free", bytesize::ByteSize(free));
     let remedy = "make room, or keep less: `codex-shim prune`, `journal_bytes_max`";
@@ -200,7 +200,7 @@ fn of_session(session: &Found) -> Vec<Check> {
                     true => format!("leave it where it is: {holder} uses it; where that hangs, end it and start anew"),
                     false => format!("leave it where it is; see who has it open (`fuser {}`)", path.display()),
                 };
-                // Of a relay that hangs that was told: what it holds is no fault of its own.
+                // For a hung relay, the lock was reported already.
                 checks.push(match is_silent {
                     true => Check::note("database", told(why), remedy),
                     false => Check::broken("database", told(why), remedy),
@@ -220,7 +220,7 @@ fn of_session(session: &Found) -> Vec<Check> {
     checks
 }
 
-/// Whether who holds a session's lock is who signed it.
+/// Compares the process that holds the session's lock with the one that signed it.
 fn lock(session: &Found) -> Option<Check> {
     const NAME: &str = "lock";
     let id = &session.id;
@@ -236,19 +236,19 @@ fn lock(session: &Found) -> Option<Check> {
     })
 }
 
-/// What came of looking at a database.
+/// Result of checking a database.
 #[derive(Debug, PartialEq, Eq)]
 enum Looked {
-    /// SQLite finds it whole, and it is of this form.
+    /// Intact, with this schema version.
     Whole(usize),
-    /// It is not, in words.
+    /// Damaged; the reason.
     Broken(String),
-    /// Somebody has it locked: nothing can be said of it.
+    /// Locked by another process, so nothing is known.
     Locked(String),
     TooSlow,
 }
 
-/// Looks at a database for a bounded time. A thread that is not done by then ends with us.
+/// Checks a database within the time limit. A thread that is not done by then ends with the process.
 fn looked_at(path: &Path) -> Looked {
     let (done, looked) = sync_channel(1);
     let path = path.to_owned();
@@ -268,7 +268,7 @@ fn looked_at(path: &Path) -> Looked {
     }
 }
 
-/// The form of a database that SQLite finds whole, or what it finds. It reads all of it.
+/// The schema version of an intact database, or SQLite's finding. It reads the whole file.
 fn whole(path: &Path) -> rusqlite::Result<Result<usize, String>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let file = files::database(path).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
@@ -287,13 +287,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_has_room_or_not() {
+    fn free_space_has_two_limits() {
         let verdicts = [0, ROOM_NONE - 1, ROOM_NONE, ROOM_LOW - 1, ROOM_LOW].map(|free| room_of(free).verdict.name());
         assert_eq!(verdicts, ["broken", "broken", "note", "note", "ok"]);
     }
 
     #[test]
-    fn a_database_is_whole_or_not() {
+    fn damaged_databases_are_found() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         Connection::open(&path).and_then(|db| db.execute_batch("CREATE TABLE a (x)")).expect("it can be made");

@@ -1,4 +1,4 @@
-//! Runs each wrap as a tool does that was started from the desktop.
+//! Runs each wrap as a tool started from the desktop does.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::config::Settings;
 use crate::files::{Folder, Refused};
 use crate::relay::locate::is_program;
 
-/// The PATH of a tool that was started from the desktop, on every system.
+/// PATH of a tool started from the desktop, on every system.
 const BARE_PATH: &str = "/usr/bin:/bin";
 
-/// How long a wrap may take to tell the version of codex.
+/// How long a wrap may take to print codex's version.
 const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
 
 const NAME: &str = "wrap";

@@ -1,4 +1,4 @@
-//! `codex-shim tail`: what the agent did last, one action per line.
+//! `codex-shim tail`: the agent's last actions, one per line.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,23 +15,23 @@ use super::{Read, put};
 use crate::config::Environment;
 use crate::history::action_in_words;
 
-/// Actions that are looked through for those that have changed: the most that can be asked for.
+/// Actions that are compared for changes: the most that one request returns.
 const LOOKED_THROUGH: u64 = 200;
 
-/// How long it is waited for more of what comes at once.
+/// How long to wait for further events before the actions are read again.
 const SETTLE_WAIT: Duration = Duration::from_millis(150);
 
-/// How long a stream that never rests may put off a look.
+/// Longest delay if events keep arriving.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Prints actions.
+/// Runs the tool; returns the exit status.
 pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environment) -> i32 {
     status(tail(arguments, environment))
 }
 
 fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Stop> {
     let mut read = Read::chosen(arguments.common.session.name(), environment)?;
-    // What happens behind this is looked at again.
+    // Events after this number trigger another look.
     let cursor = if arguments.follow { read.events(None, 1)?.latest_seq.unwrap_or(0) } else { 0 };
     let all = read.actions(if arguments.follow { LOOKED_THROUGH } else { arguments.limit })?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
@@ -73,9 +73,9 @@ struct Printer {
 /// Content of the first column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// How long ago, for a list that is printed once.
+    /// The age, for a list that is printed once.
     Ago,
-    /// The time, for a list that goes on.
+    /// The time, for a list that continues.
     Time,
 }
 
@@ -104,7 +104,7 @@ fn table(when: When, clock: &Clock, to: Screen) -> Table {
     Table::new(vec![first.spare(), Column::whole("STATUS"), Column::text("ACTION")], to)
 }
 
-/// Waits until something has happened, and a little for more of it.
+/// Waits for an event, and briefly for further ones.
 fn settled(following: &mut Following<'_>) -> Result<(), Stop> {
     while following.next(None)?.is_none() {}
     let began = Instant::now();
@@ -116,25 +116,25 @@ fn settled(following: &mut Following<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What was printed of each action.
+/// The printed state of each action.
 #[derive(Debug, Default)]
 struct Known(HashMap<String, String>);
 
 impl Known {
-    /// Those that are new, or in another state than they were.
+    /// The actions that are new or have changed.
     fn learn<'a>(&mut self, actions: &'a [Value]) -> Vec<&'a Value> {
         let told: Vec<(String, String, &Value)> =
             actions.iter().map(|action| (identity(action), state(action), action)).collect();
         let is_new = |(identity, state, _): &&(String, String, &Value)| self.0.get(identity) != Some(state);
         let new = told.iter().filter(is_new).map(|(_, _, action)| *action).collect();
-        // What has left the list does not come back.
+        // Actions that left the list do not come back.
         self.0 = told.into_iter().map(|(identity, state, _)| (identity, state)).collect();
         new
     }
 }
 
-/// What tells an action apart from all others. When an item began is learned better later; of one item more than one thing
-/// may be asked.
+/// The identity of an action. The start of an item can be corrected later, so it does not count; one item can have several
+/// requests, so their start does.
 fn identity(action: &Value) -> String {
     let is_item = matches!(action["action_kind"].as_str(), Some("command" | "file_change" | "tool"));
     let began = if is_item && !action["item_id"].is_null() { &Value::Null } else { &action["started_at"] };
@@ -142,7 +142,7 @@ fn identity(action: &Value) -> String {
     parts.map(Value::to_string).join(" ")
 }
 
-/// What of an action is worth a line of its own: not that it has put out more.
+/// The part of an action whose change is worth a new line. More output is not.
 fn state(action: &Value) -> String {
     action["status"].as_str().unwrap_or_default().to_owned()
 }
@@ -159,7 +159,7 @@ fn cells(action: &Value, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
     vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words(action))]
 }
 
-/// How long ago it ended, or began where it has not.
+/// Time since the action ended or, if it is running, since it began.
 pub(super) fn age(action: &Value, now: SystemTime) -> Option<String> {
     let at = action["ended_at"].as_str().or(action["started_at"].as_str())?;
     Some(screen::age(humantime::parse_rfc3339(at).ok()?, now))
@@ -174,7 +174,7 @@ fn tone(status: &str) -> Tone {
     }
 }
 
-/// An action in words. The JSON of an action repeats its status in front of its summary.
+/// An action in words, without its status, which every list shows beside it.
 pub(super) fn words(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     match (text("action_kind"), text("summary_text").split_once(": ")) {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_was_done_and_how_it_went() {
+    fn a_row_shows_action_and_outcome() {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
         let check = |action: Value, expect: &str| {
             let row = cells(&action, When::Ago, &clock, Screen::None);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_followed_list_has_times_and_names_the_zone_once() {
+    fn followed_list_names_the_zone_once() {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
         let done = action("command", "Completed: ls", "completed", None, "05", Some("07"));
         let row = || cells(&done, When::Time, &clock, Screen::Plain);
@@ -247,7 +247,7 @@ mod tests {
         check(std::slice::from_ref(&begun), &["Started: a"]);
         check(&[begun.clone(), asked("06", "completed"), asked("07", "pending")], &["06", "07"]);
         check(&[begun.clone(), asked("06", "completed"), asked("07", "pending")], &[]);
-        // When it began is learned better at its end.
+        // The end of an item can correct its start.
         let ended = action("command", "Completed: a", "completed", Some("i"), "04", Some("09"));
         check(&[asked("06", "completed"), asked("07", "completed"), ended.clone()], &["07", "Completed: a"]);
         check(&[asked("06", "completed"), asked("07", "completed"), ended], &[]);

@@ -1,6 +1,6 @@
-//! The tools of the ledger: what waits for an answer, giving one, and speaking to the model from the side.
+//! The request tools: list, show, respond, send, interrupt and wait.
 //!
-//! Where a relay runs it is asked, and it alone decides; where none does, what was can still be read from the ledger's file.
+//! If a relay is running it is queried, and only it can decide. Otherwise requests can still be read from the ledger.
 
 mod args;
 mod list;
@@ -38,11 +38,11 @@ pub(super) use send::{run_interrupt, run_send};
 pub(super) use show::run_show;
 pub(super) use wait::run_wait;
 
-/// Why one of these tools cannot do what it was asked for.
+/// Why a tool failed.
 #[derive(Debug)]
 pub(super) enum Stop {
     NotChosen(NotChosen),
-    /// No relay runs in the session of this id.
+    /// No relay is running in the session with this id.
     NotRunning(String),
     #[expect(private_interfaces, reason = "made and told here alone")]
     NotNamed(NotNamed),
@@ -53,7 +53,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    /// Tells the user, and gives the status to exit with.
+    /// Prints the error; returns the exit status.
     pub(super) fn told(&self) -> i32 {
         match self {
             Stop::NotChosen(error) => return error.told(),
@@ -83,33 +83,33 @@ impl fmt::Display for Stop {
     }
 }
 
-/// What a tool has come to, as the status to exit with.
+/// The exit status of a tool.
 pub(super) fn status(done: Result<i32, Stop>) -> i32 {
     done.unwrap_or_else(|stop| stop.told())
 }
 
-/// The session that a tool reads, live or not.
+/// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
     chosen::latest(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
 }
 
-/// The sessions whose requests a tool reads, live or not: all those of one folder.
+/// The sessions to read requests from, live or stopped: all of one folder.
 fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, Stop> {
     chosen::several(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
 }
 
-/// The session whose relay a tool needs.
+/// A session with a running relay.
 fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
     let session = chosen::one(flag, Otherwise::None, environment).map_err(Stop::NotChosen)?;
     if session.live { Ok(session) } else { Err(Stop::NotRunning(session.id)) }
 }
 
-/// The answer of a relay that is needed.
+/// The response of a relay that the tool cannot do without.
 fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer, Stop> {
     answered(session, asked)?.ok_or_else(|| Stop::NotRunning(session.id.clone()))
 }
 
-/// The answer of a relay; `None` where it has ended since it was found.
+/// The response of a relay; `None` if it has exited since it was found.
 pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, Stop> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
@@ -118,11 +118,11 @@ pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> R
     }
 }
 
-/// What a relay said against something.
+/// A refusal of a relay.
 pub(super) struct Refused {
     code: String,
     pub(super) message: String,
-    /// All of it.
+    /// The whole error document.
     detail: Value,
 }
 
@@ -139,7 +139,7 @@ impl Refused {
     }
 }
 
-/// What a relay says of the requests that there are.
+/// The relay's list of requests.
 #[derive(Deserialize)]
 struct RowsDocument {
     requests: Vec<Value>,
@@ -162,24 +162,24 @@ fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, Stop> {
     Ok(rows.into_iter().map(with_choices).collect())
 }
 
-/// The ledger's file, where there is one; what runs that are over have left open is orphaned first.
+/// The ledger of a stopped session; open requests of runs that are over are orphaned first.
 fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(None);
     }
     match settle(session) {
-        // A relay that runs by now does that itself.
+        // A running relay orphans them itself.
         Ok(()) | Err(NoPast::Live | NoPast::NothingRecorded) => {}
         Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
     }
     OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
 }
 
-/// The request that is meant, and its session: one of those in our folder, else of any live session. `latest` and the
-/// short names of a list never leave our folder, since they mean another request elsewhere.
+/// The named request and its session: in the sessions of this folder, or else in any live one. `latest` and short names are
+/// resolved only in this folder, because elsewhere they mean another request.
 fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), Stop> {
     let here = readable_all(flag, environment)?;
-    // A whole id is asked for at once: it may be older than what a list has.
+    // A whole id is looked up directly, because it may be older than the list.
     if name::looks_whole(name) {
         let anywhere = if flag.is_some() { Vec::new() } else { chosen::all(environment).map_err(Stop::NotChosen)? };
         let elsewhere = anywhere.into_iter().filter(|session| session.live && !here.contains(session));
@@ -199,7 +199,7 @@ fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(F
     Ok((session, document))
 }
 
-/// The document of one request; `None` where there is none of that id.
+/// The document of a request; `None` if the id is unknown.
 fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
     if session.live {
         let path = format!("/sessions/self/codex-requests/{request_id}");
@@ -215,7 +215,7 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
     Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
 }
 
-/// The text of a member, nothing where it is none.
+/// The text of a member; empty if it is not a string.
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }

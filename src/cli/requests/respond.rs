@@ -14,10 +14,9 @@ use crate::control::client;
 use crate::control::shown::ending;
 use crate::store::Found;
 
-/// How long the relay may take: it gives itself 10 s to decide and to keep it.
+/// How long the relay may take: it allows itself 10 s to decide and store the answer.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// Answers a request.
 pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> i32 {
     status(respond(arguments, environment))
 }
@@ -39,7 +38,7 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
     answer(&session, &row, &body, &clock, arguments.json.is_some())
 }
 
-/// The body that was given as it is.
+/// The body given with `--json`.
 fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
     let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
     if arguments.word.is_some() || !arguments.answers.is_empty() {
@@ -53,7 +52,7 @@ fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// What the user answers at the terminal, with all of the request before their eyes.
+/// Shows the whole request and asks the user at the terminal.
 fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, Stop> {
     if !terminal::is_there() {
         let how = sight::next(row, screen::Screen::None);
@@ -72,7 +71,7 @@ fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value,
     terminal::ask(row).map_err(Stop::Failed)
 }
 
-/// Gives the answer, and tells who was first.
+/// Sends the answer and prints who answered first.
 fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bool) -> Result<i32, Stop> {
     let id = text(row, "request_id");
     let path = format!("/sessions/self/codex-requests/{id}/respond");
@@ -81,7 +80,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
         && !error.is_unsent()
         && session.is_still_live()
     {
-        // The relay may take it once it goes on.
+        // A hung relay may still take the answer later.
         let told = error.told(session);
         return Err(Stop::Failed(format!("{told}; then `codex-shim show {id}` tells which answer was taken")));
     }
@@ -106,7 +105,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
     Ok(if is_ours { printed } else { FAILED })
 }
 
-/// Who was first, and whether what holds is what was said.
+/// Who answered first, and whether the winning answer equals this one.
 fn verdict(document: &Value, body: &Value, clock: &Clock) -> (String, bool) {
     let row = &document["request"];
     let id = text(row, "request_id");
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_first() {
+    fn verdict_names_the_winner() {
         let check = |idempotent: bool, code: Value, expect: &str, is_ours: bool| {
             let document = json!({ "idempotent": idempotent, "request": {
                 "request_id": "g-0", "status": "resolved", "request_method": "item/commandExecution/requestApproval", "request_payload": {},

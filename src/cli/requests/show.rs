@@ -1,4 +1,4 @@
-//! `codex-shim show`: one request whole, and what became of it.
+//! `codex-shim show`: one request in full, with its outcome.
 
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen};
@@ -6,7 +6,6 @@ use super::args::ShowRequestArguments;
 use super::{Stop, named, print_json, sight, status};
 use crate::config::Environment;
 
-/// Shows a request.
 pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
     status(show(arguments, environment))
 }

@@ -1,6 +1,6 @@
-//! A request as a person reads it: all that there is to decide on, and what became of it, under labels.
+//! A request in full for a person: everything there is to decide on, and its outcome, with labels.
 //!
-//! Pure. What of it is shown, in which order and how it is meant, stands in [`crate::control::shown`].
+//! Pure. [`crate::control::shown`] decides which rows there are, in which order, and their styles.
 
 use serde_json::Value;
 
@@ -12,16 +12,16 @@ use crate::control::form::{self, Field};
 use crate::control::shown::{Meant, Row, Shown, in_text, shown, who};
 use crate::protocol::RequestKind;
 
-/// Columns that a label takes.
+/// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
 
-/// Labels of prose, which nobody copies.
+/// Labels of prose, which is wrapped because no one copies it.
 const PROSE: [&str; 2] = ["reason", "message"];
 
-/// Least room for prose, in columns.
+/// Narrowest column for prose.
 const ROOM_MIN: usize = 16;
 
-/// What a blank is put in place of in a text of others: a tab would be shown as a sign.
+/// Replaces tabs, which would otherwise be escaped.
 const TAB: &str = "    ";
 
 /// Rows of a label and a text.
@@ -35,7 +35,7 @@ impl Sight {
         Sight { text: String::new(), to }
     }
 
-    /// A label and a text of others, whose lines stand below one another.
+    /// A label and untrusted text, whose lines are aligned.
     fn row(&mut self, label: &str, value: &str) {
         self.toned(label, value, |_| None);
     }
@@ -51,14 +51,14 @@ impl Sight {
         }
     }
 
-    /// A label and prose, which is broken between words.
+    /// A label and prose, wrapped between words.
     fn prose(&mut self, label: &str, value: &str) {
         let room = screen::columns(self.to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1).max(ROOM_MIN));
         let lines: Vec<String> = value.lines().map(|line| screen::wrapped(line, 0, 0, room)).collect();
         self.row(label, &lines.join("\n"));
     }
 
-    /// The same, where there is something to show.
+    /// A row, unless the value is empty.
     fn some(&mut self, label: &str, value: &Value) {
         if let Some(text) = in_text(value) {
             self.row(label, &text);
@@ -81,7 +81,7 @@ impl Sight {
     }
 }
 
-/// What is asked.
+/// The request itself.
 pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     let mut sight = Sight::new(to);
     let kind = kind_of(row);
@@ -117,7 +117,7 @@ fn a_question(sight: &mut Sight, question: &Value) {
     }
 }
 
-/// A field of a form: its name, what it is, and what it takes.
+/// A form field: its name, description and accepted values.
 fn a_field(sight: &mut Sight, field: &Field) {
     let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
     let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
@@ -127,7 +127,7 @@ fn a_field(sight: &mut Sight, field: &Field) {
     );
 }
 
-/// What became of it, with every answer that was given.
+/// The outcome, with every answer that was given.
 pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     let (row, mut sight) = (&document["request"], Sight::new(to));
     let (outcome, tone) = outcome_of(row);
@@ -153,7 +153,7 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     sight.text
 }
 
-/// How it can be answered, while it waits.
+/// How to answer a pending request.
 pub(super) fn next(row: &Value, to: Screen) -> String {
     if row["status"] != "pending" {
         return String::new();
@@ -172,7 +172,7 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     sight.row("respond", &format!("codex-shim respond {id} {how}"));
     let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
     for decision in words {
-        // A quotation mark in it would end the shell's.
+        // A single quote would end the shell's quotation.
         let body = serde_json::json!({ "decision": decision }).to_string().replace('\'', r"'\''");
         sight.row("", &format!("codex-shim respond {id} --json '{body}'"));
     }
@@ -187,7 +187,7 @@ mod tests {
     use crate::control::shown::ending;
 
     #[test]
-    fn what_is_to_be_copied_is_one_word_to_a_shell() {
+    fn copied_text_is_one_shell_word() {
         let offer = json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["echo", "it's; rm x"] } });
         let row = json!({
             "request_id": "g-0", "request_method": "item/commandExecution/requestApproval", "status": "pending",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_all_there_is_to_it() {
+    fn command_is_shown_in_full() {
         let payload =
             json!({"command": "a\n\tb\u{1b}[1m", "cwd": "/w", "reason": null, "threadId": "t", "new": {"x": 1}});
         let shown = shown("item/commandExecution/requestApproval", &payload, &Value::Null);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_it() {
+    fn outcome_lists_all_answers() {
         let document = json!({
             "request": {
                 "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "2026-01-02T03:04:05.123Z", "late": true,

@@ -90,7 +90,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
     }
 }
 
-/// What to do where something else stands in the place of a link of ours, and the codex that was there is set aside.
+/// The remedy if something else has replaced our link, and the original codex is set aside.
 pub(super) fn installed_over(path: &Path, aside: &Path) -> String {
     let (at, aside) = (path.display(), aside.display());
     if let Some(other) = other_shim(path) {
@@ -106,7 +106,7 @@ pub(super) fn installed_over(path: &Path, aside: &Path) -> String {
     )
 }
 
-/// Where a link leads that is no codex of anybody's, but a codex-shim by its name, be it there or gone.
+/// The target of a link that is a codex-shim by its name, whether it exists or not.
 pub(super) fn other_shim(path: &Path) -> Option<PathBuf> {
     let leads_to = fs::read_link(path).ok()?;
     let last = path.canonicalize().unwrap_or(leads_to);
