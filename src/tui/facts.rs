@@ -1,4 +1,4 @@
-//! Events of `mode=ui` in the words of an entry, and what they tell about threads.
+//! Converts `mode=ui` events to the texts of entries, and collects facts about threads.
 //!
 //! Pure.
 
@@ -11,55 +11,55 @@ use crate::history::action_in_words;
 use crate::journal::Position;
 use crate::protocol::Method;
 
-/// What happened, where and when.
+/// An event with its position and time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Heard {
-    /// The record that told it.
+    /// The record it came from.
     pub at: Position,
-    /// When, in microseconds since the Unix epoch.
+    /// In microseconds since the Unix epoch.
     pub at_us: u64,
-    /// It, as of `mode=ui`; or `run` and `gap`, which only the journal tells.
+    /// The event in its `mode=ui` form, or `run` or `gap`, which exist only in the journal.
     pub told: Value,
 }
 
-/// Threads of which something is remembered besides entries.
+/// Most threads with remembered facts.
 const THREADS_MAX: usize = 64;
 
-/// Letters of what was said in a thread that are remembered.
+/// Longest remembered start of a message, in characters.
 const SAID_CHARS_MAX: usize = 120;
 
-/// What is told besides entries.
+/// Facts that are not entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// By thread; what happened last stands last.
+    /// By thread; the most recently active thread is last.
     threads: Vec<(String, ThreadFacts)>,
 }
 
-/// The same of a thread.
+/// Facts about a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ThreadFacts {
-    /// The model that it was started or resumed with.
+    /// The model it was started or resumed with.
     pub model: Option<String>,
-    /// Tokens of the context of the last call, and how many fit.
+    /// Context tokens of the last call, and the size of the context window.
     pub tokens: Option<(u64, Option<u64>)>,
-    /// The start of what the user has said last.
+    /// The start of the user's last message.
     pub said: Option<String>,
 }
 
 impl Facts {
-    /// Of a thread, or of the one in which something happened last.
+    /// The facts of a thread, or of the most recently active one.
     #[must_use]
     pub(crate) fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
         let mut newest_first = self.threads.iter().rev();
         newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)
     }
 
-    /// The threads, the one in which something happened last first.
+    /// Thread ids, the most recently active first.
     pub(crate) fn threads(&self) -> impl Iterator<Item = &str> {
         self.threads.iter().rev().map(|(id, _)| id.as_str()).filter(|id| !id.is_empty())
     }
 
-    /// Takes what is told besides entries.
+    /// Collects the facts in an event.
     pub(super) fn take(&mut self, told: &Value) {
         let text = |member: &str| told[member].as_str();
         match (text("type"), text("method")) {
@@ -94,16 +94,16 @@ impl Facts {
     }
 }
 
-/// Which entries a timeline takes: those between two others.
+/// The range of entries that a timeline accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// Behind this one.
+    /// Exclusive lower bound.
     pub after: Option<Key>,
-    /// In front of this one.
+    /// Exclusive upper bound.
     pub before: Option<Key>,
 }
 
-/// What a request asks, in a line.
+/// The subject of a request on one line.
 pub(super) fn asked(told: &Value) -> String {
     let text = |member: &str| told[member].as_str().filter(|text| !text.is_empty());
     let questions = || {
@@ -121,7 +121,7 @@ pub(super) fn asked(told: &Value) -> String {
     format!("{}{reason}", what.unwrap_or_default())
 }
 
-/// The changed file, or how many there are.
+/// The changed file, or the number of files.
 fn changed(told: &Value) -> String {
     let changes = told["changes"].as_array().map_or(&[][..], Vec::as_slice);
     match changes {
@@ -144,7 +144,7 @@ pub(super) fn title(kind: Kind, told: &Value) -> String {
     }
 }
 
-/// An action by its status: one that did not run, or not to its end, says so.
+/// An action in words that fit its status.
 fn by_status(kind: &str, told: &Value, action: &str) -> String {
     match told["status"].as_str() {
         Some(status @ ("declined" | "cancelled" | "interrupted")) => action_in_words(kind, status, action),
@@ -152,7 +152,7 @@ fn by_status(kind: &str, told: &Value, action: &str) -> String {
     }
 }
 
-/// The body; `None` if the one before stays.
+/// The body; `None` keeps the previous one.
 pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
     let error = told["error_message"].as_str().map(|error| format!("{error}\n"));
     let result = match &told["result"] {
@@ -177,7 +177,7 @@ pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
     }
 }
 
-/// The changed file of a diff, or how many there are.
+/// The changed file of a diff, or the number of files.
 pub(super) fn files_of_diff(text: &str) -> String {
     let diff = Diff::read(text, "");
     match &diff.files[..] {

@@ -1,7 +1,7 @@
-//! The timeline: events of a session joined to entries, in a window that never grows beyond its bounds.
+//! The timeline: joins a session's events to entries, in a window with fixed limits.
 //!
-//! Pure. Events come in the order of the journal, each with its position, so an entry has one place whoever reads it and
-//! however often: what is read again later fits in where it was.
+//! Pure. Events come in journal order, each with its position, so an entry has the same place whoever reads it and however
+//! often. Entries that are read again fit in where they were.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,13 +12,13 @@ pub(crate) use super::facts::{Facts, Heard, Range};
 use super::facts::{asked, body, files_of_diff, title};
 use super::text::lasted;
 
-/// Most entries of a window.
+/// Most entries in a window.
 pub(crate) const ENTRIES_MAX: usize = 1_000;
 
-/// Most bytes of a window, about.
+/// Approximate size limit of a window, in bytes.
 pub(crate) const WINDOW_BYTES_MAX: usize = 6 << 20;
 
-/// What became of a request whose server ended before there was an answer, behind what it asks.
+/// The outcome of a request whose server exited before there was an answer.
 const ORPHANED: &str = " → orphaned: server_restarted";
 
 /// A window of entries.
@@ -30,15 +30,14 @@ pub(crate) struct Timeline {
     body_bytes_max: usize,
     range: Range,
     last: Option<Key>,
-    /// Nothing new is taken: the window shows what was.
+    /// New events are not taken: the window shows the past.
     pub is_held: bool,
-    /// Entries that would have been new since.
+    /// New entries since then.
     pub missed: u64,
-    /// There were entries in front of the first.
+    /// Whether there are entries before the first.
     pub has_older: bool,
-    /// What was told besides.
     pub facts: Facts,
-    /// What is looked for in entries that go.
+    /// The search among entries that leave the window.
     looking: Option<Looking>,
 }
 
@@ -49,7 +48,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// One that takes what is in a range, and holds so much of each body.
+    /// A timeline for a range of entries, with a limit on each body.
     #[must_use]
     pub(crate) fn of(range: Range, body_bytes_max: usize) -> Timeline {
         Timeline {
@@ -67,20 +66,20 @@ impl Timeline {
         }
     }
 
-    /// The same, and it looks at each entry as it goes.
+    /// A timeline that also searches the entries that leave it.
     #[must_use]
     pub(crate) fn looking(mut self, matcher: Matcher) -> Timeline {
         self.looking = Some(Looking { matcher, first: None, last: None });
         self
     }
 
-    /// Whether an entry that has gone is one that is looked for.
+    /// Whether the search has found an entry that left the window.
     #[must_use]
     pub(crate) fn has_match(&self) -> bool {
         self.looking.as_ref().is_some_and(|looking| looking.first.is_some())
     }
 
-    /// The first and the last entry that is looked for, of all that were taken.
+    /// The first and the last match among all entries.
     #[must_use]
     pub(crate) fn into_matches(self) -> (Option<Key>, Option<Key>) {
         let Some(mut looking) = self.looking else { return (None, None) };
@@ -88,39 +87,38 @@ impl Timeline {
         (looking.first, looking.last)
     }
 
-    /// Its entries, oldest first.
+    /// Oldest first.
     #[must_use]
     pub(crate) fn entries(&self) -> &VecDeque<Entry> {
         &self.entries
     }
 
-    /// Gives them away.
     #[must_use]
     pub(crate) fn into_entries(self) -> Vec<Entry> {
         self.entries.into()
     }
 
-    /// Whether something in it may still change.
+    /// Whether an entry is still open.
     #[must_use]
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Nothing behind this is taken any more.
+    /// Takes no further entries from `key` on.
     pub(crate) fn end_before(&mut self, key: Key) {
         self.range.before = Some(key);
     }
 
-    /// Where an entry stands.
+    /// The index of an entry.
     ///
     /// # Errors
     ///
-    /// The place where it would stand.
+    /// The index where it would be inserted.
     pub(crate) fn index_of(&self, key: &Key) -> Result<usize, usize> {
         self.entries.binary_search_by(|entry| entry.key.cmp(key))
     }
 
-    /// Puts entries in front; those at the other end that are too many go, and with them what is new.
+    /// Inserts entries at the front. Excess entries at the other end are dropped, and new events are no longer taken.
     pub(crate) fn prepend(&mut self, older: Vec<Entry>, has_older: bool) {
         for entry in older.into_iter().rev() {
             if self.entries.front().is_none_or(|first| entry.key < first.key) {
@@ -136,7 +134,7 @@ impl Timeline {
         }
     }
 
-    /// Puts entries behind; those at the other end that are too many go.
+    /// Appends entries. Excess entries at the other end are dropped.
     pub(crate) fn append(&mut self, newer: Vec<Entry>) {
         for entry in newer {
             if self.entries.back().is_none_or(|last| entry.key > last.key) {
@@ -147,7 +145,7 @@ impl Timeline {
         self.shrink();
     }
 
-    /// Shows these entries and no others.
+    /// Replaces all entries.
     pub(crate) fn replace(&mut self, entries: Vec<Entry>, has_older: bool) {
         self.entries.clear();
         self.open.clear();
@@ -179,7 +177,7 @@ impl Timeline {
         }
     }
 
-    /// Takes what has happened.
+    /// Takes an event.
     pub(crate) fn take(&mut self, heard: &Heard) {
         let told = &heard.told;
         let text = |member: &str| told[member].as_str().unwrap_or_default();
@@ -236,7 +234,7 @@ impl Timeline {
         }
     }
 
-    /// The key that an entry of this record has, where it is one of ours.
+    /// The key of a new entry for this record, if it is in our range.
     fn key(&mut self, heard: &Heard) -> Option<Key> {
         let mut key = Key::recorded(heard.at.clone());
         if let Some(last) = self.last.as_ref().filter(|last| last.at == key.at) {
@@ -246,12 +244,12 @@ impl Timeline {
         let Range { after, before } = &self.range;
         let is_ours =
             after.as_ref().is_none_or(|after| key > *after) && before.as_ref().is_none_or(|before| key < *before);
-        // What was read again is here already.
+        // Entries that are read again exist already.
         let is_new = self.entries.back().is_none_or(|last| key > last.key);
         (is_ours && is_new).then_some(key)
     }
 
-    /// A new entry.
+    /// Adds an entry.
     fn add(&mut self, heard: &Heard, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
         let key = self.key(heard)?;
         if self.is_held {
@@ -282,7 +280,7 @@ impl Timeline {
         }
     }
 
-    /// What an event is about, as a name.
+    /// The name that links the events of one thing.
     fn handle(heard: &Heard, kind: Kind) -> String {
         let part = |member: &str| heard.told[member].as_str().unwrap_or_default();
         match kind.of() {
@@ -292,7 +290,7 @@ impl Timeline {
         }
     }
 
-    /// Does something to the entry that is open under a name, or to a new one.
+    /// Applies `does` to the open entry with this handle, or to a new one.
     fn with_open(&mut self, heard: &Heard, kind: Kind, handle: String, does: impl FnOnce(&mut Entry, usize)) {
         let max = self.body_bytes_max;
         let known = self.open.get(&handle).and_then(|key| self.index_of(key).ok());
@@ -390,7 +388,7 @@ impl Timeline {
             }
             entry.cut_bytes += told["output_truncated_by_bytes"].as_u64().unwrap_or_default();
             entry.exit_code = told["exit_code"].as_i64();
-            // A declined action took no time: it did not run.
+            // A declined action did not run, so it has no duration.
             if matches!(stage, Stage::Done | Stage::Failed) {
                 let measured = told["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
                 entry.took_us = measured.or_else(|| heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
@@ -466,7 +464,7 @@ impl Timeline {
         });
     }
 
-    /// What belongs to a turn as a whole does not change any more.
+    /// Closes the entries that belong to the turn as a whole.
     fn turn_ended(&mut self, told: &Value, at_us: u64) {
         let part = |member: &str| told[member].as_str().unwrap_or_default();
         for kind in [Kind::Diff, Kind::Plan] {
@@ -474,10 +472,10 @@ impl Timeline {
         }
     }
 
-    /// What was open when the server ended never ends by itself.
+    /// Closes all entries that were open when the server ended.
     fn run_ended(&mut self, at_us: u64) {
         for (handle, key) in std::mem::take(&mut self.open) {
-            // Nothing in the journal ends a request whose relay has died: the ledger alone says so.
+            // No record in the journal ends a request whose relay was killed; only the ledger knows.
             if let Some(entry) = self.index_of(&key).ok().and_then(|index| self.entries.get_mut(index))
                 && entry.kind == Kind::Request
             {

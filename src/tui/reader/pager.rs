@@ -1,4 +1,4 @@
-//! What was on record, a page at a time: in the journal, and in front of it.
+//! Reads the recording page by page, from the journal and from the history before it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,21 +14,20 @@ use super::{LOOK_EVERY, journal_dir, segments};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 
-/// Longest text of an entry that is shown in full, in bytes.
+/// Longest body of an entry in full, in bytes.
 const FULL_BYTES_MAX: usize = 1 << 20;
 
-/// Records that are read beyond a page, for the sake of what is still open in it.
+/// Most records read beyond a page to complete its open entries.
 const BEYOND_MAX: usize = 20_000;
 
-/// What reads a session for as long as it is attached to.
+/// The reader of one attachment.
 pub(super) struct Pager {
     session_dir: PathBuf,
-    /// The journal's folder.
     dir: PathBuf,
     wanted: Arc<AtomicBool>,
 }
 
-/// What a reader wants after a record.
+/// Whether to continue after a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Go {
     On,
@@ -40,9 +39,9 @@ enum Go {
 enum Left {
     /// It was read to its end.
     End,
-    /// That was enough.
+    /// Enough was read.
     Enough,
-    /// Nobody wants it any more.
+    /// The read was cancelled.
     Unwanted,
 }
 
@@ -51,7 +50,7 @@ impl Pager {
         Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
     }
 
-    /// Reads what a command wants read; `None` where it wants nothing, or nobody wants it any more.
+    /// Runs a read command; `None` for any other command, or if the read was cancelled.
     pub(super) fn read(&self, command: &Command) -> io::Result<Option<News>> {
         Ok(match command {
             Command::ReadStart => self.start()?.map(News::Start),
@@ -81,7 +80,7 @@ impl Pager {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Reads segments from the start of one on, as long as `takes` wants it.
+    /// Reads segments from one on, as long as `takes` accepts records.
     fn from(&self, segment: &SegmentName, stays: Stays, mut takes: impl FnMut(&Heard) -> Go) -> io::Result<Left> {
         let start = Position { segment: segment.clone(), offset: 0 };
         let mut source = Source::new(Follower::new(&self.dir, Some(start)));
@@ -109,11 +108,11 @@ impl Pager {
         Kept::of(&self.session_dir)
     }
 
-    /// The entries in front of one.
+    /// The page before an entry.
     pub(super) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
         let at = match &before.at {
             Spot::Recorded(at) => at,
-            // Behind the line itself may stand more that begins with it.
+            // Further entries can begin with the same line.
             Spot::Kept(id) => return Ok(Some(self.kept().older(id.saturating_add(u64::from(before.nth > 0))))),
         };
         let Some(mut page) = self.older_recorded(before, at, count)? else { return Ok(None) };
@@ -156,7 +155,7 @@ impl Pager {
         Ok(Some(Page { entries: found, is_last: is_last && too_many == 0 }))
     }
 
-    /// The first entries of all: what the history keeps of the time before the journal, or the start of the journal.
+    /// The first page of the session, from the history or, if that has nothing, from the journal.
     pub(super) fn start(&self) -> io::Result<Option<Page>> {
         let front = self.kept().first();
         if !front.is_last {
@@ -167,7 +166,7 @@ impl Pager {
         Ok(Some(page))
     }
 
-    /// The entries behind one.
+    /// The page after an entry.
     pub(super) fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
         let (segment, after) = match &after.at {
             Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
@@ -192,14 +191,14 @@ impl Pager {
         Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
     }
 
-    /// One in full.
+    /// An entry in full.
     pub(super) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let at = match &key.at {
             Spot::Recorded(at) => at,
             Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
         };
         let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        // In front of the first record of a segment stands nothing that would be read here.
+        // No events come from before the first record of a segment.
         let in_front =
             |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
         let after = match key.nth.checked_sub(1) {
@@ -215,7 +214,7 @@ impl Pager {
         Ok(timeline.into_entries().pop())
     }
 
-    /// The next entry that is looked for, with those around it.
+    /// The next match, with the entries around it.
     pub(super) fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
         let key = match way {
             Way::Back => self.find_back(matcher, from)?,
@@ -299,7 +298,7 @@ impl Pager {
     }
 }
 
-/// Whether a reader goes on to the next segment.
+/// Whether a reader continues with the next segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stays {
     InSegment,

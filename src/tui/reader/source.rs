@@ -1,4 +1,4 @@
-//! The journal's records, and what they tell of.
+//! The journal's records and the events they contain.
 
 use std::io::{self, BufRead as _, Read as _};
 
@@ -13,15 +13,15 @@ use crate::journal::{Position, Record};
 /// Longest first record that is read, in bytes.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// What came of looking for the next record.
+/// Result of [`Source::next`].
 pub(super) enum Came {
-    /// One, which began here.
+    /// A record, which began here.
     Record(Position),
-    /// None yet.
+    /// No record yet.
     Nothing,
 }
 
-/// The events that records lead to.
+/// Converts records to events.
 pub(super) struct Source {
     follower: Follower,
     ui: UiFold,
@@ -33,7 +33,7 @@ impl Source {
         Source { follower, ui: UiFold::default(), generation: None }
     }
 
-    /// Reads a record, and appends what it tells.
+    /// Reads a record and appends its events.
     pub(super) fn next(&mut self, patience: Patience, heard: &mut Vec<Heard>) -> io::Result<Came> {
         let (at, bytes, successor) = match self.follower.next(patience)? {
             Next::Record { at, bytes, successor } => (at, bytes, successor),
@@ -51,7 +51,7 @@ impl Source {
         let at_us = seen.at_us;
         let mut told = Vec::new();
         self.ui.take(&seen, &mut told);
-        // The journal tells more than a client needs.
+        // The journal has events that clients never see.
         match &seen.happening {
             Happening::Generation(generation) if self.generation.as_ref() != Some(generation) => {
                 let begins = json!({ "type": "run", "generation": generation });
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-/// When the first record of a segment was written, in microseconds since the Unix epoch.
+/// The time of a segment's first record, in microseconds since the Unix epoch.
 pub(super) fn first_at_us(segment: &std::path::Path) -> Option<u64> {
     let mut line = Vec::new();
     let mut file = io::BufReader::new(files::open(segment, Access::Read).ok()?).take(HEADER_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Playbooks for the update and snapshots of the screen. The players are here.
+//! Playbooks for the update, and snapshots of the screen.
 
 mod answering;
 mod mouse;
@@ -81,7 +81,7 @@ fn elicitation(id: &str) -> Value {
     row(id, "mcpServer/elicitation/request", "lab: Your name?", payload)
 }
 
-/// A form with a number, a choice that may be left out, and a token.
+/// A form with a number, an optional choice, and a token.
 fn form(id: &str) -> Value {
     let schema = json!({ "type": "object", "required": ["replicas"], "properties": {
         "env": { "type": "string", "enum": ["dev", "prod"] },
@@ -168,7 +168,7 @@ fn timeline(told: Vec<Value>) -> Timeline {
     timeline
 }
 
-/// A model that takes events as words and gives commands as words.
+/// A model driven by words; commands are compared as words.
 struct Play {
     model: Model,
     now_us: u64,
@@ -247,7 +247,7 @@ impl Play {
         self.event(Event::Key(KeyEvent::new(code, held)));
     }
 
-    /// Takes a line of a playbook.
+    /// Executes a line of a playbook.
     fn step(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

@@ -1,4 +1,4 @@
-//! The timeline is walked and searched, back into the journal and forth again, for all threads or one.
+//! Moving, searching and filtering in the timeline, back into the journal and forward again.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn entries(offsets: std::ops::Range<u64>) -> Vec<Entry> {
 }
 
 #[test]
-fn the_window_goes_back_and_returns_without_a_hole() {
+fn the_window_moves_back_and_forth_without_gaps() {
     let mut play = Play::new();
     let mut recent =
         timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
@@ -80,7 +80,7 @@ fn the_window_goes_back_and_returns_without_a_hole() {
         (offsets[0], *offsets.last().expect("some"), timeline.is_held)
     };
     assert_eq!(window(&play), (1_700, 2_699, true));
-    // What happens meanwhile makes no hole.
+    // Events that arrive meanwhile leave no gap.
     play.news(News::Heard { epoch: 0, heard: vec![heard(3_000, json!({ "type": "message", "text": "new" }))] });
     assert_eq!(window(&play), (1_700, 2_699, true));
     play.step("key /");
@@ -96,7 +96,7 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     play.step("key G");
     assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
     play.news(News::Heard { epoch: 0, heard: vec![heard(3_001, json!({ "type": "message", "text": "of before" }))] });
-    // The end of a long journal comes first; what is further back is not asked for until the rest has come.
+    // The end of a long journal comes first. Older pages are not requested until the rest has arrived.
     play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
     let glanced = window_len(&play);
     play.step("key Home Up");
@@ -117,7 +117,7 @@ fn home_leads_to_the_start_of_the_session() {
     assert_eq!(offsets(&play), Some(0));
     play.step("key Down g");
     assert_eq!(offsets(&play), Some(0));
-    // A filter holds: the first entry that it shows is searched for.
+    // With a filter, the first matching entry is searched for.
     play.step("key f f g");
     assert_eq!(play.done.remove(0), "find None 299 Forward");
     play.step("key G");
@@ -132,7 +132,7 @@ fn window_len(play: &Play) -> usize {
         .map_or(0, |timeline| timeline.entries().len())
 }
 
-/// Two threads, of which the relay tells one.
+/// Two threads, one of which the relay knows.
 fn two_threads() -> Play {
     let mut play = Play::new();
     let said = |thread: &str, text: &str| json!({ "type": "message", "thread_id": thread, "text": text });
@@ -148,7 +148,7 @@ fn two_threads() -> Play {
 }
 
 #[test]
-fn a_thread_is_chosen_shown_and_spoken_to() {
+fn a_thread_can_be_chosen() {
     let mut play = two_threads();
     play.step("key ^T");
     snapshot("threads", &play, 60, 8);
@@ -162,7 +162,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     play.step("said");
     play.step("key ^X");
     assert_eq!(play.done.remove(0), "interrupt thread-0002");
-    // What is looked for is looked for in it.
+    // A search is limited to the chosen thread.
     play.step("key Tab Up");
     assert_eq!(offsets(&play), Some(3), "a run is of every thread");
     play.step("key Up");
@@ -170,7 +170,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     play.step("key Up");
     assert_eq!((offsets(&play), &play.done[..]), (Some(1), &[][..]), "that of the other thread is not shown");
     play.step("key Esc");
-    // Only what waits in this thread keeps it from being spoken to.
+    // Only requests in the chosen thread block messages.
     let waits = |thread: &str| {
         let mut row = command("g-0");
         row["thread_id"] = json!(thread);
@@ -185,7 +185,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     play.step("type no");
     play.step("key Enter");
     assert!(noted(&play).contains("^R"), "{}", noted(&play));
-    // All of them again; leaving the list changes nothing.
+    // All threads again; leaving the list changes nothing.
     play.step("key ^T Up Esc");
     assert!(play.model.session.as_ref().is_some_and(|session| session.thread.is_some()));
     play.step("key ^T Up Up Up Enter");
@@ -193,7 +193,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
 }
 
 #[test]
-fn a_storm_of_events_is_a_window() {
+fn a_burst_of_events_stays_within_the_window() {
     let mut timeline = Timeline::default();
     for number in 0..200_000_u64 {
         let told = json!({ "type": "tool_delta", "item_id": format!("i{}", number / 1_000), "delta": "x".repeat(100) });
@@ -205,7 +205,7 @@ fn a_storm_of_events_is_a_window() {
 }
 
 #[test]
-fn what_belongs_to_an_earlier_time_is_dropped() {
+fn stale_news_are_dropped() {
     let mut play = Play::new();
     let asks = vec![Arc::new(of_row(command("g-0"), NOW_US))];
     play.event(Event::Of(0, News::Pending { asks, ended: Vec::new() }));
