@@ -10,9 +10,9 @@ pub(crate) type Reply = oneshot::Sender<SideReply>;
 
 /// A request to the relay.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum RelayRequest {
     /// A call of an API caller. The relay drops the sender if it takes no more calls.
-    Asked(Question, Reply),
+    Call(Question, Reply),
     /// Hands over an admitted client.
     Client {
         admission: AskerId,
@@ -22,7 +22,7 @@ pub(crate) enum Errand {
 }
 
 /// Sends a request to the relay. A question never blocks; handing over a client blocks until the relay's inbox has room.
-pub(crate) type Ask = Box<dyn Fn(Errand) + Send + Sync>;
+pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
 
 /// The protocol in the `Upgrade` header.
 pub(super) const PROTOCOL: &str = "codex-shim-attach";

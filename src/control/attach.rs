@@ -15,18 +15,18 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::ask::{Errand, PROTOCOL};
+use super::ask::{PROTOCOL, RelayRequest};
 use super::calls::refused;
-use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use super::stall::Unstalled;
+use super::state::{AppState, ThisSession};
 use crate::engine::{Question, SideReply};
 
 /// How long the relay may take to admit a client.
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) async fn attach(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -36,7 +36,7 @@ pub(super) async fn attach(
     let upgrade = hyper::upgrade::on(request);
     let (reply, replied) = oneshot::channel();
     // A task of its own, because hyper drops this handler with its connection. An admission is always completed or given up.
-    tokio::spawn(admit(known, upgrade, reply));
+    tokio::spawn(admit(app, upgrade, reply));
     match replied.await.ok().flatten() {
         Some(SideReply::Admitted { .. }) => {
             let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, PROTOCOL)];
@@ -57,14 +57,14 @@ fn names(headers: &HeaderMap, header: HeaderName, wanted: &str) -> bool {
     lists.flat_map(|list| list.split(',')).any(|named| named.trim().eq_ignore_ascii_case(wanted))
 }
 
-async fn admit(known: Arc<Known>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<SideReply>>) {
-    let reply = known.ask(Question::Attach, ADMISSION_WAIT_MAX).await;
+async fn admit(app: Arc<AppState>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<SideReply>>) {
+    let reply = app.ask(Question::Attach, ADMISSION_WAIT_MAX).await;
     // Without a receiver the admission counts as refused.
     let admission = if let Some(SideReply::Admitted { admission }) = &reply { Some(*admission) } else { None };
     // If the connection is gone, the upgrade fails below.
     let _ = answer.send(reply);
     if let Some(admission) = admission {
-        known.run(Errand::Client { admission, client: client(upgrade).await });
+        app.run(RelayRequest::Client { admission, client: client(upgrade).await });
     }
 }
 

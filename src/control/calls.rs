@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::engine::{Question, SideReply};
 use crate::protocol::Method;
 
@@ -59,9 +59,9 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::Unreadable(format!("the body is not valid: {error}")))
 }
 
-pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn input(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let InputBody { text, thread_id } = read(&body)?;
-    match known.call(Question::Input { text, thread_id }, TURN_WAIT_MAX).await {
+    match app.call(Question::Input { text, thread_id }, TURN_WAIT_MAX).await {
         Some(SideReply::Turn { thread_id, turn_id, steered }) => {
             Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
         }
@@ -70,12 +70,12 @@ pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body:
 }
 
 pub(super) async fn interrupt(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
-    match known.call(Question::Interrupt { thread_id }, TURN_WAIT_MAX).await {
+    match app.call(Question::Interrupt { thread_id }, TURN_WAIT_MAX).await {
         Some(SideReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
             Ok(json(StatusCode::OK, &json!({ "ok": true })))
         }
@@ -83,7 +83,7 @@ pub(super) async fn interrupt(
     }
 }
 
-pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn rpc(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let RpcBody { method, params, timeout_ms } = read(&body)?;
     if Method::of(&method) == Some(Method::Initialize) {
         let message = "only the client can initialize the server, once";
@@ -91,7 +91,7 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
     let params = params.map(|params| one_line(params.get()));
-    match known.call(Question::Rpc { method, params }, wait_max).await {
+    match app.call(Question::Rpc { method, params }, wait_max).await {
         Some(SideReply::Answered(answer)) => {
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
             Ok(json(StatusCode::OK, &answer))
@@ -100,16 +100,16 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
 }
 
-pub(super) async fn stop(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    done(&known, Question::Stop).await
+pub(super) async fn stop(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    done(&app, Question::Stop).await
 }
 
-pub(super) async fn start(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    done(&known, Question::Start).await
+pub(super) async fn start(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    done(&app, Question::Start).await
 }
 
-async fn done(known: &Known, question: Question) -> Result<Response, Refusal> {
-    match known.ask(question, TURN_WAIT_MAX).await {
+async fn done(app: &AppState, question: Question) -> Result<Response, Refusal> {
+    match app.ask(question, TURN_WAIT_MAX).await {
         Some(SideReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
         reply => Err(refused(reply)),
     }

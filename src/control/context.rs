@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::engine::{Command, ContextBounds, PushedCommand, RowId, WaitingCommand};
 use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand, WhichCommands};
 
@@ -96,31 +96,31 @@ pub fn new_commands(
     .collect()
 }
 
-pub(super) async fn show(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    let waiting = ledger(&known)?.waiting_context().await.map_err(Refusal::Ledger)?;
+pub(super) async fn show(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let waiting = ledger(&app)?.waiting_context().await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &ContextDocument::of(waiting)))
 }
 
-pub(super) async fn push(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
-    let commands = new_commands(read(&body)?, SystemTime::now(), &known.context_bounds());
+pub(super) async fn push(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+    let commands = new_commands(read(&body)?, SystemTime::now(), &app.context_bounds());
     let commands = commands.map_err(Refusal::Impossible)?;
-    let waiting = ledger(&known)?.push_context(commands).await.map_err(Refusal::Ledger)?;
+    let waiting = ledger(&app)?.push_context(commands).await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))
 }
 
-pub(super) async fn clear(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    ledger(&known)?.clear_context(WhichCommands::All).await.map_err(Refusal::Ledger)?;
+pub(super) async fn clear(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    ledger(&app)?.clear_context(WhichCommands::All).await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: 0 }))
 }
 
 pub(super) async fn drop_one(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     Path((_, command)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     let none = || Refusal::plain(StatusCode::NOT_FOUND, "command_not_found", not_waiting(&command));
     let id: RowId = command.parse().map_err(|_| none())?;
-    let ledger = ledger(&known)?;
+    let ledger = ledger(&app)?;
     if ledger.clear_context(WhichCommands::One(id)).await.map_err(Refusal::Ledger)? == 0 {
         return Err(none());
     }
@@ -134,13 +134,13 @@ pub(crate) fn not_waiting(command: &str) -> String {
     format!("no command with the number `{command}` waits; `codex-shim context show` lists the numbers")
 }
 
-pub(super) async fn deliveries(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    let deliveries = ledger(&known)?.deliveries().await.map_err(Refusal::Ledger)?;
+pub(super) async fn deliveries(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let deliveries = ledger(&app)?.deliveries().await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &DeliveriesDocument { deliveries }))
 }
 
 /// The ledger, or the refusal if it is not available.
-pub(super) fn ledger(known: &Known) -> Result<&Ledger, Refusal> {
+pub(super) fn ledger(app: &AppState) -> Result<&Ledger, Refusal> {
     let none = || Refusal::Ledger(LedgerError::Unavailable("its thread could not be started".to_owned()));
-    known.ledger.as_ref().ok_or_else(none)
+    app.ledger.as_ref().ok_or_else(none)
 }

@@ -8,8 +8,8 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::context::ledger;
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::store::KeptFragment;
 
 /// Fragments of all threads.
@@ -45,7 +45,7 @@ impl FragmentsDocument {
     }
 }
 
-pub(super) async fn show(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    let kept = ledger(&known)?.fragments().await.map_err(Refusal::Ledger)?;
+pub(super) async fn show(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let kept = ledger(&app)?.fragments().await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &FragmentsDocument::of(kept)))
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::document::{IndexDocument, PrunedDocument, ThreadDocument};
 use super::lag::{Lag, LagMeter};
-use super::subject::Subject;
+use super::state::SessionInfo;
 use crate::history::{Action, Activity, ActivityFold, ThreadActivity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned};
 use crate::journal::end_of;
@@ -35,10 +35,10 @@ pub(super) struct CaughtUp {
 }
 
 impl Historian {
-    pub(super) fn new(index: Index, subject: &Subject) -> Historian {
-        let history = Arc::new(History::new(&subject.session_dir.join(HISTORY_FILE)));
-        let lag = LagMeter::new(&subject.journal_dir);
-        Historian { index, history, journal_dir: subject.journal_dir.clone(), lag }
+    pub(super) fn new(index: Index, info: &SessionInfo) -> Historian {
+        let history = Arc::new(History::new(&info.session_dir.join(HISTORY_FILE)));
+        let lag = LagMeter::new(&info.journal_dir);
+        Historian { index, history, journal_dir: info.journal_dir.clone(), lag }
     }
 
     /// Waits, for a bounded time, until everything recorded so far is indexed.

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::document::SessionDocument;
 use super::historian::{CaughtUp, Historian, now_us};
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::history::Action;
 use crate::index::{Cursor, EventPage, HistoryError, Table};
 
@@ -42,7 +42,7 @@ impl Query {
         for pair in pairs {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if !known.contains(&name) {
-                return Err(bad(format!("`{name}`: there is {}", known.join(", "))));
+                return Err(bad(format!("`{name}`: this path takes {}", known.join(", "))));
             }
             read.insert(name.to_owned(), value.to_owned());
         }
@@ -97,21 +97,21 @@ pub(super) fn bad(message: String) -> Refusal {
 }
 
 /// The history, or a refusal if this session keeps none.
-pub(super) fn historian(known: &Known) -> Result<&Historian, Refusal> {
-    known.historian.as_ref().ok_or_else(|| {
+pub(super) fn historian(app: &AppState) -> Result<&Historian, Refusal> {
+    app.historian.as_ref().ok_or_else(|| {
         let message = "this session has no history: the setting `record` is false, or its index could not start";
         Refusal::plain(StatusCode::NOT_FOUND, "not_recorded", message)
     })
 }
 
 pub(super) async fn events(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(&known)?;
+    let historian = historian(&app)?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let since_seq = since.as_ref().map(|cursor| cursor.seq);
     let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
@@ -122,20 +122,20 @@ pub(super) async fn events(
     Ok(json(StatusCode::OK, &page))
 }
 
-pub(super) async fn activity(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    historian(&known)?;
-    let SessionDocument { state, state_since, threads, .. } = known.document().await;
+pub(super) async fn activity(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    historian(&app)?;
+    let SessionDocument { state, state_since, threads, .. } = app.document().await;
     let told = json!({ "activity_state": state, "since": state_since, "threads": threads });
     Ok(json(StatusCode::OK, &told))
 }
 
 pub(super) async fn actions(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
-    let historian = historian(&known)?;
+    let historian = historian(&app)?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
     let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await.map_err(unreadable)?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
@@ -143,25 +143,25 @@ pub(super) async fn actions(
 }
 
 pub(super) async fn tools(
-    known: State<Arc<Known>>,
+    app: State<Arc<AppState>>,
     session: ThisSession,
     query: RawQuery,
 ) -> Result<Response, Refusal> {
-    rows(Table::Tools, &known, session, query).await
+    rows(Table::Tools, &app, session, query).await
 }
 
 pub(super) async fn turns(
-    known: State<Arc<Known>>,
+    app: State<Arc<AppState>>,
     session: ThisSession,
     query: RawQuery,
 ) -> Result<Response, Refusal> {
-    rows(Table::Turns, &known, session, query).await
+    rows(Table::Turns, &app, session, query).await
 }
 
-async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
+async fn rows(table: Table, app: &AppState, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
     let query = Query::of(query.as_deref(), &["since_id", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(known)?;
+    let historian = historian(app)?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let page =
         historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
@@ -169,11 +169,11 @@ async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQ
 }
 
 pub(super) async fn transcript(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     Path((_, thread_id)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    let historian = historian(&known)?;
+    let historian = historian(&app)?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
     let of_thread = thread_id.clone();
     let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;

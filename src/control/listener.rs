@@ -19,19 +19,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// Longest accepted event, in bytes.
-const SENT_BYTES_MAX: usize = 16 << 20;
+const EVENT_BYTES_MAX: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct StreamEvent {
     /// The id to send as `Last-Event-ID`.
     pub id: Option<String>,
     pub data: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    Sent(Sent),
+pub(crate) enum Received {
+    Event(StreamEvent),
     /// No event within the time limit.
     Nothing,
     /// The relay ended the stream.
@@ -46,7 +46,7 @@ pub(crate) struct Listener {
     body: Incoming,
     pieces: Pieces,
     /// When the last complete event or keep-alive arrived.
-    heard_at: Instant,
+    received_at: Instant,
 }
 
 impl Listener {
@@ -84,8 +84,8 @@ impl Listener {
         };
         match runtime.block_on(within(&socket, ANSWER_WAIT_MAX, ask)) {
             Ok(Ok(body)) => {
-                let heard_at = Instant::now();
-                Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default(), heard_at }))
+                let received_at = Instant::now();
+                Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default(), received_at }))
             }
             Ok(Err(answer)) => Ok(Listening::Refused(answer)),
             Err(cause) => Err(failed(cause)),
@@ -97,31 +97,31 @@ impl Listener {
     /// # Errors
     ///
     /// The stream broke off, or the relay was silent for too long.
-    pub(crate) fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
-        let Listener { runtime, socket, body, pieces, heard_at } = self;
+    pub(crate) fn next(&mut self, wait_max: Option<Duration>) -> Result<Received, ClientError> {
+        let Listener { runtime, socket, body, pieces, received_at } = self;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
         let began = Instant::now();
         loop {
-            let (sent, took) = pieces.take();
+            let (event, took) = pieces.take();
             if took == Took::Some {
-                *heard_at = Instant::now();
+                *received_at = Instant::now();
             }
-            if let Some(sent) = sent {
-                return Ok(Heard::Sent(sent));
+            if let Some(event) = event {
+                return Ok(Received::Event(event));
             }
-            if pieces.bytes.len() > SENT_BYTES_MAX {
-                return Err(failed(talk("an event of this length is none that we know")));
+            if pieces.bytes.len() > EVENT_BYTES_MAX {
+                return Err(failed(talk("the event is too long")));
             }
-            let silence_left = SILENCE_MAX.saturating_sub(heard_at.elapsed());
+            let silence_left = SILENCE_MAX.saturating_sub(received_at.elapsed());
             let wait =
                 wait_max.map_or(silence_left, |wait_max| wait_max.saturating_sub(began.elapsed()).min(silence_left));
             let frame = runtime.block_on(async { timeout(wait, body.frame()).await });
             match frame {
-                Ok(None) => return Ok(Heard::End),
+                Ok(None) => return Ok(Received::End),
                 Ok(Some(Ok(frame))) => pieces.bytes.extend(frame.into_data().unwrap_or_default()),
                 Ok(Some(Err(error))) => return Err(failed(talk(error))),
-                Err(_) if heard_at.elapsed() >= SILENCE_MAX => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
-                Err(_) => return Ok(Heard::Nothing),
+                Err(_) if received_at.elapsed() >= SILENCE_MAX => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
+                Err(_) => return Ok(Received::Nothing),
             }
         }
     }
@@ -143,7 +143,7 @@ struct Pieces {
 
 impl Pieces {
     /// The next event, and whether anything complete has arrived. A keep-alive is complete but not an event.
-    fn take(&mut self) -> (Option<Sent>, Took) {
+    fn take(&mut self) -> (Option<StreamEvent>, Took) {
         let mut took = Took::Nothing;
         while let Some(end) = memchr::memmem::find(&self.bytes, b"\n\n") {
             took = Took::Some;
@@ -157,7 +157,7 @@ impl Pieces {
                 self.retry_after = Some(Duration::from_millis(retry).min(RETRY_AFTER_MAX));
             }
             if let Some(data) = member("data") {
-                return (Some(Sent { id: member("id"), data }), took);
+                return (Some(StreamEvent { id: member("id"), data }), took);
             }
         }
         (None, took)
@@ -178,7 +178,7 @@ mod tests {
                 pieces.bytes.extend(piece);
                 taken.extend(std::iter::from_fn(|| pieces.take().0));
             }
-            let sent = |id: Option<&str>, data: &str| Sent { id: id.map(str::to_owned), data: data.to_owned() };
+            let sent = |id: Option<&str>, data: &str| StreamEvent { id: id.map(str::to_owned), data: data.to_owned() };
             assert_eq!(taken, [sent(Some("7"), "{\"a\":\"b: c\"}"), sent(None, "{}")], "{bytes_each}");
             assert_eq!(pieces.bytes, b"id: 8\nda");
             pieces.bytes.extend(b"ta: 1\n\n: closed\nretry: 5000\n\n");

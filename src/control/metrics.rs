@@ -8,16 +8,16 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::document::{CallCount, ContextEngineDocument, SessionDocument};
-use super::known::Known;
 use super::places::Counts;
+use super::state::AppState;
 use crate::index::IndexState;
 
 /// The media type of the format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) async fn metrics(State(known): State<Arc<Known>>) -> Response {
-    let index = known.historian.as_ref().map(|historian| historian.index.state().borrow().clone());
-    let text = rendered(&known.document().await, known.places.counts(), index.as_ref());
+pub(super) async fn metrics(State(app): State<Arc<AppState>>) -> Response {
+    let index = app.historian.as_ref().map(|historian| historian.index.state().borrow().clone());
+    let text = rendered(&app.document().await, app.places.counts(), index.as_ref());
     (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 

@@ -21,7 +21,6 @@ mod fragments;
 mod historian;
 mod history;
 mod host;
-mod known;
 mod lag;
 mod listener;
 pub(crate) mod local_time;
@@ -36,12 +35,12 @@ mod server;
 pub(crate) mod shown;
 mod socket;
 mod stall;
+mod state;
 mod stream;
 #[cfg(test)]
 mod stream_tests;
-mod subject;
 
-pub(crate) use ask::{Ask, Errand, Reply};
+pub(crate) use ask::{Ask, RelayRequest, Reply};
 pub use context::new_commands;
 pub(crate) use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
 pub(crate) use document::{
@@ -49,10 +48,10 @@ pub(crate) use document::{
     JournalDocument, SessionDocument, ThreadDocument,
 };
 pub(crate) use fragments::FragmentsDocument;
-pub(crate) use listener::{Heard, Listener, Listening};
+pub(crate) use listener::{Listener, Listening, Received};
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use server::start;
 pub use socket::resolve;
 pub(crate) use socket::{SOCKET_FILE, SocketFiles};
-pub(crate) use subject::{Beside, Subject};
+pub(crate) use state::{SessionInfo, Stores};

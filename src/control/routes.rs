@@ -11,11 +11,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use serde::Serialize;
 
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use super::{attach, body, calls, context, fragments, history, host, metrics, requests, stream};
 
-pub(super) fn router(known: Known) -> Router {
+pub(super) fn router(app: AppState) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/metrics", get(metrics::metrics))
@@ -43,7 +43,7 @@ pub(super) fn router(known: Known) -> Router {
         .fallback(|| async { Refusal::NotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(middleware::from_fn(admit))
-        .with_state(Arc::new(known))
+        .with_state(Arc::new(app))
 }
 
 /// Rejects requests that could come from a web page.
@@ -72,6 +72,6 @@ async fn healthz() -> Response {
     json(StatusCode::OK, &Health { status: "ok" })
 }
 
-async fn session(State(known): State<Arc<Known>>, _: ThisSession) -> Response {
-    json(StatusCode::OK, &known.document().await)
+async fn session(State(app): State<Arc<AppState>>, _: ThisSession) -> Response {
+    json(StatusCode::OK, &app.document().await)
 }

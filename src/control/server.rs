@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use super::ask::Ask;
 use super::historian::Historian;
-use super::known::Known;
 use super::peer::{Peer, trusted};
 use super::places::{Answered, Awaited, Leave, Place, Places, Stream};
 use super::published::Published;
 use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
-use super::subject::{Beside, Subject};
+use super::state::AppState;
+use super::state::{SessionInfo, Stores};
 
 /// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
@@ -55,23 +55,22 @@ const STACK_BYTES: usize = 1 << 20;
 ///
 /// Nothing is bound after an error.
 pub(crate) fn start(
-    subject: Subject,
+    info: SessionInfo,
     published: Arc<Published>,
-    beside: Beside,
+    stores: Stores,
     ask: Option<Ask>,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<SocketFiles, SocketError> {
-    let short_name = format!("{}-{}.sock", subject.generation, std::process::id());
-    let Bound { listener, path, files } =
-        socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
+    let short_name = format!("{}-{}.sock", info.generation, std::process::id());
+    let Bound { listener, path, files } = socket::bind(&info.session_dir, info.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    let Beside { ledger, index } = beside;
-    let historian = index.map(|index| Historian::new(index, &subject));
+    let Stores { ledger, index } = stores;
+    let historian = index.map(|index| Historian::new(index, &info));
     let places = Arc::new(Places::default());
-    let known = Known::new(subject, published, ledger, historian, ask, path.clone(), places);
+    let app = AppState::new(info, published, ledger, historian, ask, path.clone(), places);
     let started = thread.spawn(move || {
-        let at = known.socket.clone();
-        if let Err(error) = listen(listener, known) {
+        let at = app.socket.clone();
+        if let Err(error) = listen(listener, app) {
             say_fault(&format!("listen at {}: {error}", at.display()));
         }
     });
@@ -84,7 +83,7 @@ pub(crate) fn start(
     }
 }
 
-fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Result<()> {
+fn listen(listener: std::os::unix::net::UnixListener, app: AppState) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(QUESTIONS_MAX)
@@ -93,8 +92,8 @@ fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Resul
         .build()?;
     runtime.block_on(async {
         let listener = UnixListener::from_std(listener)?;
-        let places = Arc::clone(&known.places);
-        accept(listener, &places, routes::router(known)).await;
+        let places = Arc::clone(&app.places);
+        accept(listener, &places, routes::router(app)).await;
         Ok(())
     })
 }

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use super::historian::{CaughtUp, Historian};
 use super::history::{Query, bad, epoch_of, historian, unreadable};
-use super::known::{Known, ThisSession};
 use super::places;
 use super::refusal::Refusal;
+use super::state::{AppState, ThisSession};
 use crate::history::{Seen, UiFold};
 use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
@@ -64,7 +64,7 @@ enum Mode {
 }
 
 pub(super) async fn stream(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -78,7 +78,7 @@ pub(super) async fn stream(
     };
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     let since = query.cursor("since_seq")?;
-    historian(&known)?;
+    historian(&app)?;
     let (sender, body) = Channel::new(WAITING_MAX);
     match mode {
         Mode::Events => {
@@ -88,7 +88,7 @@ pub(super) async fn stream(
                 None => since,
             };
             tokio::spawn(async move {
-                if let Ok(historian) = historian(&known) {
+                if let Ok(historian) = historian(&app) {
                     let _ = events(historian, since.unwrap_or_default(), sender).await;
                 }
             });
@@ -97,12 +97,12 @@ pub(super) async fn stream(
             let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: a generation:segment:offset goes there"));
             let (start, gap) = match (last_id, since) {
                 (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id))?), None),
-                (None, Some(since)) => Start::behind(&known, &since).await?,
+                (None, Some(since)) => Start::behind(&app, &since).await?,
                 (None, None) => (None, None),
             };
             tokio::spawn(async move {
-                if let Ok(historian) = historian(&known) {
-                    let _ = records(historian, &known.subject.journal_dir, (start, gap), mode, sender).await;
+                if let Ok(historian) = historian(&app) {
+                    let _ = records(historian, &app.info.journal_dir, (start, gap), mode, sender).await;
                 }
             });
         }
@@ -387,8 +387,8 @@ impl Start {
 
     /// The position after event `cursor`, or the first position if that event was pruned. For a number that this history has
     /// not issued: the beginning, and the reason.
-    async fn behind(known: &Known, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
-        let historian = historian(known)?;
+    async fn behind(app: &AppState, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
+        let historian = historian(app)?;
         let CaughtUp { opened, is_behind } = historian.catch_up().await;
         let of_cursor = cursor.clone();
         let asked = historian.ask(opened, move |history| history.events(Some(&of_cursor), 1, opened, is_behind)).await;
@@ -402,7 +402,7 @@ impl Start {
             .await
             .map_err(unreadable)?;
         let Some(event) = page.events.first() else {
-            return Ok((end_of(&known.subject.journal_dir).map(|at| Start { at, told: 0 }), None));
+            return Ok((end_of(&app.info.journal_dir).map(|at| Start { at, told: 0 }), None));
         };
         let start = Start::parse(&event.key);
         let is_it = event.seq == Some(cursor.seq);

@@ -12,8 +12,8 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::historian::Historian;
+use super::state::SessionInfo;
 use super::stream::events;
-use super::subject::Subject;
 use crate::config::RetentionBounds;
 use crate::engine::ContextBounds;
 use crate::index::{HISTORY_FILE, IndexSettings, Stepped, TranscriptFiles};
@@ -76,7 +76,7 @@ impl Lab {
             Ok(mark.clone())
         });
         let (index, stepped) = Stepped::new(settings, marks, Box::new(|_| {}));
-        let subject = Subject {
+        let info = SessionInfo {
             session_id: "s".to_owned(),
             session_dir: dir.path().to_owned(),
             journal_dir,
@@ -85,7 +85,7 @@ impl Lab {
             runtime_dir: None,
             context_bounds: ContextBounds::default(),
         };
-        let historian = Arc::new(Historian::new(index, &subject));
+        let historian = Arc::new(Historian::new(index, &info));
         Lab { dir, journal, recorded: 0, stepped, historian }
     }
 

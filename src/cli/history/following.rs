@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::Read;
 use super::words::Event;
-use crate::control::{Heard, Listener, Listening};
+use crate::control::{Listener, Listening, Received};
 use crate::index::{Cursor, GapReason};
 
 use super::super::requests::{Refused, Stop};
@@ -68,17 +68,17 @@ impl<'a> Following<'a> {
             let left = wait_max.map(|wait_max| wait_max.saturating_sub(began.elapsed()));
             match &mut self.listener {
                 Some(listener) => match listener.next(left) {
-                    Ok(Heard::Sent(sent)) => {
-                        let told = told(sent.data);
-                        if let Some(seq) = sent.id.as_deref().and_then(|id| id.parse().ok()) {
+                    Ok(Received::Event(event)) => {
+                        let told = told(event.data);
+                        if let Some(seq) = event.id.as_deref().and_then(|id| id.parse().ok()) {
                             let epoch = told.as_ref().and_then(|told| told.event.epoch.clone());
                             self.cursor = Cursor { seq, epoch };
                         }
                         self.waiting.extend(told);
                     }
-                    Ok(Heard::Nothing) => return Ok(None),
+                    Ok(Received::Nothing) => return Ok(None),
                     // Another relay may be running by now, or soon.
-                    Ok(Heard::End) | Err(_) => {
+                    Ok(Received::End) | Err(_) => {
                         self.ask_again_at = listener.retry_after().map(|after| Instant::now() + after);
                         self.listener = None;
                     }
