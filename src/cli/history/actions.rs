@@ -156,7 +156,18 @@ fn cells(action: &Value, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
         (When::Ago, Some(at)) => clock.age(at).map_or_else(|| "now".to_owned(), |age| format!("{age} ago")),
         (When::Time, Some(at)) => clock.cell(at, to),
     };
-    vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words(action))]
+    vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words_beside_status(action))]
+}
+
+/// An action in words without a status in front, for a row that has the status in a cell of its own.
+fn words_beside_status(action: &Value) -> String {
+    let words = words(action);
+    let status = match action["status"].as_str().unwrap_or_default() {
+        "timeout" => "timed out",
+        status => status,
+    };
+    let bare = words.strip_prefix(status).and_then(|rest| rest.strip_prefix(": "));
+    bare.map(str::to_owned).unwrap_or(words)
 }
 
 /// Time since the action ended or, if it is running, since it began.
@@ -174,12 +185,28 @@ fn tone(status: &str) -> Tone {
     }
 }
 
-/// An action in words, without its status, which every list shows beside it.
+/// An action in words. A status that the words do not imply comes first.
 pub(super) fn words(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     match (text("action_kind"), text("summary_text").split_once(": ")) {
         (kind @ ("command" | "file_change" | "tool"), Some((_, what))) => action_in_words(kind, text("status"), what),
+        ("approval", Some(("Approval decision", decision))) => approval_in_words(decision),
         (_, _) => text("summary_text").to_owned(),
+    }
+}
+
+/// `Approval declined: ls`, from `decline: ls`.
+fn approval_in_words(decision: &str) -> String {
+    let (word, subject) = match decision.split_once(": ") {
+        Some((word, subject)) => (word, format!(": {subject}")),
+        None => (decision, String::new()),
+    };
+    match word {
+        "accept" | "approved" => format!("Approval given{subject}"),
+        "acceptForSession" | "approved_for_session" => format!("Approval given for the session{subject}"),
+        "decline" | "denied" => format!("Approval declined{subject}"),
+        "cancel" | "abort" => format!("Approval cancelled{subject}"),
+        _ => format!("Approval decision: {decision}"),
     }
 }
 
@@ -208,7 +235,12 @@ mod tests {
         );
         check(
             action("command", "Declined: rm -rf build", "declined", None, "05", Some("07")),
-            "2m ago  declined  declined: rm -rf build\n",
+            "2m ago  declined  rm -rf build\n",
+        );
+        check(action("command", "Timed out: make", "timeout", None, "05", Some("07")), "2m ago  timeout  make\n");
+        check(
+            action("approval", "Approval decision: decline: ls: a", "completed", None, "05", Some("07")),
+            "2m ago  completed  Approval declined: ls: a\n",
         );
         check(
             action("file_change", "Started: a: b", "running", None, "05", None),
