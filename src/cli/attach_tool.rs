@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::args::AttachArguments;
-use super::chosen;
+use super::select_session;
 use super::{FAILED, NOT_RUNNING, say, screen};
 use crate::config::Environment;
 use crate::control::client::{self, Attached};
@@ -33,7 +33,7 @@ enum Copied {
 
 /// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use serde_json::Value;
 
-use super::{chosen, screen, wrap};
+use super::{screen, select_session, wrap};
 use crate::config::Environment;
 use crate::control::client;
 use crate::index::{HISTORY_FILE, History};
@@ -95,14 +95,14 @@ fn session_offers(environment: &Environment) -> Vec<Offer> {
         let cwd = session.holder.as_ref().map(|holder| holder.place.cwd.clone()).unwrap_or_default();
         if session.live { format!("live in {cwd}") } else { format!("stopped, in {cwd}") }
     };
-    let found = chosen::all(environment).unwrap_or_default();
+    let found = select_session::all(environment).unwrap_or_default();
     found.iter().map(|session| (session.id.clone(), about(session))).collect()
 }
 
 /// The session named in the command line that is being completed.
 fn session(environment: &Environment) -> Option<Found> {
     let words: Vec<String> = std::env::args().collect();
-    chosen::one(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
+    select_session::one(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
 }
 
 /// The value of `--session` in a command line.
@@ -134,8 +134,8 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
 fn request_offers(environment: &Environment) -> Vec<Offer> {
     let words: Vec<String> = std::env::args().collect();
     let sessions = match session_in(&words) {
-        Some(named) => chosen::one(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
-        None => chosen::all(environment).unwrap_or_default(),
+        Some(named) => select_session::one(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
+        None => select_session::all(environment).unwrap_or_default(),
     };
     let live = sessions.into_iter().filter(|session| session.live).take(ASKED_MAX);
     let rows = live.flat_map(|session| {

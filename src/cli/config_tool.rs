@@ -8,7 +8,7 @@ use super::args::ConfigArguments;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{Screen, Tone, print};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
@@ -61,7 +61,7 @@ impl fmt::Display for Waiting {
 
 /// The running sessions that have not applied the whole config file. Sessions that do not answer are left out.
 fn waiting(environment: &Environment) -> Vec<Waiting> {
-    let found = chosen::listed(None, environment).unwrap_or_default();
+    let found = select_session::listed(None, environment).unwrap_or_default();
     let live = found.into_iter().filter(|session| session.live);
     live.filter_map(|session| {
         let answer = client::get(&session.dir, "/sessions/self").ok().filter(|answer| answer.status.is_success())?;

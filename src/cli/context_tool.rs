@@ -17,7 +17,7 @@ use super::args::{
 use super::clock::Clock;
 use super::history::thread_or_id;
 use super::screen::{self, Screen, Tone};
-use super::{FAILED, USAGE, chosen, say};
+use super::{FAILED, USAGE, say, select_session};
 use crate::capture::{keep, tell_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
@@ -40,7 +40,7 @@ pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
 
 fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 {
     if !arguments.last {
-        let sessions = match chosen::several(arguments.session.name(), Otherwise::Latest, environment) {
+        let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
             Ok(sessions) => sessions,
             Err(error) => return error.told(),
         };
@@ -56,7 +56,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
         };
         return sessions.iter().map(shown).max().unwrap_or(0);
     }
-    let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
+    let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -203,7 +203,7 @@ impl List<'_> {
 
 fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     let json = arguments.json;
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -292,7 +292,7 @@ fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
 
 /// Removes one waiting command.
 fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };
@@ -337,7 +337,7 @@ fn drop_one(session: &Found, id: RowId) -> Result<WaitingDocument, String> {
 }
 
 fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };

@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use super::args::ExecArguments;
 use super::history::thread_or_id;
-use super::{CANNOT_RUN, NOT_FOUND, chosen, say};
+use super::{CANNOT_RUN, NOT_FOUND, say, select_session};
 use crate::capture::{Ran, Tail, Terminal, answers_privately, as_typed, keep, run_in_terminal, run_piped};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
@@ -74,7 +74,7 @@ fn kept(
     pushed: &PushedCommand,
     environment: &Environment,
 ) -> Result<(), String> {
-    let sessions = chosen::several_at(cwd, arguments.session.name(), Otherwise::None, environment);
+    let sessions = select_session::several_at(cwd, arguments.session.name(), Otherwise::None, environment);
     let sessions = sessions.map_err(|error| error.to_string())?;
     let (settings, _) = Settings::load(Flags::default(), environment);
     let kept = sessions.iter().map(|session| {

@@ -8,14 +8,14 @@ use super::clock::Clock;
 use super::context_tool::{look, print_json};
 use super::fragments_args::FragmentsArguments;
 use super::screen::{self, Screen, Tone};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::FragmentsDocument;
 use crate::store::{Found, OfflineLedger, Otherwise};
 
 /// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {
-    let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
+    let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::args::{HookArguments, HookedArguments, ShellName};
-use super::{chosen, screen};
+use super::{screen, select_session};
 use crate::capture::{Hooked, ShellKind, Told, answers_privately, keep, output_of, script};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::Origin;
@@ -68,7 +68,9 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let Told::Kept(mut pushed) = hooked.told(shell.into(), now_ms) else { return 0 };
-    let Ok(sessions) = chosen::several_at(Path::new(&cwd), None, Otherwise::None, environment) else { return 0 };
+    let Ok(sessions) = select_session::several_at(Path::new(&cwd), None, Otherwise::None, environment) else {
+        return 0;
+    };
     if let Some(socket) = variable(SHELL_VARIABLE) {
         pushed.provenance.source = Origin::Shell;
         // If the line may belong to another command, its output may be private.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::screen::{self, Screen, Tone};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Kind, PrunedSessions, Went, prune, prune_sessions};
@@ -74,12 +74,12 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     }
     let named = arguments.session.name();
     let found = match named {
-        Some(name) => chosen::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
-        None => chosen::all(environment),
+        Some(name) => select_session::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
+        None => select_session::all(environment),
     };
     let (found, home) = match (found, &settings.home.value) {
         (Ok(found), Some(home)) => (found, home),
-        (Ok(_), None) => return chosen::NotChosen::NoHome.told(),
+        (Ok(_), None) => return select_session::NoSession::NoHome.told(),
         (Err(error), _) => return error.told(),
     };
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::screen::{self, Screen, Tone};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
-use super::{FAILED, USAGE, chosen, say};
+use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::Masker;
 use crate::index::TranscriptFiles;
@@ -77,9 +77,11 @@ pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32
         }
     };
     let found = match arguments.all {
-        true => chosen::all(environment)
+        true => select_session::all(environment)
             .map(|found| found.into_iter().filter(|session| !session.dir.is_symlink()).collect()),
-        false => chosen::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session]),
+        false => {
+            select_session::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session])
+        }
     };
     let found = match found {
         Ok(found) => found,

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::args::SessionsArguments;
-use super::chosen;
 use super::clock::Clock;
 use super::say;
 use super::screen::{self, Screen, Tone};
+use super::select_session;
 use super::table::{Cell, Column, Table};
 use crate::config::Environment;
 use crate::control::{SessionDocument, client};
@@ -41,11 +41,11 @@ struct Listing<'a> {
 
 /// Lists the sessions.
 pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
-    let found = match chosen::listed(arguments.session.name(), environment) {
+    let found = match select_session::listed(arguments.session.name(), environment) {
         Ok(found) => found,
         Err(error) => return error.told(),
     };
-    let all = match chosen::all_quietly(environment) {
+    let all = match select_session::all_quietly(environment) {
         Ok(all) => all,
         Err(error) => return error.told(),
     };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::args::ShellArguments;
 use super::exec_tool::say_unread;
 use super::hook_tool::{SHELL_VARIABLE, our_program};
-use super::{FAILED, USAGE, chosen, say};
+use super::{FAILED, USAGE, say, select_session};
 use crate::capture::{Outputs, ShellKind, Terminal, run_in_terminal, script};
 use crate::config::{Environment, Flags, Settings};
 use crate::files::Folder;
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     };
     let mut variables: Vec<(&str, OsString)> = Vec::new();
     if let Some(session) = arguments.session.name() {
-        match chosen::one(Some(session), Otherwise::None, environment) {
+        match select_session::one(Some(session), Otherwise::None, environment) {
             Ok(found) => variables.push(("CODEX_SHIM_SESSION", found.id.into())),
             Err(error) => return error.told(),
         }

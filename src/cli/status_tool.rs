@@ -6,10 +6,10 @@ use bytesize::ByteSize;
 
 use super::args::StatusArguments;
 use super::clock::Clock;
-use super::past::{self, NoPast, Past};
+use super::offline::{self, OfflineError, OfflineSession};
 use super::screen::{self, Screen, Tone};
 use super::table::{Cell, Column, Table};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
 use crate::control::{
@@ -45,11 +45,11 @@ enum Life {
 
 /// Prints the state of a session, or of all live ones in a folder.
 pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
-    let sessions = match chosen::several(arguments.session.name(), Otherwise::Latest, environment) {
+    let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(sessions) => sessions,
         Err(error) => return error.told(),
     };
-    let (retention, clock) = (past::retention(environment), Clock::of(&arguments.times));
+    let (retention, clock) = (offline::retention(environment), Clock::of(&arguments.times));
     let (mut texts, mut status) = (Vec::new(), 0);
     for session in &sessions {
         let (report, as_sent) = look(session, retention);
@@ -135,7 +135,7 @@ fn document_of_files(session: &Found) -> SessionDocument {
 
 /// Indexes a stopped session and adds the results.
 fn look_back(document: &mut SessionDocument, session: &Found, retention: RetentionBounds) {
-    match Past::open(session, retention) {
+    match OfflineSession::open(session, retention) {
         Ok(past) => {
             let (activity, since_us) = past.activity.session(u64::MAX);
             document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
@@ -143,8 +143,8 @@ fn look_back(document: &mut SessionDocument, session: &Found, retention: Retenti
             document.index.epoch = past.history.events(None, 1, 0, false).ok().and_then(|page| page.epoch);
         }
         // A session that has just started is read through its relay next time.
-        Err(NoPast::Live | NoPast::NothingRecorded) => {}
-        Err(NoPast::Failed(what)) => {
+        Err(OfflineError::Live | OfflineError::NothingRecorded) => {}
+        Err(OfflineError::Failed(what)) => {
             document.faults.push(Fault { what, since: screen::time(SystemTime::now()) });
         }
     }

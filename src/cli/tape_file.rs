@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::chosen;
+use super::select_session;
 use crate::config::Environment;
 use crate::journal::SegmentName;
 use crate::store::Otherwise;
@@ -19,7 +19,7 @@ pub(super) fn find(file: &Path, environment: &Environment) -> Result<PathBuf, i3
     if file != Path::new(LATEST) || file.exists() {
         return Ok(file.to_owned());
     }
-    let session = chosen::one(Some(LATEST), Otherwise::Latest, environment).map_err(|error| error.told())?;
+    let session = select_session::one(Some(LATEST), Otherwise::Latest, environment).map_err(|error| error.told())?;
     let journal = session.journal_dir();
     let segments = SegmentName::list(&journal).unwrap_or_default();
     match segments.last() {

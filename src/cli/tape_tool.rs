@@ -13,7 +13,7 @@ use super::args::{CheckArguments, ShowArguments, TapeTool};
 use super::history::thread_or_id;
 use super::screen::{Screen, Tone, plain, print};
 use super::table::{Cell, Column, Table};
-use super::{FAILED, chosen, say, tape_export, tape_file};
+use super::{FAILED, say, select_session, tape_export, tape_file};
 use crate::config::Environment;
 use crate::journal::Record;
 use crate::journal::reader::{Reader, Step};
@@ -32,10 +32,12 @@ const LATEST: &str = "latest";
 /// Runs one of the tools.
 pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
     match tool {
-        TapeTool::Export(arguments) => match chosen::one(arguments.session.name(), Otherwise::Latest, environment) {
-            Ok(session) => tape_export::run(&arguments, &session, environment),
-            Err(not_chosen) => not_chosen.told(),
-        },
+        TapeTool::Export(arguments) => {
+            match select_session::one(arguments.session.name(), Otherwise::Latest, environment) {
+                Ok(session) => tape_export::run(&arguments, &session, environment),
+                Err(not_chosen) => not_chosen.told(),
+            }
+        }
         TapeTool::Show(arguments) => show(&arguments, environment),
         TapeTool::Check(arguments) => check(&arguments, environment),
     }
@@ -58,7 +60,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
                 }
             }
         }
-        None => match chosen::one(
+        None => match select_session::one(
             arguments.source.as_deref().or(arguments.session.as_deref()),
             Otherwise::Latest,
             environment,

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::args::WatchPtyArguments;
-use super::{chosen, say, screen};
+use super::{say, screen, select_session};
 use crate::capture::{Watch, Whose, keep};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{PushedCommand, redacted};
@@ -11,7 +11,7 @@ use crate::store::{Found, Otherwise};
 
 /// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
         Err(error) => return error.told(),
     };

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::screen::{Screen, Tone, plain};
 use super::session_args::SessionWord;
-use super::{FAILED, chosen, screen};
+use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::launch;
 use crate::store::Otherwise;
@@ -97,11 +97,12 @@ impl Verdict {
 
 pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
     launch::keep_descriptors();
-    let only = match arguments.session.name().map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {
-        None => None,
-        Some(Ok(found)) => Some(found.id),
-        Some(Err(error)) => return error.told(),
-    };
+    let only =
+        match arguments.session.name().map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
+            None => None,
+            Some(Ok(found)) => Some(found.id),
+            Some(Err(error)) => return error.told(),
+        };
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let mut checks = Vec::new();
     for complaint in complaints {

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::past::{self, NoPast, Past};
+use super::super::offline::{self, OfflineError, OfflineSession};
 use super::super::requests::print_json;
 use super::super::screen::{self, Screen, Tone};
 use super::super::table::{Cell, Column, Table};
-use super::super::{chosen, say};
+use super::super::{say, select_session};
 use super::actions::{age, words};
 use super::args::ChildrenArguments;
 use crate::config::{Environment, RetentionBounds};
@@ -44,13 +44,13 @@ struct Child {
 
 /// Lists the sessions.
 pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> i32 {
-    let found = match chosen::listed(arguments.session.name(), environment) {
+    let found = match select_session::listed(arguments.session.name(), environment) {
         Ok(found) => found,
         Err(error) => return error.told(),
     };
-    let retention = past::retention(environment);
+    let retention = offline::retention(environment);
     let mut children: Vec<Child> = found.chunks(LOOKED_AT_ONCE_MAX).flat_map(|some| all(some, retention)).collect();
-    let everything = match chosen::all_quietly(environment) {
+    let everything = match select_session::all_quietly(environment) {
         Ok(everything) => everything,
         Err(error) => return error.told(),
     };
@@ -117,12 +117,12 @@ fn look(session: &Found, retention: RetentionBounds) -> Child {
         since: Some(screen::time(session.last_used)),
         ..Child::of(session)
     };
-    match Past::open(session, retention).map(|past| past.history.actions(1, 0)) {
+    match OfflineSession::open(session, retention).map(|past| past.history.actions(1, 0)) {
         Ok(Ok(actions)) => Child { last_action: actions.last().map(Action::document), ..stopped },
         Ok(Err(why)) => Child { error: Some(why.to_string()), ..stopped },
-        Err(NoPast::NothingRecorded) => stopped,
-        Err(NoPast::Failed(why)) => Child { error: Some(why), ..stopped },
-        Err(NoPast::Live) => Child { live: true, activity_state: None, ..stopped },
+        Err(OfflineError::NothingRecorded) => stopped,
+        Err(OfflineError::Failed(why)) => Child { error: Some(why), ..stopped },
+        Err(OfflineError::Live) => Child { live: true, activity_state: None, ..stopped },
     }
 }
 

@@ -1,6 +1,6 @@
 //! The history tools: events, actions, transcripts, children.
 //!
-//! If a relay is running it is queried, otherwise its files are indexed and read: see [`super::past`].
+//! If a relay is running it is queried, otherwise its files are indexed and read: see [`super::offline`].
 
 mod actions;
 mod args;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FAILED;
-use super::past::{self, NoPast, Past};
+use super::offline::{self, OfflineError, OfflineSession};
 use super::requests::{Stop, answered, readable};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, ClientError};
@@ -48,7 +48,7 @@ const LOOK_WAIT: Duration = Duration::from_millis(50);
 struct Read {
     session: Found,
     retention: RetentionBounds,
-    past: Option<Past>,
+    past: Option<OfflineSession>,
 }
 
 /// A page of events from the control socket.
@@ -77,7 +77,7 @@ impl Read {
     }
 
     fn of(session: Found, environment: &Environment) -> Read {
-        Read { session, retention: past::retention(environment), past: None }
+        Read { session, retention: offline::retention(environment), past: None }
     }
 
     /// At most `limit` events after `since`, or the last ones.
@@ -105,7 +105,7 @@ impl Read {
     fn ask<T: DeserializeOwned>(
         &mut self,
         path: &str,
-        read: impl Fn(&Past) -> Result<T, HistoryError>,
+        read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,
     ) -> Result<T, Stop> {
         let began = Instant::now();
         for _ in 0..TRIES_MAX {
@@ -131,13 +131,13 @@ impl Read {
     }
 
     /// The history of the stopped session; `None` if a relay is running by now.
-    fn past(&mut self) -> Result<Option<&Past>, Stop> {
+    fn past(&mut self) -> Result<Option<&OfflineSession>, Stop> {
         if self.past.is_none() {
-            match Past::open(&self.session, self.retention) {
+            match OfflineSession::open(&self.session, self.retention) {
                 Ok(past) => self.past = Some(past),
-                Err(NoPast::Live) => return Ok(None),
-                Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
-                Err(NoPast::NothingRecorded) => {
+                Err(OfflineError::Live) => return Ok(None),
+                Err(OfflineError::Failed(why)) => return Err(Stop::Failed(why)),
+                Err(OfflineError::NothingRecorded) => {
                     let id = &self.session.id;
                     return Err(Stop::Failed(format!(
                         "session {id} has no recording: its setting `record` is false, or it was never used"

@@ -3,12 +3,12 @@
 //! If a relay is running it is queried, and only it can decide. Otherwise requests can still be read from the ledger.
 
 mod args;
+mod detail_view;
 mod list;
 mod name;
 mod respond;
 mod send;
 mod show;
-mod sight;
 mod terminal;
 mod turn_end;
 mod wait;
@@ -18,9 +18,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::chosen::{self, NotChosen};
 use super::history::NotAThread;
-use super::past::{NoPast, settle};
+use super::offline::{OfflineError, settle};
+use super::select_session::{self, NoSession};
 use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
 use crate::config::Environment;
 use crate::control::answer::{self as body, kind_name, kind_of};
@@ -41,7 +41,7 @@ pub(super) use wait::run_wait;
 /// Why a tool failed.
 #[derive(Debug)]
 pub(super) enum Stop {
-    NotChosen(NotChosen),
+    NoSession(NoSession),
     /// No relay is running in the session with this id.
     NotRunning(String),
     #[expect(private_interfaces, reason = "made and told here alone")]
@@ -56,7 +56,7 @@ impl Stop {
     /// Prints the error; returns the exit status.
     pub(super) fn told(&self) -> i32 {
         match self {
-            Stop::NotChosen(error) => return error.told(),
+            Stop::NoSession(error) => return error.told(),
             Stop::NotRunning(_) | Stop::NotNamed(_) | Stop::NoSuchThread(_) | Stop::Usage(_) | Stop::Failed(_) => {}
         }
         say(&screen::plain(&self.to_string()));
@@ -64,7 +64,7 @@ impl Stop {
             Stop::NotRunning(_) => NOT_RUNNING,
             Stop::NotNamed(_) => NO_SUCH_REQUEST,
             Stop::Usage(_) => USAGE,
-            Stop::NotChosen(_) | Stop::NoSuchThread(_) | Stop::Failed(_) => FAILED,
+            Stop::NoSession(_) | Stop::NoSuchThread(_) | Stop::Failed(_) => FAILED,
         }
     }
 }
@@ -72,7 +72,7 @@ impl Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stop::NotChosen(error) => error.fmt(f),
+            Stop::NoSession(error) => error.fmt(f),
             Stop::NotRunning(id) => {
                 write!(f, "session {id} is not running; start your tool in its folder, or run `codex-shim sessions`")
             }
@@ -90,17 +90,17 @@ pub(super) fn status(done: Result<i32, Stop>) -> i32 {
 
 /// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    chosen::latest(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+    select_session::latest(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)
 }
 
 /// The sessions to read requests from, live or stopped: all of one folder.
 fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, Stop> {
-    chosen::several(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+    select_session::several(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)
 }
 
 /// A session with a running relay.
 fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    let session = chosen::one(flag, Otherwise::None, environment).map_err(Stop::NotChosen)?;
+    let session = select_session::one(flag, Otherwise::None, environment).map_err(Stop::NoSession)?;
     if session.live { Ok(session) } else { Err(Stop::NotRunning(session.id)) }
 }
 
@@ -169,8 +169,8 @@ fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
     }
     match settle(session) {
         // A running relay orphans them itself.
-        Ok(()) | Err(NoPast::Live | NoPast::NothingRecorded) => {}
-        Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
+        Ok(()) | Err(OfflineError::Live | OfflineError::NothingRecorded) => {}
+        Err(OfflineError::Failed(why)) => return Err(Stop::Failed(why)),
     }
     OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
 }
@@ -181,7 +181,8 @@ fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(F
     let here = readable_all(flag, environment)?;
     // A whole id is looked up directly, because it may be older than the list.
     if name::looks_whole(name) {
-        let anywhere = if flag.is_some() { Vec::new() } else { chosen::all(environment).map_err(Stop::NotChosen)? };
+        let anywhere =
+            if flag.is_some() { Vec::new() } else { select_session::all(environment).map_err(Stop::NoSession)? };
         let elsewhere = anywhere.into_iter().filter(|session| session.live && !here.contains(session));
         for session in here.iter().cloned().chain(elsewhere) {
             if let Some(document) = one(&session, name)? {

@@ -8,7 +8,7 @@ use super::super::clock::Clock;
 use super::super::{FAILED, screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
-use super::{Refused, Stop, body, named, needed, print_json, sight, status, terminal, text};
+use super::{Refused, Stop, body, detail_view, named, needed, print_json, status, terminal, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::control::shown::ending;
@@ -55,7 +55,7 @@ fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
 /// Shows the whole request and asks the user at the terminal.
 fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, Stop> {
     if !terminal::is_there() {
-        let how = sight::next(row, screen::Screen::None);
+        let how = detail_view::next(row, screen::Screen::None);
         let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
         return Err(Stop::Usage(match how {
             "" => format!("no answer given, and request {} is not pending", text(row, "request_id")),
@@ -63,7 +63,7 @@ fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value,
         }));
     }
     let screen = screen::Screen::of_stdout(environment);
-    screen::print(&sight::question(row, clock, screen));
+    screen::print(&detail_view::question(row, clock, screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
         return Err(Stop::Failed(format!("request {id} is not pending any more; it was {}", ending(row))));

@@ -11,7 +11,7 @@ use super::{FAILED, NO_SUCH_SESSION, say};
 
 /// Why no session was selected.
 #[derive(Debug)]
-pub(super) enum NotChosen {
+pub(super) enum NoSession {
     /// The state folder is unknown.
     NoHome,
     /// The sessions cannot be listed.
@@ -22,49 +22,49 @@ pub(super) enum NotChosen {
     Refused(String, Refused),
 }
 
-impl NotChosen {
+impl NoSession {
     /// Prints the error; returns the exit status.
     pub(super) fn told(&self) -> i32 {
         say(&self.to_string());
         match self {
-            NotChosen::NoHome | NotChosen::Store(_) | NotChosen::Refused(..) => FAILED,
-            NotChosen::Choice(_) => NO_SUCH_SESSION,
+            NoSession::NoHome | NoSession::Store(_) | NoSession::Refused(..) => FAILED,
+            NoSession::Choice(_) => NO_SUCH_SESSION,
         }
     }
 }
 
-impl fmt::Display for NotChosen {
+impl fmt::Display for NoSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotChosen::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
-            NotChosen::Store(error) => error.fmt(f),
-            NotChosen::Choice(error) => error.fmt(f),
-            NotChosen::Refused(id, refused) => write!(f, "session {id} is not used: {refused}"),
+            NoSession::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
+            NoSession::Store(error) => error.fmt(f),
+            NoSession::Choice(error) => error.fmt(f),
+            NoSession::Refused(id, refused) => write!(f, "session {id} is not used: {refused}"),
         }
     }
 }
 
 /// All sessions in listing order. Skipped sessions are reported on stderr with the reason.
-pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NoSession> {
     let Survey { found, refused } = survey(environment)?;
     for (id, refused) in refused {
-        say(&NotChosen::Refused(id, refused).to_string());
+        say(&NoSession::Refused(id, refused).to_string());
     }
     Ok(found)
 }
 
 /// All sessions, without reports. For names that must be unique among all sessions.
-pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, NoSession> {
     survey(environment).map(|survey| survey.found)
 }
 
-fn survey(environment: &Environment) -> Result<Survey, NotChosen> {
-    let home = environment.shim_home().value.ok_or(NotChosen::NoHome)?;
-    Survey::of(&home).map_err(NotChosen::Store)
+fn survey(environment: &Environment) -> Result<Survey, NoSession> {
+    let home = environment.shim_home().value.ok_or(NoSession::NoHome)?;
+    Survey::of(&home).map_err(NoSession::Store)
 }
 
 /// The sessions for a list: all, or the one that `--session` names.
-pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, NotChosen> {
+pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, NoSession> {
     match flag {
         None => all(environment),
         Some(_) => one(flag, Otherwise::Latest, environment).map(|found| vec![found]),
@@ -72,7 +72,7 @@ pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Ve
 }
 
 /// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder.
-pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
+pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NoSession> {
     let cwd = std::env::current_dir().unwrap_or_default();
     meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
 }
@@ -82,7 +82,7 @@ pub(super) fn several(
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-) -> Result<Vec<Found>, NotChosen> {
+) -> Result<Vec<Found>, NoSession> {
     several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
 }
 
@@ -92,14 +92,14 @@ pub(super) fn several_at(
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-) -> Result<Vec<Found>, NotChosen> {
+) -> Result<Vec<Found>, NoSession> {
     meant(cwd, flag, otherwise, environment, |found, choice| {
         Ok(choose_all(found, choice)?.into_iter().cloned().collect())
     })
 }
 
 /// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
-pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NotChosen> {
+pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NoSession> {
     let chosen = several(flag, otherwise, environment)?;
     if let [shown, others @ ..] = &chosen[..]
         && !others.is_empty()
@@ -108,7 +108,7 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
         let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
         say(&format!("this is {}, used last; --session shows another one here: {others}", named(shown)));
     }
-    chosen.into_iter().next().ok_or(NotChosen::Choice(ChoiceError::NoneAtAll))
+    chosen.into_iter().next().ok_or(NoSession::Choice(ChoiceError::NoneAtAll))
 }
 
 fn meant<T>(
@@ -117,7 +117,7 @@ fn meant<T>(
     otherwise: Otherwise,
     environment: &Environment,
     choose: impl Fn(&[Found], Choice<'_>) -> Result<T, ChoiceError>,
-) -> Result<T, NotChosen> {
+) -> Result<T, NoSession> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
@@ -127,9 +127,9 @@ fn meant<T>(
         match (error, meant) {
             (ChoiceError::NoneNamed { .. } | ChoiceError::NoneAtAll | ChoiceError::NoneLive { .. }, Some(meant)) => {
                 let (id, why) = refused.swap_remove(meant);
-                NotChosen::Refused(id, why)
+                NoSession::Refused(id, why)
             }
-            (error, _) => NotChosen::Choice(error),
+            (error, _) => NoSession::Choice(error),
         }
     })
 }

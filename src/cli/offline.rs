@@ -25,7 +25,7 @@ const LOCK_LOOK_WAIT: Duration = Duration::from_millis(20);
 
 /// A stopped, fully indexed session.
 #[derive(Debug)]
-pub(super) struct Past {
+pub(super) struct OfflineSession {
     /// Query it with epoch 0.
     pub(super) history: History,
     /// The final activity of the session and its threads.
@@ -34,7 +34,7 @@ pub(super) struct Past {
 
 /// Why a stopped session cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoPast {
+pub(super) enum OfflineError {
     /// A relay is running, so it must be queried instead.
     Live,
     /// Nothing was ever recorded.
@@ -43,19 +43,21 @@ pub(super) enum NoPast {
     Failed(String),
 }
 
-impl Past {
+impl OfflineSession {
     /// Indexes and opens a stopped session.
-    pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<Past, NoPast> {
+    pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<OfflineSession, OfflineError> {
         settle(session)?;
         let _lock = take_lock(session)?;
-        let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else { return Err(NoPast::Live) };
+        let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else {
+            return Err(OfflineError::Live);
+        };
         if let Err(error) = Folder::at(&session.journal_dir())
             && let Some(refused) = Refused::behind(&error)
         {
-            return Err(NoPast::Failed(format!("the journal of session {} is not read: {refused}", session.id)));
+            return Err(OfflineError::Failed(format!("the journal of session {} is not read: {refused}", session.id)));
         }
         let history = History::new(&session.dir.join(HISTORY_FILE));
-        let Some(end) = end else { return Err(NoPast::NothingRecorded) };
+        let Some(end) = end else { return Err(OfflineError::NothingRecorded) };
         let settings = IndexSettings {
             session_id: session.id.clone(),
             session_dir: session.dir.clone(),
@@ -67,8 +69,8 @@ impl Past {
         };
         let (state, activity) = Index::catch_up(settings, Some(end), marks(session)?, tell());
         match state.fault {
-            None => Ok(Past { history, activity }),
-            Some(why) => Err(NoPast::Failed(format!(
+            None => Ok(OfflineSession { history, activity }),
+            Some(why) => Err(OfflineError::Failed(format!(
                 "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show`",
                 session.id
             ))),
@@ -82,43 +84,43 @@ pub(super) fn retention(environment: &Environment) -> RetentionBounds {
 }
 
 /// Orphans the open requests of runs that are over.
-pub(super) fn settle(session: &Found) -> Result<(), NoPast> {
+pub(super) fn settle(session: &Found) -> Result<(), OfflineError> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(());
     }
-    let failed = |error: crate::store::LedgerError| NoPast::Failed(error.to_string());
+    let failed = |error: crate::store::LedgerError| OfflineError::Failed(error.to_string());
     let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
     // Usually there are none, and then the lock is not needed.
     if ledger.open_runs().map_err(failed)?.is_empty() {
         return Ok(());
     }
-    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Err(NoPast::Live) };
+    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Err(OfflineError::Live) };
     ledger.orphan(&runs.map_err(failed)?).map_err(failed)
 }
 
-fn take_lock(session: &Found) -> Result<IndexLock, NoPast> {
+fn take_lock(session: &Found) -> Result<IndexLock, OfflineError> {
     let began = Instant::now();
     loop {
         match IndexLock::try_take(&session.dir) {
             Ok(Some(lock)) => return Ok(lock),
-            Ok(None) if session.is_still_live() => return Err(NoPast::Live),
+            Ok(None) if session.is_still_live() => return Err(OfflineError::Live),
             Ok(None) if began.elapsed() < LOCK_WAIT_MAX => std::thread::park_timeout(LOCK_LOOK_WAIT),
             Ok(None) => {
-                return Err(NoPast::Failed(format!(
+                return Err(OfflineError::Failed(format!(
                     "another process has been indexing session {} for {LOCK_WAIT_MAX:?}; try again",
                     session.id
                 )));
             }
             Err(error) => {
-                return Err(NoPast::Failed(format!("lock the history in {}: {error}", session.dir.display())));
+                return Err(OfflineError::Failed(format!("lock the history in {}: {error}", session.dir.display())));
             }
         }
     }
 }
 
 /// Reserves event numbers in the ledger.
-fn marks(session: &Found) -> Result<Marks, NoPast> {
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| NoPast::Failed(error.to_string()))?;
+fn marks(session: &Found) -> Result<Marks, OfflineError> {
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| OfflineError::Failed(error.to_string()))?;
     let id = session.id.clone();
     Ok(Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string())))
 }
