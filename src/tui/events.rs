@@ -14,7 +14,7 @@ use super::doc::Doc;
 use super::entry::{Entry, Key, Matcher};
 use super::model::{Link, SessionRow};
 use super::pointing::{Mouse, Pointing};
-use super::timeline::{Heard, Timeline};
+use super::timeline::{SessionEvent, Timeline};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
@@ -62,10 +62,10 @@ pub(crate) enum News {
         timeline: Box<Timeline>,
     },
     /// New events.
-    Heard {
+    Events {
         /// Their epoch.
         epoch: u64,
-        heard: Vec<Heard>,
+        events: Vec<SessionEvent>,
     },
     /// The journal cannot be read.
     Unreadable(String),

@@ -13,13 +13,13 @@ use crate::protocol::Method;
 
 /// An event with its position and time.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Heard {
+pub(crate) struct SessionEvent {
     /// The record it came from.
     pub at: Position,
     /// In microseconds since the Unix epoch.
     pub at_us: u64,
     /// The event in its `mode=ui` form, or `run` or `gap`, which exist only in the journal.
-    pub told: Value,
+    pub fields: Value,
 }
 
 /// Most threads with remembered facts.
@@ -60,16 +60,16 @@ impl Facts {
     }
 
     /// Collects the facts in an event.
-    pub(super) fn take(&mut self, told: &Value) {
-        let text = |member: &str| told[member].as_str();
+    pub(super) fn take(&mut self, fields: &Value) {
+        let text = |member: &str| fields[member].as_str();
         match (text("type"), text("method")) {
             (Some("token_count"), _) => {
-                if let Some(total) = told["total"].as_u64() {
-                    self.thread(text("thread_id")).tokens = Some((total, told["context_window"].as_u64()));
+                if let Some(total) = fields["total"].as_u64() {
+                    self.thread(text("thread_id")).tokens = Some((total, fields["context_window"].as_u64()));
                 }
             }
             (Some("rpc_response"), Some(method)) if Method::of(method).is_some_and(Method::opens_thread) => {
-                let result = &told["result"];
+                let result = &fields["result"];
                 if let Some(model) = result["model"].as_str() {
                     self.thread(result["thread"]["id"].as_str().or(text("thread_id"))).model = Some(model.to_owned());
                 }
@@ -104,16 +104,16 @@ pub(crate) struct Range {
 }
 
 /// The subject of a request on one line.
-pub(super) fn asked(told: &Value) -> String {
-    let text = |member: &str| told[member].as_str().filter(|text| !text.is_empty());
+pub(super) fn asked(fields: &Value) -> String {
+    let text = |member: &str| fields[member].as_str().filter(|text| !text.is_empty());
     let questions = || {
-        let questions = told["questions"].as_array()?.iter();
+        let questions = fields["questions"].as_array()?.iter();
         Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
     };
     let what = match text("kind") {
         Some("command") => text("command").map(|command| format!("to run {}", without_shell(command))),
-        Some("diff") => Some(format!("to change {}", changed(told))),
-        Some("permissions") => Some(format!("for {}", permissions_in_words(&told["permissions"]).join(", "))),
+        Some("diff") => Some(format!("to change {}", changed(fields))),
+        Some("permissions") => Some(format!("for {}", permissions_in_words(&fields["permissions"]).join(", "))),
         Some("questions") => questions(),
         Some(_) | None => text("message").map(str::to_owned),
     };
@@ -122,50 +122,50 @@ pub(super) fn asked(told: &Value) -> String {
 }
 
 /// The changed file, or the number of files.
-fn changed(told: &Value) -> String {
-    let changes = told["changes"].as_array().map_or(&[][..], Vec::as_slice);
+fn changed(fields: &Value) -> String {
+    let changes = fields["changes"].as_array().map_or(&[][..], Vec::as_slice);
     match changes {
         [one] => one["path"].as_str().unwrap_or_default().to_owned(),
         more => format!("{} files", more.len()),
     }
 }
 
-pub(super) fn title(kind: Kind, told: &Value) -> String {
-    let text = |member: &str| told[member].as_str().unwrap_or_default();
-    match told["item_type"].as_str() {
-        Some("commandExecution") => by_status("command", told, &without_shell(text("command"))),
-        _ if kind == Kind::Change => by_status("file_change", told, &changed(told)),
+pub(super) fn title(kind: Kind, fields: &Value) -> String {
+    let text = |member: &str| fields[member].as_str().unwrap_or_default();
+    match fields["item_type"].as_str() {
+        Some("commandExecution") => by_status("command", fields, &without_shell(text("command"))),
+        _ if kind == Kind::Change => by_status("file_change", fields, &changed(fields)),
         Some(_) | None => {
             let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
-            let given = [&told["arguments"], &told["details"]].into_iter().find(|given| !given.is_null());
+            let given = [&fields["arguments"], &fields["details"]].into_iter().find(|given| !given.is_null());
             given.map_or(name.clone(), |given| format!("{name} {given}"))
         }
     }
 }
 
 /// An action in words that fit its status.
-fn by_status(kind: &str, told: &Value, action: &str) -> String {
-    match told["status"].as_str() {
+fn by_status(kind: &str, fields: &Value, action: &str) -> String {
+    match fields["status"].as_str() {
         Some(status @ ("declined" | "cancelled" | "interrupted")) => action_in_words(kind, status, action),
         Some(_) | None => action.to_owned(),
     }
 }
 
 /// The body; `None` keeps the previous one.
-pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
-    let error = told["error_message"].as_str().map(|error| format!("{error}\n"));
-    let result = match &told["result"] {
+pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
+    let error = fields["error_message"].as_str().map(|error| format!("{error}\n"));
+    let result = match &fields["result"] {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(told["result"].to_string()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(fields["result"].to_string()),
     };
     match kind == Kind::Change {
         true => {
-            let changes = unified(&told["changes"])?;
+            let changes = unified(&fields["changes"])?;
             Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
         }
-        false => match (told["output"].as_str(), error, result) {
+        false => match (fields["output"].as_str(), error, result) {
             (None, None, None) => None,
             (output, error, result) => Some(format!(
                 "{}{}{}",

@@ -6,14 +6,14 @@
 use serde_json::{Value, json};
 
 use super::entry::{Entry, Key, Kind, Spot, Stage};
-use super::timeline::{Heard, Range, Timeline};
+use super::timeline::{Range, SessionEvent, Timeline};
 use crate::index::{Lacking, Said};
 use crate::journal::{Generation, Position, SegmentName};
 
 /// The entry of a transcript line; `None` if the timeline does not show it.
 pub(super) fn entry_of(said: &Said, body_bytes_max: usize) -> Option<Entry> {
-    let mut told: Value = serde_json::from_str(&said.entry).ok()?;
-    let role = told["role"].as_str().unwrap_or_default().to_owned();
+    let mut fields: Value = serde_json::from_str(&said.entry).ok()?;
+    let role = fields["role"].as_str().unwrap_or_default().to_owned();
     let kind = match role.as_str() {
         "user" => "message",
         "assistant" => "assistant_finalize",
@@ -21,29 +21,29 @@ pub(super) fn entry_of(said: &Said, body_bytes_max: usize) -> Option<Entry> {
         "diff" | "plan" | "status" | "error" => &role,
         "approval" => "approval",
         "context_compacted" => {
-            told["status"] = json!("completed");
-            told["subject"] = json!("compaction");
+            fields["status"] = json!("completed");
+            fields["subject"] = json!("compaction");
             "status"
         }
         "command" | "file_change" | "tool" => "tool_end",
         _ => return None,
     };
-    told["type"] = json!(kind);
-    told["thread_id"] = json!(said.thread_id);
+    fields["type"] = json!(kind);
+    fields["thread_id"] = json!(said.thread_id);
     match role.as_str() {
-        "status" => told["subject"] = json!("turn"),
-        "error" => told["message"] = told["text"].take(),
+        "status" => fields["subject"] = json!("turn"),
+        "error" => fields["message"] = fields["text"].take(),
         _ => {}
     }
-    let at_us = told["ts"].as_str().and_then(us_of).unwrap_or_default();
+    let at_us = fields["ts"].as_str().and_then(us_of).unwrap_or_default();
     let mut timeline = Timeline::of(Range::default(), body_bytes_max);
     if role == "approval" {
         // The request comes before its outcome.
-        let mut asked = told.clone();
+        let mut asked = fields.clone();
         asked["status"] = json!("pending");
-        timeline.take(&Heard { at: nowhere(), at_us, told: asked });
+        timeline.take(&SessionEvent { at: nowhere(), at_us, fields: asked });
     }
-    timeline.take(&Heard { at: nowhere(), at_us, told });
+    timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
     let mut entry = timeline.into_entries().pop()?;
     entry.key = Key { at: Spot::Kept(said.id), nth: 0 };
     entry.handle = None;
@@ -55,9 +55,9 @@ pub(super) fn entry_of(said: &Said, body_bytes_max: usize) -> Option<Entry> {
 
 /// A gap in the journal; `nth` distinguishes several after the same line.
 pub(super) fn entry_of_lacking(lacking: &Lacking, nth: u16) -> Option<Entry> {
-    let told = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
+    let fields = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
     let at_us = us_of(&lacking.at).unwrap_or_default();
-    let mut entry = alone(at_us, told)?;
+    let mut entry = alone(at_us, fields)?;
     entry.key = Key { at: Spot::Kept(lacking.after_id), nth: nth.saturating_add(1) };
     Some(entry)
 }
@@ -68,13 +68,13 @@ pub(super) fn journal_begins(at_us: u64) -> Entry {
         Key::JOURNAL_BEGINS,
         Kind::Run,
         at_us,
-        "the journal begins here; of what was before, what was said and done is kept",
+        "the journal begins here; from before, only messages and actions are kept",
     )
 }
 
 /// The entry that marks the end of the kept history.
 pub(super) fn nothing_before(at_us: u64) -> Entry {
-    marker(Key::START, Kind::Gap, at_us, "nothing of what was before this is kept")
+    marker(Key::START, Kind::Gap, at_us, "nothing before this is kept")
 }
 
 fn marker(key: Key, kind: Kind, at_us: u64, title: &str) -> Entry {
@@ -84,9 +84,9 @@ fn marker(key: Key, kind: Kind, at_us: u64, title: &str) -> Entry {
     entry
 }
 
-fn alone(at_us: u64, told: Value) -> Option<Entry> {
+fn alone(at_us: u64, fields: Value) -> Option<Entry> {
     let mut timeline = Timeline::default();
-    timeline.take(&Heard { at: nowhere(), at_us, told });
+    timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
     timeline.into_entries().pop()
 }
 

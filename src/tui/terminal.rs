@@ -397,7 +397,7 @@ mod tests {
         let stdio = || Stdio::from(theirs.try_clone().expect("it is open"));
         let mut child = Command::new(std::env::current_exe().expect("this program"));
         child.args(["--exact", "--nocapture", "--test-threads=1"]);
-        child.arg("tui::terminal::tests::a_panic_in_any_thread_gives_the_terminal_back_and_ends_the_program");
+        child.arg("tui::terminal::tests::panic_restores_the_terminal_and_exits");
         child.env(PANICS, "1").env("RUST_BACKTRACE", "0").stdin(stdio()).stdout(stdio()).stderr(stdio());
         let status = child.status().expect("it runs");
         assert_eq!(status.code(), Some(PANICKED));

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
-pub(crate) use super::facts::{Facts, Heard, Range};
+pub(crate) use super::facts::{Facts, Range, SessionEvent};
 use super::facts::{asked, body, files_of_diff, title};
 use super::text::lasted;
 
@@ -178,65 +178,65 @@ impl Timeline {
     }
 
     /// Takes an event.
-    pub(crate) fn take(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let text = |member: &str| told[member].as_str().unwrap_or_default();
-        self.facts.take(told);
+    pub(crate) fn take(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let text = |member: &str| fields[member].as_str().unwrap_or_default();
+        self.facts.take(fields);
         match text("type") {
             "message" => {
-                let other = told["content"].as_array().map(|parts| {
+                let other = fields["content"].as_array().map(|parts| {
                     let parts: Vec<&str> =
                         parts.iter().filter_map(Value::as_str).filter(|part| *part != "text").collect();
                     format!("[{}]", parts.join(", "))
                 });
-                self.say(heard, Kind::User, Stage::Done, &other.unwrap_or_default(), text("text"));
+                self.say(event, Kind::User, Stage::Done, &other.unwrap_or_default(), text("text"));
             }
-            "assistant_delta" => self.grows(heard, Kind::Assistant, text("delta")),
-            "assistant_finalize" => self.ends_as(heard, Kind::Assistant, text("text")),
-            "reasoning_delta" => self.grows(heard, Kind::Reasoning, text("delta")),
-            "reasoning_finalize" => self.ends_as(heard, Kind::Reasoning, text("text")),
-            "plan" => self.plan(heard),
-            "diff" => self.diff(heard, text("text")),
-            "tool_begin" => self.tool(heard, Stage::Open),
-            "tool_delta" => self.tool_grows(heard),
+            "assistant_delta" => self.grows(event, Kind::Assistant, text("delta")),
+            "assistant_finalize" => self.ends_as(event, Kind::Assistant, text("text")),
+            "reasoning_delta" => self.grows(event, Kind::Reasoning, text("delta")),
+            "reasoning_finalize" => self.ends_as(event, Kind::Reasoning, text("text")),
+            "plan" => self.plan(event),
+            "diff" => self.diff(event, text("text")),
+            "tool_begin" => self.tool(event, Stage::Open),
+            "tool_delta" => self.tool_grows(event),
             "tool_end" => {
-                let stage = match told["status"].as_str() {
+                let stage = match fields["status"].as_str() {
                     Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
-                    _ if told["is_error"] == true => Stage::Failed,
+                    _ if fields["is_error"] == true => Stage::Failed,
                     _ => Stage::Done,
                 };
-                self.tool(heard, stage);
+                self.tool(event, stage);
             }
-            "approval" | "user_input" => self.request(heard),
-            "status" => self.status(heard),
+            "approval" | "user_input" => self.request(event),
+            "status" => self.status(event),
             "error" => {
-                let again = if told["will_retry"] == true { "it is tried again" } else { "" };
+                let again = if fields["will_retry"] == true { "it is tried again" } else { "" };
                 let stage = if again.is_empty() { Stage::Failed } else { Stage::Done };
-                self.say(heard, Kind::Error, stage, text("message"), again);
+                self.say(event, Kind::Error, stage, text("message"), again);
             }
             "rpc_error" => {
                 let title = format!("{} was refused: {}", text("method"), text("message"));
-                self.say(heard, Kind::Error, Stage::Failed, &title, "");
+                self.say(event, Kind::Error, Stage::Failed, &title, "");
             }
             "run" => {
-                self.run_ended(heard.at_us);
-                self.say(heard, Kind::Run, Stage::Done, &format!("run {} begins", text("generation")), "");
+                self.run_ended(event.at_us);
+                self.say(event, Kind::Run, Stage::Done, &format!("run {} begins", text("generation")), "");
             }
             "gap" => {
-                let lines = match told["lines"].as_u64() {
+                let lines = match fields["lines"].as_u64() {
                     Some(0) | None => "something".to_owned(),
                     Some(1) => "1 line".to_owned(),
                     Some(lines) => format!("{lines} lines"),
                 };
-                self.say(heard, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {}", text("reason")), "");
+                self.say(event, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {}", text("reason")), "");
             }
             _ => {}
         }
     }
 
     /// The key of a new entry for this record, if it is in our range.
-    fn key(&mut self, heard: &Heard) -> Option<Key> {
-        let mut key = Key::recorded(heard.at.clone());
+    fn key(&mut self, event: &SessionEvent) -> Option<Key> {
+        let mut key = Key::recorded(event.at.clone());
         if let Some(last) = self.last.as_ref().filter(|last| last.at == key.at) {
             key.nth = last.nth.saturating_add(1);
         }
@@ -250,16 +250,16 @@ impl Timeline {
     }
 
     /// Adds an entry.
-    fn add(&mut self, heard: &Heard, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
-        let key = self.key(heard)?;
+    fn add(&mut self, event: &SessionEvent, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
+        let key = self.key(event)?;
         if self.is_held {
-            let is_piece = heard.told["type"].as_str().is_some_and(|name| name.ends_with("_delta"));
+            let is_piece = event.fields["type"].as_str().is_some_and(|name| name.ends_with("_delta"));
             self.missed += u64::from(!is_piece);
             return None;
         }
-        let mut entry = Entry::new(key.clone(), kind, heard.at_us);
+        let mut entry = Entry::new(key.clone(), kind, event.at_us);
         entry.stage = stage;
-        entry.thread_id = heard.told["thread_id"].as_str().map(str::to_owned);
+        entry.thread_id = event.fields["thread_id"].as_str().map(str::to_owned);
         entry.handle = handle.clone();
         if let Some(handle) = handle {
             self.open.insert(handle, key);
@@ -270,9 +270,9 @@ impl Timeline {
         self.entries.back_mut()
     }
 
-    fn say(&mut self, heard: &Heard, kind: Kind, stage: Stage, title: &str, body: &str) {
+    fn say(&mut self, event: &SessionEvent, kind: Kind, stage: Stage, title: &str, body: &str) {
         let max = self.body_bytes_max;
-        if let Some(entry) = self.add(heard, kind, stage, None) {
+        if let Some(entry) = self.add(event, kind, stage, None) {
             entry.title = title.to_owned();
             entry.set_body(body, max);
             let grown = title.len() + entry.body.len();
@@ -281,8 +281,8 @@ impl Timeline {
     }
 
     /// The name that links the events of one thing.
-    fn handle(heard: &Heard, kind: Kind) -> String {
-        let part = |member: &str| heard.told[member].as_str().unwrap_or_default();
+    fn handle(event: &SessionEvent, kind: Kind) -> String {
+        let part = |member: &str| event.fields[member].as_str().unwrap_or_default();
         match kind.of() {
             Of::Turn => format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")),
             Of::Request => format!("{}:{}", kind.name(), part("request_id")),
@@ -291,12 +291,12 @@ impl Timeline {
     }
 
     /// Applies `does` to the open entry with this handle, or to a new one.
-    fn with_open(&mut self, heard: &Heard, kind: Kind, handle: String, does: impl FnOnce(&mut Entry, usize)) {
+    fn with_open(&mut self, event: &SessionEvent, kind: Kind, handle: String, does: impl FnOnce(&mut Entry, usize)) {
         let max = self.body_bytes_max;
         let known = self.open.get(&handle).and_then(|key| self.index_of(key).ok());
         let entry = match known {
             Some(index) => self.entries.get_mut(index),
-            None => self.add(heard, kind, Stage::Open, Some(handle)),
+            None => self.add(event, kind, Stage::Open, Some(handle)),
         };
         let Some(entry) = entry else { return };
         let before = entry.bytes();
@@ -312,17 +312,17 @@ impl Timeline {
         self.shrink();
     }
 
-    fn grows(&mut self, heard: &Heard, kind: Kind, delta: &str) {
-        let handle = Timeline::handle(heard, kind);
-        self.with_open(heard, kind, handle, |entry, max| entry.push(delta, max));
+    fn grows(&mut self, event: &SessionEvent, kind: Kind, delta: &str) {
+        let handle = Timeline::handle(event, kind);
+        self.with_open(event, kind, handle, |entry, max| entry.push(delta, max));
     }
 
-    fn ends_as(&mut self, heard: &Heard, kind: Kind, text: &str) {
-        let handle = Timeline::handle(heard, kind);
+    fn ends_as(&mut self, event: &SessionEvent, kind: Kind, text: &str) {
+        let handle = Timeline::handle(event, kind);
         if text.is_empty() && !self.open.contains_key(&handle) {
             return;
         }
-        self.with_open(heard, kind, handle, |entry, max| {
+        self.with_open(event, kind, handle, |entry, max| {
             entry.stage = Stage::Done;
             if !text.is_empty() {
                 entry.set_body(text, max);
@@ -330,12 +330,12 @@ impl Timeline {
         });
     }
 
-    fn plan(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let Some(steps) = told["steps"].as_array() else {
-            return match told["delta"].as_str() {
-                Some(delta) => self.grows_written_plan(heard, delta, Stage::Open),
-                None => self.grows_written_plan(heard, told["text"].as_str().unwrap_or_default(), Stage::Done),
+    fn plan(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let Some(steps) = fields["steps"].as_array() else {
+            return match fields["delta"].as_str() {
+                Some(delta) => self.grows_written_plan(event, delta, Stage::Open),
+                None => self.grows_written_plan(event, fields["text"].as_str().unwrap_or_default(), Stage::Done),
             };
         };
         let line = |step: &Value| {
@@ -347,16 +347,16 @@ impl Timeline {
             format!("{mark} {}", step["step"].as_str().unwrap_or_default())
         };
         let body = steps.iter().map(line).collect::<Vec<_>>().join("\n");
-        let title = told["explanation"].as_str().unwrap_or_default().to_owned();
-        self.with_open(heard, Kind::Plan, Timeline::handle(heard, Kind::Plan), |entry, max| {
+        let title = fields["explanation"].as_str().unwrap_or_default().to_owned();
+        self.with_open(event, Kind::Plan, Timeline::handle(event, Kind::Plan), |entry, max| {
             entry.title = title;
             entry.set_body(&body, max);
         });
     }
 
-    fn grows_written_plan(&mut self, heard: &Heard, text: &str, stage: Stage) {
-        let handle = format!("written {}", Timeline::handle(heard, Kind::Assistant));
-        self.with_open(heard, Kind::Plan, handle, |entry, max| {
+    fn grows_written_plan(&mut self, event: &SessionEvent, text: &str, stage: Stage) {
+        let handle = format!("written {}", Timeline::handle(event, Kind::Assistant));
+        self.with_open(event, Kind::Plan, handle, |entry, max| {
             entry.stage = stage;
             match stage {
                 Stage::Open => entry.push(text, max),
@@ -365,66 +365,66 @@ impl Timeline {
         });
     }
 
-    fn diff(&mut self, heard: &Heard, text: &str) {
+    fn diff(&mut self, event: &SessionEvent, text: &str) {
         let files = files_of_diff(text);
-        self.with_open(heard, Kind::Diff, Timeline::handle(heard, Kind::Diff), |entry, max| {
+        self.with_open(event, Kind::Diff, Timeline::handle(event, Kind::Diff), |entry, max| {
             entry.title = if text.is_empty() { "no changes any more".to_owned() } else { files };
             entry.set_body(text, max);
         });
     }
 
-    fn tool(&mut self, heard: &Heard, stage: Stage) {
-        let told = &heard.told;
-        let kind = match told["item_type"].as_str() {
+    fn tool(&mut self, event: &SessionEvent, stage: Stage) {
+        let fields = &event.fields;
+        let kind = match fields["item_type"].as_str() {
             Some("commandExecution") => Kind::Command,
             Some("fileChange") => Kind::Change,
             Some(_) | None => Kind::Tool,
         };
-        self.with_open(heard, kind, Timeline::handle(heard, kind), |entry, max| {
+        self.with_open(event, kind, Timeline::handle(event, kind), |entry, max| {
             entry.stage = stage;
-            entry.title = title(kind, told);
-            if let Some(body) = body(kind, told) {
+            entry.title = title(kind, fields);
+            if let Some(body) = body(kind, fields) {
                 entry.set_body(&body, max);
             }
-            entry.cut_bytes += told["output_truncated_by_bytes"].as_u64().unwrap_or_default();
-            entry.exit_code = told["exit_code"].as_i64();
+            entry.cut_bytes += fields["output_truncated_by_bytes"].as_u64().unwrap_or_default();
+            entry.exit_code = fields["exit_code"].as_i64();
             // A declined action did not run, so it has no duration.
             if matches!(stage, Stage::Done | Stage::Failed) {
-                let measured = told["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
-                entry.took_us = measured.or_else(|| heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
+                let measured = fields["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
+                entry.took_us = measured.or_else(|| event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
             }
         });
     }
 
-    fn tool_grows(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let handle = Timeline::handle(heard, Kind::Tool);
-        let kind = if told["changes"].is_array() { Kind::Change } else { Kind::Command };
-        self.with_open(heard, kind, handle, |entry, max| {
-            match (told["delta"].as_str(), told["stdin"].as_str()) {
+    fn tool_grows(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let handle = Timeline::handle(event, Kind::Tool);
+        let kind = if fields["changes"].is_array() { Kind::Change } else { Kind::Command };
+        self.with_open(event, kind, handle, |entry, max| {
+            match (fields["delta"].as_str(), fields["stdin"].as_str()) {
                 (Some(delta), _) => entry.push(delta, max),
                 (None, Some(stdin)) => entry.push(stdin, max),
                 (None, None) => {}
             }
-            if told["changes"].is_array() {
-                entry.title = title(Kind::Change, told);
-                entry.set_body(&body(Kind::Change, told).unwrap_or_default(), max);
+            if fields["changes"].is_array() {
+                entry.title = title(Kind::Change, fields);
+                entry.set_body(&body(Kind::Change, fields).unwrap_or_default(), max);
             }
         });
     }
 
-    fn request(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let text = |member: &str| told[member].as_str().unwrap_or_default();
+    fn request(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let text = |member: &str| fields[member].as_str().unwrap_or_default();
         let is_pending = text("status") == "pending";
-        self.with_open(heard, Kind::Request, Timeline::handle(heard, Kind::Request), |entry, max| {
+        self.with_open(event, Kind::Request, Timeline::handle(event, Kind::Request), |entry, max| {
             if is_pending {
-                entry.title = asked(told);
-                entry.set_body(&body(Kind::Change, told).unwrap_or_default(), max);
+                entry.title = asked(fields);
+                entry.set_body(&body(Kind::Change, fields).unwrap_or_default(), max);
                 return;
             }
             entry.stage = if text("status") == "orphaned" { Stage::Failed } else { Stage::Done };
-            entry.took_us = heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+            entry.took_us = event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
             if entry.title.is_empty() {
                 entry.title = text("kind").to_owned();
             }
@@ -437,9 +437,9 @@ impl Timeline {
         });
     }
 
-    fn status(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let text = |member: &str| told[member].as_str().unwrap_or_default();
+    fn status(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let text = |member: &str| fields[member].as_str().unwrap_or_default();
         let is_turn = text("subject") == "turn";
         let stage = match text("status") {
             "in_progress" if is_turn => return,
@@ -448,25 +448,25 @@ impl Timeline {
             _ => Stage::Done,
         };
         if is_turn {
-            self.turn_ended(told, heard.at_us);
+            self.turn_ended(fields, event.at_us);
         }
-        let took = told["duration_ms"].as_u64().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
+        let took = fields["duration_ms"].as_u64().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
         let why = [text("error_message"), text("error_code")].into_iter().find(|why| !why.is_empty());
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         let title = format!("{} {}{took}{why}", text("subject"), text("status").replace('_', " "));
         if is_turn {
-            return self.say(heard, Kind::Status, stage, &title, "");
+            return self.say(event, Kind::Status, stage, &title, "");
         }
         let handle = format!("compaction:{}", text("thread_id"));
-        self.with_open(heard, Kind::Status, handle, |entry, _| {
+        self.with_open(event, Kind::Status, handle, |entry, _| {
             entry.stage = stage;
             entry.title = title;
         });
     }
 
     /// Closes the entries that belong to the turn as a whole.
-    fn turn_ended(&mut self, told: &Value, at_us: u64) {
-        let part = |member: &str| told[member].as_str().unwrap_or_default();
+    fn turn_ended(&mut self, fields: &Value, at_us: u64) {
+        let part = |member: &str| fields[member].as_str().unwrap_or_default();
         for kind in [Kind::Diff, Kind::Plan] {
             self.close(&format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")), Stage::Done, at_us);
         }

@@ -98,8 +98,8 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             session.timeline = Some(timeline);
             session.reading = Some(Awaited::Page);
         }
-        News::Heard { epoch, heard } if epoch == session.epoch => return heard_of(session, heard, model.now_us),
-        News::Glanced(..) | News::Restored { .. } | News::Heard { .. } => {}
+        News::Events { epoch, events } if epoch == session.epoch => return take_events(session, events, model.now_us),
+        News::Glanced(..) | News::Restored { .. } | News::Events { .. } => {}
         News::Unreadable(why) => {
             session.reading = None;
             tell(model, Tone::Bad, why);
@@ -143,12 +143,12 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
     Vec::new()
 }
 
-fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>, now_us: u64) -> Vec<Command> {
+fn take_events(session: &mut Session, events: Vec<super::timeline::SessionEvent>, now_us: u64) -> Vec<Command> {
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
     let mut look = false;
-    for one in heard {
-        look |= matches!(one.told["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
-        timeline.take(&one);
+    for event in events {
+        look |= matches!(event.fields["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
+        timeline.take(&event);
     }
     let mut commands = if look { vec![Command::Look] } else { Vec::new() };
     // An unfinished entry in full is read again now and then, and at its end.

@@ -23,7 +23,7 @@ use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 use kept::Kept;
 pub(super) use pages::Pages;
-use source::{Came, Source};
+use source::{NextRecord, Source};
 
 /// Polling interval of the journal.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -98,23 +98,23 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
             return Ok(());
         }
         match source.next(patience, &mut batch) {
-            Ok(Came::Record(_)) => {
+            Ok(NextRecord::Record(_)) => {
                 silent_for = Duration::ZERO;
                 match &mut restored {
-                    Some(timeline) => batch.drain(..).for_each(|heard| timeline.take(&heard)),
+                    Some(timeline) => batch.drain(..).for_each(|event| timeline.take(&event)),
                     None if batch.len() >= BATCH_MAX => {
-                        teller.tell(News::Heard { epoch, heard: std::mem::take(&mut batch) })?;
+                        teller.tell(News::Events { epoch, events: std::mem::take(&mut batch) })?;
                     }
                     None => {}
                 }
             }
-            Ok(Came::Nothing) => {
+            Ok(NextRecord::Nothing) => {
                 if let Some(mut timeline) = restored.take() {
                     timeline.has_older |= has_older;
                     teller.tell(News::Restored { epoch, timeline: Box::new(timeline) })?;
                 }
                 if !batch.is_empty() {
-                    teller.tell(News::Heard { epoch, heard: std::mem::take(&mut batch) })?;
+                    teller.tell(News::Events { epoch, events: std::mem::take(&mut batch) })?;
                 }
                 match ended.recv_timeout(LOOK_AGAIN_AFTER) {
                     Err(RecvTimeoutError::Timeout) => silent_for = (silent_for + LOOK_AGAIN_AFTER).min(SILENCE),
@@ -147,8 +147,8 @@ fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
     let mut source = Source::new(Follower::new(dir, Some(Position { segment: segment.clone(), offset })));
     let (mut timeline, mut batch) = (Timeline::default(), Vec::new());
     // Later records belong to the follower.
-    while let Ok(Came::Record(at)) = source.next(Patience::Some, &mut batch) {
-        batch.drain(..).for_each(|heard| timeline.take(&heard));
+    while let Ok(NextRecord::Record(at)) = source.next(Patience::Some, &mut batch) {
+        batch.drain(..).for_each(|event| timeline.take(&event));
         if at.segment != segment || at.offset >= end {
             break;
         }

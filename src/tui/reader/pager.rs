@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use super::super::events::{Command, News, Page, Way};
-use super::super::timeline::{Heard, Range, Timeline};
+use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
-use super::source::{Came, Source};
+use super::source::{NextRecord, Source};
 use super::{LOOK_EVERY, journal_dir, segments};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
@@ -81,22 +81,27 @@ impl Pager {
     }
 
     /// Reads segments from one on, as long as `takes` accepts records.
-    fn from(&self, segment: &SegmentName, stays: Stays, mut takes: impl FnMut(&Heard) -> Go) -> io::Result<Left> {
+    fn from(
+        &self,
+        segment: &SegmentName,
+        stays: Stays,
+        mut takes: impl FnMut(&SessionEvent) -> Go,
+    ) -> io::Result<Left> {
         let start = Position { segment: segment.clone(), offset: 0 };
         let mut source = Source::new(Follower::new(&self.dir, Some(start)));
-        let mut heard = Vec::new();
+        let mut events = Vec::new();
         let mut read = 0_usize;
         loop {
             read += 1;
             if read.is_multiple_of(LOOK_EVERY) && !self.is_wanted() {
                 return Ok(Left::Unwanted);
             }
-            match source.next(Patience::None, &mut heard)? {
-                Came::Nothing => return Ok(Left::End),
-                Came::Record(at) if stays == Stays::InSegment && at.segment != *segment => return Ok(Left::End),
-                Came::Record(_) => {}
+            match source.next(Patience::None, &mut events)? {
+                NextRecord::Nothing => return Ok(Left::End),
+                NextRecord::Record(at) if stays == Stays::InSegment && at.segment != *segment => return Ok(Left::End),
+                NextRecord::Record(_) => {}
             }
-            for one in heard.drain(..) {
+            for one in events.drain(..) {
                 if takes(&one) == Go::Stop {
                     return Ok(Left::Enough);
                 }
@@ -136,10 +141,10 @@ impl Pager {
             let range = Range { after: None, before: Some(before.clone()) };
             let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
             let mut beyond = 0;
-            let left = self.from(segment, Stays::InSegment, |heard| {
-                timeline.take(heard);
-                beyond += usize::from(heard.at >= *at);
-                let is_over = heard.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
+            let left = self.from(segment, Stays::InSegment, |event| {
+                timeline.take(event);
+                beyond += usize::from(event.at >= *at);
+                let is_over = event.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
                 if is_over { Go::Stop } else { Go::On }
             })?;
             if left == Left::Unwanted {
@@ -179,11 +184,11 @@ impl Pager {
         let range = Range { after, before: None };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
         let (mut is_full, mut beyond) = (false, 0);
-        let left = self.from(&segment, Stays::Nowhere, |heard| {
-            timeline.take(heard);
+        let left = self.from(&segment, Stays::Nowhere, |event| {
+            timeline.take(event);
             if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
                 is_full = true;
-                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(heard.at.clone()) });
+                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
             }
             beyond += usize::from(is_full);
             if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
@@ -206,9 +211,9 @@ impl Pager {
             None => at.offset.checked_sub(1).map(in_front),
         };
         let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
-        self.from(&at.segment, Stays::Nowhere, |heard| {
-            timeline.take(heard);
-            let is_over = heard.at > *at && !timeline.has_open();
+        self.from(&at.segment, Stays::Nowhere, |event| {
+            timeline.take(event);
+            let is_over = event.at > *at && !timeline.has_open();
             if is_over { Go::Stop } else { Go::On }
         })?;
         Ok(timeline.into_entries().pop())
@@ -272,9 +277,9 @@ impl Pager {
     fn last_match(&self, segment: &SegmentName, matcher: &Matcher, before: &Key, at: &Position) -> io::Result<Matched> {
         let range = Range { after: None, before: Some(before.clone()) };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(segment, Stays::InSegment, |heard| {
-            timeline.take(heard);
-            if heard.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
+        let left = self.from(segment, Stays::InSegment, |event| {
+            timeline.take(event);
+            if event.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
         })?;
         Ok(match (left, timeline.into_matches().1) {
             (Left::Unwanted, _) => Matched::Unwanted,
@@ -286,8 +291,8 @@ impl Pager {
     fn first_match(&self, segment: &SegmentName, matcher: &Matcher, after: &Key) -> io::Result<Matched> {
         let range = Range { after: Some(after.clone()), before: None };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(segment, Stays::InSegment, |heard| {
-            timeline.take(heard);
+        let left = self.from(segment, Stays::InSegment, |event| {
+            timeline.take(event);
             if timeline.has_match() { Go::Stop } else { Go::On }
         })?;
         Ok(match (left, timeline.into_matches().0) {

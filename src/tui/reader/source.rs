@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, Read as _};
 
 use serde_json::{Value, json};
 
-use super::super::timeline::Heard;
+use super::super::timeline::SessionEvent;
 use crate::files::{self, Access};
 use crate::history::{Happening, Seen, UiFold};
 use crate::index::{Follower, Next, Patience};
@@ -14,7 +14,7 @@ use crate::journal::{Position, Record};
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
 /// Result of [`Source::next`].
-pub(super) enum Came {
+pub(super) enum NextRecord {
     /// A record, which began here.
     Record(Position),
     /// No record yet.
@@ -34,18 +34,18 @@ impl Source {
     }
 
     /// Reads a record and appends its events.
-    pub(super) fn next(&mut self, patience: Patience, heard: &mut Vec<Heard>) -> io::Result<Came> {
+    pub(super) fn next(&mut self, patience: Patience, events: &mut Vec<SessionEvent>) -> io::Result<NextRecord> {
         let (at, bytes, successor) = match self.follower.next(patience)? {
             Next::Record { at, bytes, successor } => (at, bytes, successor),
             Next::Lost { at } => {
                 let told =
                     json!({ "type": "gap", "lines": 0, "reason": "a part of the journal was removed meanwhile" });
-                heard.push(Heard { at: at.clone(), at_us: 0, told });
-                return Ok(Came::Record(at));
+                events.push(SessionEvent { at: at.clone(), at_us: 0, fields: told });
+                return Ok(NextRecord::Record(at));
             }
-            Next::End => return Ok(Came::Nothing),
+            Next::End => return Ok(NextRecord::Nothing),
         };
-        let Ok(record) = Record::parse(bytes) else { return Ok(Came::Record(at)) };
+        let Ok(record) = Record::parse(bytes) else { return Ok(NextRecord::Record(at)) };
         let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
         let seen = Seen::of(&record, successor.as_ref().and_then(Record::line_bytes));
         let at_us = seen.at_us;
@@ -57,12 +57,12 @@ impl Source {
                 let begins = json!({ "type": "run", "generation": generation });
                 self.generation = Some(generation.clone());
                 if at.segment.number == 1 {
-                    heard.push(Heard { at: at.clone(), at_us, told: begins });
+                    events.push(SessionEvent { at: at.clone(), at_us, fields: begins });
                 }
             }
             Happening::Gap { lines, reason } => {
                 let gap = json!({ "type": "gap", "lines": lines, "reason": reason });
-                heard.push(Heard { at: at.clone(), at_us, told: gap });
+                events.push(SessionEvent { at: at.clone(), at_us, fields: gap });
             }
             Happening::Generation(_)
             | Happening::Told(_)
@@ -72,12 +72,12 @@ impl Source {
             | Happening::Ours { .. }
             | Happening::Other => {}
         }
-        heard.extend(told.into_iter().map(|event| Heard {
+        events.extend(told.into_iter().map(|event| SessionEvent {
             at: at.clone(),
             at_us,
-            told: serde_json::from_str(&event.json).unwrap_or(Value::Null),
+            fields: serde_json::from_str(&event.json).unwrap_or(Value::Null),
         }));
-        Ok(Came::Record(at))
+        Ok(NextRecord::Record(at))
     }
 }
 

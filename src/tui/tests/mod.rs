@@ -18,7 +18,7 @@ use super::entry::{Key, Spot};
 use super::events::{Command, Event, First, News};
 use super::model::{Colours, Link, Live, Model};
 use super::steps::attach;
-use super::timeline::{Heard, Timeline};
+use super::timeline::{SessionEvent, Timeline};
 use super::update::update;
 use super::zone::Zone;
 use crate::engine::FIELD_ORDER;
@@ -40,8 +40,8 @@ fn offset(key: &Key) -> u64 {
     }
 }
 
-fn heard(offset: u64, told: Value) -> Heard {
-    Heard { at: position(offset), at_us: NOW_US - 60_000_000 + offset * 1_000_000, told }
+fn recorded(offset: u64, told: Value) -> SessionEvent {
+    SessionEvent { at: position(offset), at_us: NOW_US - 60_000_000 + offset * 1_000_000, fields: told }
 }
 
 fn row(id: &str, method: &str, summary: &str, payload: Value) -> Value {
@@ -164,7 +164,7 @@ fn told() -> Vec<Value> {
 
 fn timeline(told: Vec<Value>) -> Timeline {
     let mut timeline = Timeline::default();
-    told.into_iter().zip(0..).for_each(|(told, offset)| timeline.take(&heard(offset, told)));
+    told.into_iter().zip(0..).for_each(|(told, offset)| timeline.take(&recorded(offset, told)));
     timeline
 }
 

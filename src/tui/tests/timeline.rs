@@ -11,7 +11,7 @@ use super::super::model::{Focus, Mode};
 use super::super::steps::attach;
 use super::super::timeline::Timeline;
 use super::screens::snapshot;
-use super::{NOW_US, Play, check, command, heard, noted, offset, position, timeline, told};
+use super::{NOW_US, Play, check, command, noted, offset, position, recorded, timeline, told};
 
 fn offsets(play: &Play) -> Option<u64> {
     play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(offset)
@@ -49,7 +49,7 @@ fn the_timeline_is_walked_and_searched() {
 fn entries(offsets: std::ops::Range<u64>) -> Vec<Entry> {
     let mut timeline = Timeline::default();
     for offset in offsets {
-        timeline.take(&heard(offset, json!({ "type": "message", "text": format!("m{offset}") })));
+        timeline.take(&recorded(offset, json!({ "type": "message", "text": format!("m{offset}") })));
     }
     timeline.into_entries()
 }
@@ -81,7 +81,7 @@ fn the_window_moves_back_and_forth_without_gaps() {
     };
     assert_eq!(window(&play), (1_700, 2_699, true));
     // Events that arrive meanwhile leave no gap.
-    play.news(News::Heard { epoch: 0, heard: vec![heard(3_000, json!({ "type": "message", "text": "new" }))] });
+    play.news(News::Events { epoch: 0, events: vec![recorded(3_000, json!({ "type": "message", "text": "new" }))] });
     assert_eq!(window(&play), (1_700, 2_699, true));
     play.step("key /");
     play.step("type m7");
@@ -95,7 +95,10 @@ fn the_window_moves_back_and_forth_without_gaps() {
     assert_eq!((window(&play), offsets(&play)), ((500, 1_099, true), Some(800)));
     play.step("key G");
     assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
-    play.news(News::Heard { epoch: 0, heard: vec![heard(3_001, json!({ "type": "message", "text": "of before" }))] });
+    play.news(News::Events {
+        epoch: 0,
+        events: vec![recorded(3_001, json!({ "type": "message", "text": "of before" }))],
+    });
     // The end of a long journal comes first. Older pages are not requested until the rest has arrived.
     play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
     let glanced = window_len(&play);
@@ -197,7 +200,7 @@ fn a_burst_of_events_stays_within_the_window() {
     let mut timeline = Timeline::default();
     for number in 0..200_000_u64 {
         let told = json!({ "type": "tool_delta", "item_id": format!("i{}", number / 1_000), "delta": "x".repeat(100) });
-        timeline.take(&heard(number, told));
+        timeline.take(&recorded(number, told));
     }
     let bytes: usize = timeline.entries().iter().map(Entry::bytes).sum();
     assert!(timeline.entries().len() <= 1_000 && bytes < 8 << 20, "{} {bytes}", timeline.entries().len());

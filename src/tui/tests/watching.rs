@@ -8,7 +8,7 @@ use super::super::events::{Event, News};
 use super::super::model::Focus;
 use super::super::timeline::Timeline;
 use super::screens::{drawn, sessions};
-use super::{NOW_US, Play, check, heard, noted, timeline};
+use super::{NOW_US, Play, check, noted, recorded, timeline};
 
 fn with(told: Vec<Value>) -> Play {
     let mut play = Play::new();
@@ -32,7 +32,7 @@ pub(super) fn streaming() -> Play {
     for number in 0..30_000_u64 {
         let told =
             json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": format!("word{number} ") });
-        timeline.take(&heard(number, told));
+        timeline.take(&recorded(number, told));
     }
     assert!(timeline.entries().iter().all(|entry| entry.body.len() <= 2 * BODY_BYTES_MAX));
     let mut play = Play::new();
@@ -58,7 +58,7 @@ fn a_stream_open_in_full_follows_its_end() {
         let text: String = (0..words).map(|word| format!("word{word} ")).collect();
         let mut timeline = Timeline::of(Default::default(), 1 << 20);
         let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
-        timeline.take(&heard(0, told));
+        timeline.take(&recorded(0, told));
         News::Opened(timeline.into_entries().pop().map(Box::new))
     };
     play.news(opened(30_000));
@@ -66,7 +66,7 @@ fn a_stream_open_in_full_follows_its_end() {
     // The entry is read again, but not for each delta.
     let delta = |number: u64| {
         let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": "more " });
-        News::Heard { epoch: 0, heard: vec![heard(number, told)] }
+        News::Events { epoch: 0, events: vec![recorded(number, told)] }
     };
     play.step("wait 1100");
     (30_000..30_010).for_each(|number| play.news(delta(number)));
@@ -86,8 +86,8 @@ fn a_stream_in_a_code_block_stays_code() {
     let mut play = Play::new();
     let mut timeline = Timeline::default();
     let delta = |text: &str| json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
-    timeline.take(&heard(0, delta("```c\n")));
-    (1..20_000).for_each(|number| timeline.take(&heard(number, delta("a = b * c * d;\n"))));
+    timeline.take(&recorded(0, delta("```c\n")));
+    (1..20_000).for_each(|number| timeline.take(&recorded(number, delta("a = b * c * d;\n"))));
     play.news(News::Restored { epoch: 0, timeline: Box::new(timeline) });
     let shown = drawn(&play.model, 80, 24);
     assert!(shown.contains("a = b * c * d;"), "{shown}");

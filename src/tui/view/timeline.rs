@@ -98,7 +98,7 @@ impl Pen<'_> {
             found.extend(draw(index));
         }
         if timeline.is_held && timeline.missed > 0 && anchor + 1 == all.len() {
-            let row = one("… and more has happened since: G goes there", Role::Warning);
+            let row = one("… newer entries follow; G shows them", Role::Warning);
             found.push_back(Drawn { row, key: None });
         }
         let last_start = found.len().saturating_sub(self.rows);
