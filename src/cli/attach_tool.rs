@@ -35,7 +35,7 @@ enum Copied {
 pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32 {
     let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     if !session.live {
         return not_running(&session);
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32
             failed(&format!("session {} refused the client: {why}", session.id))
         }
         Err(_) if !session.is_still_live() => not_running(&session),
-        Err(error) => failed(&error.told(&session)),
+        Err(error) => failed(&error.message(&session)),
     }
 }
 
@@ -80,7 +80,7 @@ fn carry(stream: UnixStream) -> io::Result<i32> {
     let client_has_ended = client_has_ended.load(Ordering::Acquire);
     Ok(match copied {
         Copied::All | Copied::Unwanted if client_has_ended => 0,
-        Copied::All => failed("the server or its relay has ended; `codex-shim status` says which"),
+        Copied::All => failed("the server or its relay has exited; see `codex-shim status`"),
         Copied::Unwanted => failed("the client closed stdout"),
     })
 }

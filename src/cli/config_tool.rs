@@ -49,12 +49,12 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let session_id = &self.session_id;
         if self.config.error.is_some() {
-            write!(f, "session {session_id} goes on with the settings before: config.toml has a mistake")?;
+            write!(f, "session {session_id} keeps its previous settings: config.toml has a mistake")?;
         }
         let between = if self.config.error.is_some() { "; " } else { "" };
         match self.config.restart_needed.join(", ") {
             names if names.is_empty() => Ok(()),
-            names => write!(f, "{between}session {session_id} has to be restarted for: {names}"),
+            names => write!(f, "{between}restart session {session_id} to apply: {names}"),
         }
     }
 }

@@ -42,7 +42,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
     if !arguments.last {
         let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
             Ok(sessions) => sessions,
-            Err(error) => return error.told(),
+            Err(error) => return error.report(),
         };
         if let [session] = &sessions[..] {
             return show_buffer(session, arguments, environment);
@@ -58,7 +58,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
     }
     let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let read = |ledger: &mut OfflineLedger| {
         let deliveries = ledger.deliveries().map_err(|error| error.to_string())?;
@@ -110,7 +110,7 @@ fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Optio
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(error.told(session)),
+        Err(error) => Err(error.message(session)),
     }
 }
 
@@ -205,14 +205,14 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     let json = arguments.json;
     let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
     let thread = arguments.thread.as_ref().map(|name| thread_or_id(&session, name, environment)).transpose();
     let thread = match thread {
         Ok(thread) => thread,
-        Err(stop) => return stop.told(),
+        Err(stop) => return stop.report(),
     };
     let pushed = match pushed(arguments, thread, &bounds) {
         Ok(pushed) => pushed,
@@ -294,7 +294,7 @@ fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
 fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> i32 {
     let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let read = |ledger: &mut OfflineLedger| {
         Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
@@ -339,7 +339,7 @@ fn drop_one(session: &Found, id: RowId) -> Result<WaitingDocument, String> {
 fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
     let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     match clear(&session) {
         Ok(document) if arguments.json => print_json(&document),

@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     let (Ran { status, unread_bytes }, tail) = match ran(arguments) {
         Ok(ran) => ran,
         Err(error) => {
-            say(&format!("open a terminal for the command: {error}; it runs without, and is not kept as context"));
+            say(&format!("open a terminal for the command: {error}; it runs without one and is not kept as context"));
             return become_it(arguments);
         }
     };

@@ -17,7 +17,7 @@ use crate::store::{Found, OfflineLedger, Otherwise};
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {
     let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let read =
         |ledger: &mut OfflineLedger| Ok(FragmentsDocument::of(ledger.fragments().map_err(|error| error.to_string())?));

@@ -130,7 +130,7 @@ fn tell() -> Tell {
         // The caller reads the fault from the index's state.
         Tidings::Failed(_) | Tidings::AwaitsLedger(_) | Tidings::Recovered | Tidings::TranscriptFailed(_) => {}
         Tidings::SetAside(kept) => {
-            say(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display()))
+            say(&format!("history.db was damaged; it was renamed to {} and rebuilt from the journal", kept.display()))
         }
     })
 }

@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     // With an invalid limit, prune could delete data that the user means to keep.
     if let Some(complaint) = complaints.first() {
-        say(&format!("{complaint}; fix it first: nothing was deleted"));
+        say(&format!("{complaint}; nothing was deleted; correct this first"));
         return FAILED;
     }
     let named = arguments.session.name();
@@ -79,8 +79,8 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
     };
     let (found, home) = match (found, &settings.home.value) {
         (Ok(found), Some(home)) => (found, home),
-        (Ok(_), None) => return select_session::NoSession::NoHome.told(),
-        (Err(error), _) => return error.told(),
+        (Ok(_), None) => return select_session::NoSession::NoHome.report(),
+        (Err(error), _) => return error.report(),
     };
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));

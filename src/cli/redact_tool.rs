@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32
     };
     let found = match found {
         Ok(found) => found,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };

@@ -24,7 +24,7 @@ pub(super) enum NoSession {
 
 impl NoSession {
     /// Prints the error; returns the exit status.
-    pub(super) fn told(&self) -> i32 {
+    pub(super) fn report(&self) -> i32 {
         say(&self.to_string());
         match self {
             NoSession::NoHome | NoSession::Store(_) | NoSession::Refused(..) => FAILED,
@@ -106,7 +106,10 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
     {
         let named = |session: &Found| format!("{} ({})", label(session), short(session, &chosen));
         let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
-        say(&format!("this is {}, used last; --session shows another one here: {others}", named(shown)));
+        say(&format!(
+            "this is {}, the most recent session; use --session for another one of this folder: {others}",
+            named(shown)
+        ));
     }
     chosen.into_iter().next().ok_or(NoSession::Choice(ChoiceError::NoneAtAll))
 }

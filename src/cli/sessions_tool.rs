@@ -43,11 +43,11 @@ struct Listing<'a> {
 pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
     let found = match select_session::listed(arguments.session.name(), environment) {
         Ok(found) => found,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let all = match select_session::all_quietly(environment) {
         Ok(all) => all,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let rows = rows(&found, &all);
     if arguments.json {
@@ -83,7 +83,7 @@ fn state(session: &Found) -> Option<Activity> {
         Ok(answer) => answer,
         Err(_) if !session.is_still_live() => return Some(Activity::Stopped),
         Err(error) => {
-            say(&error.told(session));
+            say(&error.message(session));
             return None;
         }
     };

@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     if let Some(session) = arguments.session.name() {
         match select_session::one(Some(session), Otherwise::None, environment) {
             Ok(found) => variables.push(("CODEX_SHIM_SESSION", found.id.into())),
-            Err(error) => return error.told(),
+            Err(error) => return error.report(),
         }
     }
     let Some(home) = environment.shim_home().value else {

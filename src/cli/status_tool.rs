@@ -47,7 +47,7 @@ enum Life {
 pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
     let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(sessions) => sessions,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (retention, clock) = (offline::retention(environment), Clock::of(&arguments.times));
     let (mut texts, mut status) = (Vec::new(), 0);
@@ -202,7 +202,7 @@ fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> Str
 fn config(config: &ConfigDocument) -> Option<String> {
     let error = config.error.as_ref().map(|error| format!("config.toml is not applied: {error}"));
     let names = config.restart_needed.join(", ");
-    let waiting = (!names.is_empty()).then(|| format!("changed, and waits for a restart of this session: {names}"));
+    let waiting = (!names.is_empty()).then(|| format!("changed; restart this session to apply: {names}"));
     let told: Vec<String> = error.into_iter().chain(waiting).collect();
     (!told.is_empty()).then(|| told.join("\n"))
 }
@@ -379,7 +379,7 @@ fn engine(known: &ContextEngineDocument) -> String {
         (true, last_end) => {
             let version = known.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
             let times = if known.ends == 1 { "once".to_owned() } else { format!("{} times", known.ends) };
-            let ends = last_end.as_ref().map(|why| format!("; it has ended {times} before, the last time: {why}"));
+            let ends = last_end.as_ref().map(|why| format!("; it exited {times} before, most recently: {why}"));
             format!("{name}{version}: {calls}{failed}{}", ends.unwrap_or_default())
         }
         (false, Some(why)) => format!("{name} is not running: {why}; {calls}{failed}"),

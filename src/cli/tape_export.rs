@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &En
     let thread = arguments.thread.as_ref().map(|name| thread_or_id(session, name, environment)).transpose();
     let thread = match thread {
         Ok(thread) => thread,
-        Err(stop) => return stop.told(),
+        Err(stop) => return stop.report(),
     };
     match export(arguments, thread, &session.journal_dir(), environment) {
         Ok(records) if arguments.json => {

@@ -19,7 +19,7 @@ pub(super) fn find(file: &Path, environment: &Environment) -> Result<PathBuf, i3
     if file != Path::new(LATEST) || file.exists() {
         return Ok(file.to_owned());
     }
-    let session = select_session::one(Some(LATEST), Otherwise::Latest, environment).map_err(|error| error.told())?;
+    let session = select_session::one(Some(LATEST), Otherwise::Latest, environment).map_err(|error| error.report())?;
     let journal = session.journal_dir();
     let segments = SegmentName::list(&journal).unwrap_or_default();
     match segments.last() {

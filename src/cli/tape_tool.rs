@@ -35,7 +35,7 @@ pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
         TapeTool::Export(arguments) => {
             match select_session::one(arguments.session.name(), Otherwise::Latest, environment) {
                 Ok(session) => tape_export::run(&arguments, &session, environment),
-                Err(not_chosen) => not_chosen.told(),
+                Err(not_chosen) => not_chosen.report(),
             }
         }
         TapeTool::Show(arguments) => show(&arguments, environment),
@@ -68,7 +68,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             Ok(session) => {
                 match thread.map(|name| thread_or_id(&session, &name, environment)).transpose() {
                     Ok(found) => thread = found,
-                    Err(stop) => return stop.told(),
+                    Err(stop) => return stop.report(),
                 }
                 Records::Journal(Reader::new(&session.journal_dir(), None))
             }
@@ -77,7 +77,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
                     say(&format!("{source} does not exist; give a tape, or the name of a session"));
                     return FAILED;
                 }
-                return not_chosen.told();
+                return not_chosen.report();
             }
         },
     };
@@ -146,12 +146,12 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
             match arguments.record {
                 _ if arguments.follow => {}
                 Some(wanted) => {
-                    say(&format!("no record {wanted}: the records have the numbers 1 to {number}"));
+                    say(&format!("no record {wanted}; the records are numbered 1 to {number}"));
                     return Ok(FAILED);
                 }
                 None => {
                     if shown == 0 && number > 0 {
-                        say(&format!("none of the {number} records is of that kind"));
+                        say(&format!("none of the {number} records matches"));
                     }
                     return Ok(0);
                 }

@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
     let start = match named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
         None => Start::List,
         Some(Ok(found)) => Start::Session(found.id),
-        Some(Err(error)) => return error.told(),
+        Some(Err(error)) => return error.report(),
     };
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         say(
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         );
         return USAGE;
     }
-    let Some(home) = environment.shim_home().value else { return NoSession::NoHome.told() };
+    let Some(home) = environment.shim_home().value else { return NoSession::NoHome.report() };
     let colours = match Screen::of_stdout(environment) {
         Screen::Coloured => Colours::Some,
         Screen::Plain | Screen::None => Colours::None,

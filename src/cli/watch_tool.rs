@@ -13,7 +13,7 @@ use crate::store::{Found, Otherwise};
 pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i32 {
     let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
             keep(&now, commands, &bounds)?;
             if arguments.json {
                 // The reader of stdout may be gone; the commands are kept anyway.
-                let _ = screen::print(&commands.iter().map(told).collect::<String>());
+                let _ = screen::print(&commands.iter().map(json_line).collect::<String>());
             }
             Ok(())
         },
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
 }
 
 /// The JSON line for a kept command, without its output.
-fn told(command: &PushedCommand) -> String {
+fn json_line(command: &PushedCommand) -> String {
     let cmd = redacted(&command.cmd).unwrap_or_else(|| command.cmd.clone());
     let PushedCommand { exit_code, cwd, block_id, ts, provenance, .. } = command;
     let duration_ms = provenance.duration_ms;

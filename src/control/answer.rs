@@ -137,11 +137,11 @@ pub(crate) fn is_stored(row: &Value, body: &Value) -> bool {
     let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
     given
         .check(kind_of(row), Some(&payload))
-        .is_ok_and(|checked| told(&checked.result) == told(&row["resolved_payload"]))
+        .is_ok_and(|checked| normalized(&checked.result) == normalized(&row["resolved_payload"]))
 }
 
 /// A result without null members and without the default scope, which some clients leave out.
-fn told(result: &Value) -> Value {
+fn normalized(result: &Value) -> Value {
     let Some(members) = result.as_object() else { return result.clone() };
     let says = |(name, value): &(&String, &Value)| {
         let is_usual_scope = *name == "scope" && *value == "turn";

@@ -143,7 +143,7 @@ impl ClientError {
 
     /// The message for the user: the session, its process, how far the call came, and the remedy.
     #[must_use]
-    pub fn told(&self, session: &Found) -> String {
+    pub fn message(&self, session: &Found) -> String {
         let pid =
             session.holder.as_ref().map_or_else(|| "pid unknown".to_owned(), |holder| format!("pid {}", holder.pid));
         format!("session {} ({pid}) is live but does not answer: {}", session.id, self.why(session))

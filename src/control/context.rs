@@ -90,7 +90,7 @@ pub fn new_commands(
         match pushed.into_command(now_ms, bounds) {
             Ok(command) => Ok(NewCommand { thread_id, command, keep }),
             Err(error) if single => Err(error.to_string()),
-            Err(error) => Err(format!("command {index}: {error}; none of them is kept")),
+            Err(error) => Err(format!("command {index}: {error}; no command was stored")),
         }
     })
     .collect()

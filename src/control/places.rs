@@ -66,13 +66,13 @@ pub(super) struct Counts {
 
 #[derive(Debug)]
 struct Connection {
-    does: Does,
+    activity: Activity,
     leave: watch::Sender<Leave>,
 }
 
 /// The activity of a connection and the moment of its last progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
+enum Activity {
     WaitForClient(Moment),
     Answer,
     /// The moment is that of the last event.
@@ -112,23 +112,26 @@ impl Places {
 
     fn try_enter(self: &Arc<Places>) -> Option<Place> {
         let mut taken = self.taken();
-        if taken.count(|does| matches!(does, Does::WaitForClient(_) | Does::Answer)) >= REQUESTS_MAX {
-            taken.close_oldest(|does| if let Does::WaitForClient(since) = does { Some(since) } else { None }, None)?;
+        if taken.count(|activity| matches!(activity, Activity::WaitForClient(_) | Activity::Answer)) >= REQUESTS_MAX {
+            taken.close_oldest(
+                |activity| if let Activity::WaitForClient(since) = activity { Some(since) } else { None },
+                None,
+            )?;
             taken.counts.requests_closed += 1;
         }
         taken.last += 1;
         let number = taken.last;
         let (sender, leave) = watch::channel(Leave::No);
-        let does = Does::WaitForClient(taken.now());
-        taken.connections.insert(number, Connection { does, leave: sender });
+        let activity = Activity::WaitForClient(taken.now());
+        taken.connections.insert(number, Connection { activity, leave: sender });
         drop(taken);
         Some(Place { number, places: Arc::clone(self), leave })
     }
 
     pub(super) fn counts(&self) -> Counts {
         let taken = self.taken();
-        let requests = taken.count(|does| matches!(does, Does::WaitForClient(_) | Does::Answer));
-        Counts { requests, streams: taken.count(|does| matches!(does, Does::Stream(_))), ..taken.counts }
+        let requests = taken.count(|activity| matches!(activity, Activity::WaitForClient(_) | Activity::Answer));
+        Counts { requests, streams: taken.count(|activity| matches!(activity, Activity::Stream(_))), ..taken.counts }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -137,8 +140,8 @@ impl Places {
 }
 
 impl Taken {
-    fn count(&self, wanted: impl Fn(Does) -> bool) -> usize {
-        self.connections.values().filter(|connection| wanted(connection.does)).count()
+    fn count(&self, wanted: impl Fn(Activity) -> bool) -> usize {
+        self.connections.values().filter(|connection| wanted(connection.activity)).count()
     }
 
     fn now(&mut self) -> Moment {
@@ -147,14 +150,14 @@ impl Taken {
     }
 
     /// Evicts the connection with the earliest moment, except `but`.
-    fn close_oldest(&mut self, moment: impl Fn(Does) -> Option<Moment>, but: Option<u64>) -> Option<()> {
-        let is_ending = |does: Does| does == Does::End;
+    fn close_oldest(&mut self, moment: impl Fn(Activity) -> Option<Moment>, but: Option<u64>) -> Option<()> {
+        let is_ending = |activity: Activity| activity == Activity::End;
         let may_say_so = self.count(is_ending) < ENDING_MAX;
         let candidates = self.connections.iter_mut().filter(|(number, _)| Some(**number) != but);
-        let candidates = candidates.filter_map(|(_, connection)| Some((moment(connection.does)?, connection)));
+        let candidates = candidates.filter_map(|(_, connection)| Some((moment(connection.activity)?, connection)));
         let (_, oldest) = candidates.min_by_key(|(since, _)| *since)?;
-        let is_stream = matches!(oldest.does, Does::Stream(_));
-        oldest.does = Does::End;
+        let is_stream = matches!(oldest.activity, Activity::Stream(_));
+        oldest.activity = Activity::End;
         let leave = if is_stream && may_say_so { Leave::Farewell } else { Leave::Now };
         // A connection that has just closed has no receiver.
         let _ = oldest.leave.send(leave);
@@ -166,17 +169,17 @@ impl Place {
     /// Waits until the connection must end.
     pub(super) async fn left(&self) -> Leave {
         let mut leave = self.leave.clone();
-        let told = leave.wait_for(|leave| *leave != Leave::No).await.map(|leave| *leave);
-        told.unwrap_or(Leave::Now)
+        let evicted = leave.wait_for(|leave| *leave != Leave::No).await.map(|leave| *leave);
+        evicted.unwrap_or(Leave::Now)
     }
 
-    fn set(&self, next: impl FnOnce(Does, Moment) -> Does) {
+    fn set(&self, next: impl FnOnce(Activity, Moment) -> Activity) {
         let mut taken = self.places.taken();
         let now = taken.now();
         if let Some(connection) = taken.connections.get_mut(&self.number)
-            && connection.does != Does::End
+            && connection.activity != Activity::End
         {
-            connection.does = next(connection.does, now);
+            connection.activity = next(connection.activity, now);
         }
         drop(taken);
         self.places.changed.notify_one();
@@ -184,25 +187,33 @@ impl Place {
 
     /// The connection is blocked until its client sends or reads something.
     pub(super) fn waits(&self) {
-        self.set(|does, now| if let Does::WaitForClient(_) = does { does } else { Does::WaitForClient(now) });
+        self.set(
+            |activity, now| {
+                if let Activity::WaitForClient(_) = activity { activity } else { Activity::WaitForClient(now) }
+            },
+        );
     }
 
     /// The relay is working on a response.
     pub(super) fn answers(&self) {
-        self.set(|_, _| Does::Answer);
+        self.set(|_, _| Activity::Answer);
     }
 
     /// The client has read some of the response.
     pub(super) fn moves_on(&self) {
-        self.set(|does, now| if let Does::WaitForClient(_) = does { Does::WaitForClient(now) } else { does });
+        self.set(
+            |activity, now| {
+                if let Activity::WaitForClient(_) = activity { Activity::WaitForClient(now) } else { activity }
+            },
+        );
     }
 
     /// The response is a stream; this may evict another one.
     pub(super) fn streams(&self) {
-        self.set(|_, now| Does::Stream(now));
+        self.set(|_, now| Activity::Stream(now));
         let mut taken = self.places.taken();
-        if taken.count(|does| matches!(does, Does::Stream(_))) > STREAMS_MAX {
-            let last_sent = |does| if let Does::Stream(at) = does { Some(at) } else { None };
+        if taken.count(|activity| matches!(activity, Activity::Stream(_))) > STREAMS_MAX {
+            let last_sent = |activity| if let Activity::Stream(at) = activity { Some(at) } else { None };
             let closed = taken.close_oldest(last_sent, Some(self.number));
             taken.counts.streams_closed += u64::from(closed.is_some());
         }
@@ -210,7 +221,7 @@ impl Place {
 
     /// The stream was sent an event.
     fn sent(&self) {
-        self.set(|does, now| if let Does::Stream(_) = does { Does::Stream(now) } else { does });
+        self.set(|activity, now| if let Activity::Stream(_) = activity { Activity::Stream(now) } else { activity });
     }
 }
 
@@ -338,7 +349,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
     }
 
-    fn is_told(place: &Place) -> bool {
+    fn is_evicted(place: &Place) -> bool {
         *place.leave.borrow() != Leave::No
     }
 
@@ -354,8 +365,8 @@ mod tests {
             inside[0].answers();
             inside[1].moves_on();
             let late = places.enter().await;
-            let told: Vec<usize> = (0..REQUESTS_MAX).filter(|at| is_told(&inside[*at])).collect();
-            assert_eq!(told, [2]);
+            let evicted: Vec<usize> = (0..REQUESTS_MAX).filter(|at| is_evicted(&inside[*at])).collect();
+            assert_eq!(evicted, [2]);
             assert_eq!((places.counts().requests, places.counts().requests_closed), (REQUESTS_MAX, 1));
             drop(late);
         });
@@ -372,7 +383,7 @@ mod tests {
             inside.iter().for_each(|place| place.answers());
             assert!(places.try_enter().is_none());
             inside[5].waits();
-            assert!(places.try_enter().is_some() && is_told(&inside[5]));
+            assert!(places.try_enter().is_some() && is_evicted(&inside[5]));
             inside.pop();
             assert!(places.try_enter().is_some());
         });
@@ -393,8 +404,8 @@ mod tests {
             assert_eq!((counts.requests, counts.streams, counts.streams_closed), (0, STREAMS_MAX, 0));
             let late = places.enter().await;
             late.streams();
-            let told: Vec<usize> = (0..STREAMS_MAX).filter(|at| is_told(&streams[*at])).collect();
-            assert_eq!((told, is_told(&late)), (vec![1], false));
+            let evicted: Vec<usize> = (0..STREAMS_MAX).filter(|at| is_evicted(&streams[*at])).collect();
+            assert_eq!((evicted, is_evicted(&late)), (vec![1], false));
             assert_eq!(streams[1].left().await, Leave::Farewell);
             assert_eq!(places.counts().streams, STREAMS_MAX);
         });

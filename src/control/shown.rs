@@ -223,7 +223,7 @@ pub(crate) fn ending(row: &Value) -> String {
     match (text("status"), text("error_code")) {
         ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
         ("resolved", _) => format!("answered by {}: {}", who(row), in_words(&row["resolved_payload"])),
-        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("nobody knows why")),
+        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("unknown reason")),
     }
 }
 

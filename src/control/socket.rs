@@ -133,7 +133,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     } else if kind.is_dir() {
         return Err(in_the_way("a folder"));
     } else if !kind.is_socket() {
-        return Err(in_the_way("a file that is no socket"));
+        return Err(in_the_way("a file that is not a socket"));
     }
     std::fs::remove_file(path).map_err(|source| SocketError::Io { action: "remove", path: path.to_owned(), source })
 }
@@ -251,7 +251,7 @@ mod tests {
         let path = dir.path().join(SOCKET_FILE);
         fs::write(&path, "precious").expect("a file");
         let error = bind(dir.path(), None, NAME).expect_err("a file is in the way");
-        assert!(error.to_string().contains("control.sock: a file that is no socket is in the way"), "{error}");
+        assert!(error.to_string().contains("control.sock: a file that is not a socket is in the way"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("it is there"), "precious");
     }
 

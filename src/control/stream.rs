@@ -82,7 +82,7 @@ pub(super) async fn stream(
     let (sender, body) = Channel::new(WAITING_MAX);
     match mode {
         Mode::Events => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: SEQ or EPOCH:SEQ goes there"));
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: it must be SEQ or EPOCH:SEQ"));
             let since = match last_id {
                 Some(id) => Some(cursor_of(id).ok_or_else(|| wrong(id))?),
                 None => since,
@@ -94,7 +94,7 @@ pub(super) async fn stream(
             });
         }
         Mode::Raw | Mode::Ui => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: a generation:segment:offset goes there"));
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: it must be GENERATION:SEGMENT:OFFSET"));
             let (start, gap) = match (last_id, since) {
                 (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id))?), None),
                 (None, Some(since)) => Start::behind(&app, &since).await?,

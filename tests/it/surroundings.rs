@@ -649,7 +649,7 @@ fn settings_that_wait_for_restart_are_named() {
     );
     let table = live.tool(&["config"]);
     let told = String::from_utf8_lossy(&table.stderr);
-    assert!(table.status.success() && told.contains("session s has to be restarted for: record, exit_grace"), "{told}");
+    assert!(table.status.success() && told.contains("restart session s to apply: record, exit_grace"), "{told}");
     let document: Value = serde_json::from_slice(&live.tool(&["config", "--json"]).stdout).expect("one document");
     assert_eq!(document["exit_grace"]["restart_needed"], json!(["s"]), "{document}");
     assert_eq!(document["hold"]["restart_needed"], json!([]), "{document}");

@@ -56,8 +56,8 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
             Check::broken("codex", format!("{at} --version: {why}"), "reinstall codex, or name another one")
         }
         Ran::TooSlow => {
-            let found = format!("{at} --version has not ended in {VERSION_WAIT_MAX:?}");
-            Check::broken("codex", found, "run it by hand and see what it waits for")
+            let found = format!("{at} --version did not exit within {VERSION_WAIT_MAX:?}");
+            Check::broken("codex", found, "run it by hand to see what it waits for")
         }
     });
     if has_version {
@@ -96,7 +96,7 @@ fn app_server(codex: &Codex) -> Check {
             None => return Check::ok(NAME, format!("{at} answers")),
             Some(why) => why,
         },
-        Asked::Ended(why) => format!("it has ended without an answer to `initialize` ({why})"),
+        Asked::Ended(why) => format!("it exited without an answer to `initialize` ({why})"),
         Asked::TooSlow => format!("no answer to `initialize` in {ANSWER_WAIT_MAX:?}"),
     };
     Check::broken(NAME, format!("{at}: {why}"), REMEDY)
@@ -118,7 +118,8 @@ fn initialize_error(line: &str) -> Option<String> {
 /// Compares the fields that we use with the schema that this codex writes.
 fn protocol(codex: &Codex) -> Check {
     const NAME: &str = "protocol";
-    const UNTOLD: &str = "everything is relayed all the same; what an older codex lacks is told when it is met";
+    const UNTOLD: &str =
+        "messages are relayed anyway; missing features of an older codex are reported when they are needed";
     let folder = std::env::temp_dir().join(format!("codex-shim-schema-{}", std::process::id()));
     if let Err(error) = files::create_folder(&folder) {
         return Check::note(NAME, format!("create {}: {error}", folder.display()), UNTOLD);
@@ -138,17 +139,14 @@ fn protocol(codex: &Codex) -> Check {
     match (ran, missing) {
         (Ran::Well(_), Some(missing)) if missing.is_empty() => {
             let (methods, fields) = drift::touched();
-            Check::ok(
-                NAME,
-                format!("this codex knows all {methods} methods and {fields} fields that we look into or make"),
-            )
+            Check::ok(NAME, format!("this codex has all {methods} methods and {fields} fields that codex-shim uses"))
         }
         (Ran::Well(_), Some(missing)) => {
             let remedy = "what hangs on them does not work with this codex; everything else does, and all is relayed";
             let rest = missing.len().saturating_sub(NAMED_MAX);
             let named = missing.get(..NAMED_MAX).unwrap_or(&missing).join(", ");
             let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-            Check::note(NAME, format!("this codex does not know {named}{more}"), remedy)
+            Check::note(NAME, format!("this codex lacks {named}{more}"), remedy)
         }
         (Ran::Well(_) | Ran::Badly(_) | Ran::TooSlow, _) => Check::note(NAME, "this codex writes no schema", UNTOLD),
     }

@@ -19,8 +19,8 @@ pub(super) fn check(environment: &Environment) -> Check {
     for file in files {
         let Some(program) = files::read_named(&file).ok().and_then(|text| program_of(&text)) else { continue };
         if !is_there(&program, environment) {
-            let found = format!("{} runs `{program} hook`, and there is no {program}", file.display());
-            return Check::broken(NAME, found, "correct that line: `codex-shim hook --help` has it for each shell");
+            let found = format!("{} runs `{program} hook`, but {program} does not exist", file.display());
+            return Check::broken(NAME, found, "correct that line; `codex-shim hook --help` shows it for each shell");
         }
         hooked.push(file.display().to_string());
     }
@@ -28,8 +28,8 @@ pub(super) fn check(environment: &Environment) -> Check {
         false => Check::ok(NAME, format!("in {}", hooked.join(", "))),
         true => Check::note(
             NAME,
-            "none: codex knows only of commands that are pushed",
-            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if it is to know what you run",
+            "no hook: the model sees only commands that are pushed",
+            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if the model should see what you run",
         ),
     }
 }

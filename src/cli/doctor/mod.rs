@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
         match arguments.session.name().map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
             None => None,
             Some(Ok(found)) => Some(found.id),
-            Some(Err(error)) => return error.told(),
+            Some(Err(error)) => return error.report(),
         };
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let mut checks = Vec::new();

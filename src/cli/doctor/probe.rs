@@ -42,7 +42,7 @@ pub(super) fn run(command: &mut Command, wait_max: Duration) -> Ran {
     // Its own process group does not receive the signals of the terminal.
     let kept_back = match KeptBack::begin() {
         Ok(kept_back) => kept_back,
-        Err(error) => return Ran::Badly(format!("signals cannot be listened for: {error}")),
+        Err(error) => return Ran::Badly(format!("install signal handlers: {error}")),
     };
     let ran = run_in_group(command, wait_max, kept_back);
     kept_back.let_go_and_obey();
@@ -94,7 +94,7 @@ pub(super) enum Asked {
 pub(super) fn ask(command: &mut Command, request: &str, wait_max: Duration) -> Asked {
     let kept_back = match KeptBack::begin() {
         Ok(kept_back) => kept_back,
-        Err(error) => return Asked::Ended(format!("signals cannot be listened for: {error}")),
+        Err(error) => return Asked::Ended(format!("install signal handlers: {error}")),
     };
     let asked = ask_in_group(command, request, wait_max, kept_back);
     kept_back.let_go_and_obey();

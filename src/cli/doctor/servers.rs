@@ -23,7 +23,7 @@ pub(super) fn left_behind() -> Option<Check> {
     let mut left = orphans(&processes()?);
     left.sort_unstable();
     Some(match left.is_empty() {
-        true => Check::ok(NAME, "none runs on without its relay"),
+        true => Check::ok(NAME, "no server is running without its relay"),
         false => {
             let pids = left.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             Check::note(NAME, format!("pid {pids}: started by a relay that is gone"), format!("kill {pids}"))

@@ -43,11 +43,11 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
     if let Err(error) = Folder::home(home)
         && let Some(refused) = Refused::behind(&error)
     {
-        checks.push(not_used("home", refused, "nothing is recorded and no request is kept"));
+        checks.push(not_used("home", refused, "nothing is recorded and no request is stored"));
         return;
     }
     checks.push(home_can_be_written(home));
-    checks.extend(folder_not_used(&home.join("marks"), "a session that is restored from a copy is not noticed"));
+    checks.extend(folder_not_used(&home.join("marks"), "a session restored from a copy is not detected"));
     checks.extend(folder_not_used(&home.join("places"), "a relay does not find the last session of its folder"));
     checks.extend(folder_not_used(&home.join("shell"), "`codex-shim shell` does not start"));
     checks.extend(open_to_others(home));
@@ -76,7 +76,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             checks.extend(refused.map(|refused| not_used("sessions", refused, "nothing is recorded")));
         }
         Err(error) => {
-            checks.push(Check::broken("sessions", error.to_string(), "see who owns that folder, and its mode"))
+            checks.push(Check::broken("sessions", error.to_string(), "check the owner and the mode of that folder"))
         }
     }
 }
@@ -96,9 +96,9 @@ fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
             there.iter().map(|session| format!("{} {}", label(session), short(session, sessions))).collect();
         let example = there.first().map_or("", |session| short(session, sessions));
         let remedy = format!(
-            "nothing, if that is meant: `status`, `requests` and `context show` show all of them, and each model is told what \
-             you run in a terminal; `tail`, `events` and `transcript` take the one used last, and `send` and `interrupt` need \
-             a name, such as `--session {example}`"
+            "nothing, if this is intended: `status`, `requests` and `context show` show all of them, and each model sees what you \
+             run in a terminal; `tail`, `events` and `transcript` use the most recent one, and `send` and `interrupt` need a \
+             name, such as `--session {example}`"
         );
         Check::note("clients", format!("{} are live in {folder}: {}", there.len(), names.join(", ")), remedy)
     };
@@ -120,19 +120,23 @@ fn home_can_be_written(home: &Path) -> Check {
     const NAME: &str = "home";
     // The nearest existing ancestor: the check creates nothing.
     let Some(there) = home.ancestors().find(|folder| folder.exists()) else {
-        return Check::broken(NAME, format!("{}: no folder above it is there", home.display()), "set CODEX_SHIM_HOME");
+        return Check::broken(
+            NAME,
+            format!("{}: its parent folders do not exist", home.display()),
+            "set CODEX_SHIM_HOME",
+        );
     };
     if !there.is_dir() {
         let remedy = "move that file away, or set CODEX_SHIM_HOME to a folder";
-        return Check::broken(NAME, format!("{} is a file and no folder", there.display()), remedy);
+        return Check::broken(NAME, format!("{} is a file, not a folder", there.display()), remedy);
     }
     match rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
-        Ok(()) if there == home => Check::ok(NAME, format!("{} can be written", home.display())),
-        Ok(()) => Check::ok(NAME, format!("{} will be made", home.display())),
+        Ok(()) if there == home => Check::ok(NAME, format!("{} is writable", home.display())),
+        Ok(()) => Check::ok(NAME, format!("{} will be created", home.display())),
         Err(error) => Check::broken(
             NAME,
             format!("{}: {error}", there.display()),
-            "nothing is recorded and no request kept until that folder can be written",
+            "nothing is recorded and no request is stored until that folder is writable",
         ),
     }
 }
@@ -142,7 +146,7 @@ fn open_to_others(folder: &Path) -> Option<Check> {
     let mode = folder.metadata().ok()?.permissions().mode() & 0o777;
     let is_file = folder.is_file();
     let remedy = format!("chmod {} {}", if is_file { "600" } else { "700" }, folder.display());
-    let found = format!("{} has the mode {mode:04o}: others can look into it", folder.display());
+    let found = format!("{} has the mode {mode:04o}: other users can read it", folder.display());
     (mode & 0o077 != 0).then(|| Check::note("mode", found, remedy))
 }
 
@@ -155,7 +159,7 @@ fn room(home: &Path) -> Option<Check> {
 /// The result for an amount of free space.
 fn room_of(free: u64) -> Check {
     let found = format!("{} free", bytesize::ByteSize(free));
-    let remedy = "make room, or keep less: `codex-shim prune`, `journal_bytes_max`";
+    let remedy = "free some space, or store less: `codex-shim prune`, `journal_bytes_max`";
     match free {
         free if free < ROOM_NONE => Check::broken("disk", found, remedy),
         free if free < ROOM_LOW => Check::note("disk", found, remedy),
@@ -177,16 +181,16 @@ fn of_session(session: &Found) -> Vec<Check> {
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
     {
-        let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start anew", session.dir.display());
-        checks.push(Check::broken("socket", why.told(session), remedy));
+        let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start again", session.dir.display());
+        checks.push(Check::broken("socket", why.message(session), remedy));
     }
     let is_silent = checks.iter().any(|check| check.name != FOLDER && check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
         let remedy = "nothing: the next start in this session replaces it";
         checks.push(Check::note("socket", format!("{id}: left over from a relay that was killed"), remedy));
     }
-    let history = "move it away; it is built again from the journal";
-    let ledger = "move it away; what it held is only there, so keep it";
+    let history = "move it away; it is rebuilt from the journal";
+    let ledger = "move it away, and keep it: it is the only copy";
     for (file, known, remedy) in [(LEDGER_FILE, LEDGER_FORM, ledger), (HISTORY_FILE, HISTORY_FORM, history)] {
         let path = session.dir.join(file);
         let told = |why: String| format!("{}: {why}", path.display());
@@ -197,8 +201,12 @@ fn of_session(session: &Found) -> Vec<Check> {
             Some(Looked::Broken(why)) => checks.push(Check::broken("database", told(why), remedy)),
             Some(Looked::Locked(why)) => {
                 let remedy = match session.is_still_live() {
-                    true => format!("leave it where it is: {holder} uses it; where that hangs, end it and start anew"),
-                    false => format!("leave it where it is; see who has it open (`fuser {}`)", path.display()),
+                    true => {
+                        format!("leave it in place: {holder} uses it; if that process hangs, end it and start again")
+                    }
+                    false => {
+                        format!("leave it in place; find the process that has it open (`fuser {}`)", path.display())
+                    }
                 };
                 // For a hung relay, the lock was reported already.
                 checks.push(match is_silent {
@@ -207,8 +215,8 @@ fn of_session(session: &Found) -> Vec<Check> {
                 });
             }
             Some(Looked::TooSlow) => {
-                let why = format!("not seen to its end within {} s", DATABASE_WAIT_MAX.as_secs());
-                let remedy = "look again when the disk has less to do; `codex-shim prune` makes it smaller";
+                let why = format!("not checked completely within {} s", DATABASE_WAIT_MAX.as_secs());
+                let remedy = "run `doctor` again when the disk is less busy; `codex-shim prune` makes the file smaller";
                 checks.push(Check::note("database", told(why), remedy));
             }
             Some(Looked::Whole(form)) => {
@@ -225,14 +233,20 @@ fn lock(session: &Found) -> Option<Check> {
     const NAME: &str = "lock";
     let id = &session.id;
     let Some(holder) = &session.holder else {
-        let remedy = "the next start in this session signs it anew";
-        return session.live.then(|| Check::note(NAME, format!("{id}: held, and by nobody that can be read"), remedy));
+        let remedy = "nothing: the next start in this session names its process";
+        return session
+            .live
+            .then(|| Check::note(NAME, format!("{id}: held by a process that is not named in it"), remedy));
     };
     let is_there = Pid::from_raw(holder.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
     (session.live && !is_there && session.is_still_live()).then(|| {
         let lock = session.dir.join("lock");
-        let found = format!("{id}: held, but not by pid {}, which has signed it and is gone", holder.pid);
-        Check::broken(NAME, found, format!("see who has it open (`fuser {}`), and end that", lock.display()))
+        let found = format!("{id}: held, but not by pid {}, which it names and which is gone", holder.pid);
+        Check::broken(
+            NAME,
+            found,
+            format!("find the process that has it open (`fuser {}`), and end it", lock.display()),
+        )
     })
 }
 

@@ -46,13 +46,13 @@ struct Child {
 pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> i32 {
     let found = match select_session::listed(arguments.session.name(), environment) {
         Ok(found) => found,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let retention = offline::retention(environment);
     let mut children: Vec<Child> = found.chunks(LOOKED_AT_ONCE_MAX).flat_map(|some| all(some, retention)).collect();
     let everything = match select_session::all_quietly(environment) {
         Ok(everything) => everything,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     for child in &mut children {
         if let Some(session) = everything.iter().find(|session| session.id == child.session_id) {
@@ -128,7 +128,7 @@ fn look(session: &Found, retention: RetentionBounds) -> Child {
 
 /// Queries the relay of a session.
 fn live(session: &Found) -> Result<Child, String> {
-    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.told(session));
+    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.message(session));
     let document: SessionDocument = get("/sessions/self")?.document()?;
     let rows = match document.pending_requests {
         0 => Vec::new(),

@@ -11,7 +11,7 @@ use super::super::screen::Screen;
 use super::super::table::Table;
 use super::super::{say, screen};
 use super::args::EventsArguments;
-use super::following::{Following, Told};
+use super::following::{FollowedEvent, Following};
 use super::words::{Event, table};
 use super::{Page, Read, put, threads};
 use crate::config::Environment;
@@ -26,7 +26,7 @@ const LAST: u64 = 50;
 const LAST_BEFORE_FOLLOWING: u64 = 10;
 
 /// The message for a cursor from an earlier epoch.
-const NEW_EPOCH: &str = "the numbering of events has begun anew, since the history could no longer vouch for the old numbers; these are \
+const NEW_EPOCH: &str = "event numbers have restarted, because the history could no longer vouch for the old numbers; these are \
      all events that it has";
 
 /// Most keys of unnumbered events that are remembered.
@@ -63,7 +63,7 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
     let mut left = arguments.since.and(arguments.limit).map(|limit| limit.saturating_sub(shown.events.len() as u64));
     let mut following = Following::new(&mut read, shown.cursor);
     while left != Some(0) {
-        let Some(Told { json, event }) = following.next(None)? else { continue };
+        let Some(FollowedEvent { json, event }) = following.next(None)? else { continue };
         if wanted.has(&event) {
             if let Err(status) = printer.print([&*json]) {
                 return Ok(status);
@@ -142,7 +142,7 @@ impl Shown {
             (Some("new_epoch"), _) => say(NEW_EPOCH),
             (Some("cursor_ahead"), _) => {
                 let since = self.since.unwrap_or(0);
-                say(&format!("event {since} is not of this history; these are all events that it has"));
+                say(&format!("event {since} does not belong to this history; these are all of its events"));
             }
             (Some("persistence_error"), _) => {
                 say("some recorded messages are not indexed yet; see `codex-shim status`");

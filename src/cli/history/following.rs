@@ -26,7 +26,7 @@ const PAGE: u64 = 500;
 
 /// An event with its JSON text.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct FollowedEvent {
     pub(super) json: String,
     pub(super) event: Event,
 }
@@ -37,7 +37,7 @@ pub(super) struct Following<'a> {
     /// The number of the last event, and its epoch.
     cursor: Cursor,
     listener: Option<Listener>,
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<FollowedEvent>,
     /// The files of the last relay were read to the end; nothing more comes until the next relay.
     has_left_read: bool,
     /// Since when the running relay has not answered.
@@ -59,22 +59,22 @@ impl<'a> Following<'a> {
     }
 
     /// The next event; `None` after `wait_max`. Without a limit it waits indefinitely.
-    pub(super) fn next(&mut self, wait_max: Option<Duration>) -> Result<Option<Told>, Stop> {
+    pub(super) fn next(&mut self, wait_max: Option<Duration>) -> Result<Option<FollowedEvent>, Stop> {
         let began = Instant::now();
         loop {
-            if let Some(told) = self.waiting.pop_front() {
-                return Ok(Some(told));
+            if let Some(followed) = self.waiting.pop_front() {
+                return Ok(Some(followed));
             }
             let left = wait_max.map(|wait_max| wait_max.saturating_sub(began.elapsed()));
             match &mut self.listener {
                 Some(listener) => match listener.next(left) {
                     Ok(Received::Event(event)) => {
-                        let told = told(event.data);
+                        let followed = parse(event.data);
                         if let Some(seq) = event.id.as_deref().and_then(|id| id.parse().ok()) {
-                            let epoch = told.as_ref().and_then(|told| told.event.epoch.clone());
+                            let epoch = followed.as_ref().and_then(|followed| followed.event.epoch.clone());
                             self.cursor = Cursor { seq, epoch };
                         }
-                        self.waiting.extend(told);
+                        self.waiting.extend(followed);
                     }
                     Ok(Received::Nothing) => return Ok(None),
                     // Another relay may be running by now, or soon.
@@ -116,7 +116,7 @@ impl<'a> Following<'a> {
                 Err(why) => {
                     let silent_since = self.silent_since.get_or_insert_with(Instant::now);
                     if why.is_silence() || silent_since.elapsed() >= SILENCE_MAX {
-                        return Err(Stop::Failed(why.told(session)));
+                        return Err(Stop::Failed(why.message(session)));
                     }
                 }
             }
@@ -144,13 +144,13 @@ impl<'a> Following<'a> {
             let up_to_seq = first.map(|first| first - 1);
             let payload = json!({ "reason": reason.name(), "after_seq": self.cursor.seq, "up_to_seq": up_to_seq });
             let gap = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
-            self.waiting.extend(told(gap.to_string()));
+            self.waiting.extend(parse(gap.to_string()));
         }
         let seq = if other_history.is_some() { page.next_seq.saturating_sub(1) } else { self.cursor.seq };
         self.cursor = Cursor { seq, epoch: page.epoch.clone() };
         for event in &page.events {
             self.cursor.seq = event.seq.unwrap_or(self.cursor.seq);
-            self.waiting.extend(told(serde_json::to_string(event).expect("BUG: plain data is JSON")));
+            self.waiting.extend(parse(serde_json::to_string(event).expect("BUG: plain data is JSON")));
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ fn last_id(cursor: &Cursor) -> String {
     }
 }
 
-fn told(json: String) -> Option<Told> {
+fn parse(json: String) -> Option<FollowedEvent> {
     let event = serde_json::from_str(&json).ok()?;
-    Some(Told { json, event })
+    Some(FollowedEvent { json, event })
 }

@@ -167,7 +167,7 @@ fn gap(payload: &Value) -> String {
         "new_epoch" => return "the numbering has begun anew: all events that are kept follow".to_owned(),
         "cursor_ahead" => {
             let after = payload["after_seq"].as_u64().unwrap_or(0);
-            return format!("event {after} is not of this history: all events that are kept follow");
+            return format!("event {after} does not belong to this history; all of its events follow");
         }
         _ => {}
     }

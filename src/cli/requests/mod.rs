@@ -54,9 +54,9 @@ pub(super) enum Stop {
 
 impl Stop {
     /// Prints the error; returns the exit status.
-    pub(super) fn told(&self) -> i32 {
+    pub(super) fn report(&self) -> i32 {
         match self {
-            Stop::NoSession(error) => return error.told(),
+            Stop::NoSession(error) => return error.report(),
             Stop::NotRunning(_) | Stop::NotNamed(_) | Stop::NoSuchThread(_) | Stop::Usage(_) | Stop::Failed(_) => {}
         }
         say(&screen::plain(&self.to_string()));
@@ -85,7 +85,7 @@ impl fmt::Display for Stop {
 
 /// The exit status of a tool.
 pub(super) fn status(done: Result<i32, Stop>) -> i32 {
-    done.unwrap_or_else(|stop| stop.told())
+    done.unwrap_or_else(|stop| stop.report())
 }
 
 /// A session to read from, live or stopped.
@@ -114,7 +114,7 @@ pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> R
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(Stop::Failed(error.told(session))),
+        Err(error) => Err(Stop::Failed(error.message(session))),
     }
 }
 

@@ -42,7 +42,9 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
 fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
     let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
     if arguments.word.is_some() || !arguments.answers.is_empty() {
-        return Err(Stop::Usage("--json JSON is a whole answer: give no decision and no --answer with it".to_owned()));
+        return Err(Stop::Usage(
+            "--json JSON is the whole answer; do not combine it with a decision or --answer".to_owned(),
+        ));
     }
     match serde_json::from_str::<Value>(text) {
         Ok(body @ Value::Object(_)) => Ok(Some(body)),
@@ -81,8 +83,8 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
         && session.is_still_live()
     {
         // A hung relay may still take the answer later.
-        let told = error.told(session);
-        return Err(Stop::Failed(format!("{told}; then `codex-shim show {id}` tells which answer was taken")));
+        let told = error.message(session);
+        return Err(Stop::Failed(format!("{told}; `codex-shim show {id}` then shows which answer won")));
     }
     let answer = needed(session, asked)?;
     if !answer.status.is_success() {

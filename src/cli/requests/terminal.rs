@@ -237,7 +237,7 @@ fn read_line(prompt: &str) -> Result<String, String> {
 /// [`read_line`] without echo.
 fn read_secret(prompt: &str) -> Result<String, String> {
     let stdin = std::io::stdin();
-    let failed = |error: Errno| format!("keep a secret from the terminal: {error}");
+    let failed = |error: Errno| format!("turn off the terminal's echo: {error}");
     let before: Termios = tcgetattr(&stdin).map_err(failed)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);

@@ -71,7 +71,7 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
             Err(why) => why,
         };
         if why.is_silence() || asked.elapsed() + LOOK_WAIT >= silence_max {
-            return Err(Stop::Failed(why.told(session)));
+            return Err(Stop::Failed(why.message(session)));
         }
         std::thread::park_timeout(LOOK_WAIT);
     }

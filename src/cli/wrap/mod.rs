@@ -214,13 +214,13 @@ fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environmen
         (true, true) => return Ok(told(false)),
         (false, true) => return Ok(screen::print(&change)),
         (true, false) if !arguments.yes => {
-            return Err("nothing was done; with --json say --yes or --dry-run".to_owned());
+            return Err("--json needs --yes or --dry-run; nothing changed".to_owned());
         }
         (true, false) => {}
         (false, false) => drop(screen::print(&change)),
     }
     if !arguments.yes && !is_agreed()? {
-        return Ok(screen::print("nothing was done\n"));
+        return Ok(screen::print("nothing changed\n"));
     }
     carry_out(&plan, &ourselves.path, home, &all)?;
     Ok(match arguments.json {
@@ -332,7 +332,7 @@ fn with_tabs(line: &str) -> String {
 
 fn is_agreed() -> Result<bool, String> {
     if !io::stdin().is_terminal() {
-        return Err("nothing was done; `--yes` does it without being asked".to_owned());
+        return Err("nothing changed; `--yes` skips the question".to_owned());
     }
     let asked = io::stdout().write_all(b"do it? [y/N] ").and_then(|()| io::stdout().flush());
     asked.map_err(|error| format!("ask: {error}"))?;

@@ -208,7 +208,7 @@ impl Planner<'_> {
     /// The codex of this terminal, which is pinned.
     fn found(&self) -> Result<Pinned, String> {
         let found = locate::codex(self.settings, self.environment).map_err(|error| {
-            format!("{error}; install codex with `npm install -g @openai/codex`, and wrap again: nothing was done")
+            format!("{error}; install codex with `npm install -g @openai/codex`, and run `wrap` again; nothing changed")
         })?;
         let codex =
             std::path::absolute(&found.program).map_err(|error| format!("{}: {error}", found.program.display()))?;
@@ -255,8 +255,8 @@ fn folder_ahead(environment: &Environment) -> Result<PathBuf, String> {
             && rustix::fs::access(folder.as_path(), rustix::fs::Access::WRITE_OK).is_ok()
     };
     before_codex.into_iter().find(is_ours).cloned().ok_or_else(|| {
-        "PATH names no folder of yours before that of the real codex; make one, such as ~/bin, put it first in PATH, and \
-         name it: `codex-shim wrap ~/bin`"
+        "PATH has no folder of yours before that of the real codex; create one, such as ~/bin, put it first in PATH, and run \
+         `codex-shim wrap ~/bin`"
             .to_owned()
     })
 }

@@ -64,12 +64,12 @@ fn target(path: &Path) -> Result<Target, String> {
         Ok(_) => {}
     }
     let target = path.canonicalize().map_err(|error| {
-        format!("{at} is a link that leads nowhere ({error}): create the file that it leads to, or remove the link")
+        format!("{at} is a link that has no target ({error}); create the target, or remove the link")
     })?;
     let shown = target.display();
     let was = target.metadata().map_err(|error| format!("look at {shown}: {error}"))?;
     if !was.is_file() {
-        return Err(format!("{shown} is not a regular file: it is left as it is"));
+        return Err(format!("{shown} is not a regular file; it is left unchanged"));
     }
     let mode = was.permissions().mode() & 0o7777;
     let by_hand = "or change the setting where that file comes from";
@@ -78,7 +78,7 @@ fn target(path: &Path) -> Result<Target, String> {
     }
     match rustix::fs::access(&target, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Ok(Target { path: target, was: Some(was) }),
-        Err(error) => Err(format!("{shown} cannot be written ({error}): see who owns it, {by_hand}")),
+        Err(error) => Err(format!("{shown} cannot be written ({error}): check its owner, {by_hand}")),
     }
 }
 

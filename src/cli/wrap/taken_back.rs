@@ -37,7 +37,7 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     if let (Some(target), true, false) = (&arguments.target, meant.is_empty(), all.is_empty()) {
         let there_are: Vec<String> =
             all.iter().map(|wrapped| format!("{} ({})", wrapped.target, wrapped.path.display())).collect();
-        return Err(format!("`{target}` is not wrapped; what is: {}", there_are.join(", ")));
+        return Err(format!("`{target}` is not wrapped; wrapped targets: {}", there_are.join(", ")));
     }
     if meant.is_empty() && !arguments.json {
         return Ok(screen::print("nothing is wrapped\n"));
@@ -106,13 +106,13 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
             match (&leads_to, set_aside) {
                 (Some(there), _) if there == to => {}
                 // The change was planned but never carried out.
-                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
+                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} unchanged")),
                 // The user has removed our link.
                 (None, Some(_)) if path.symlink_metadata().is_err() => {}
                 (_, Some(aside)) => return Err(Left::Changed(installed_over(path, aside))),
                 (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
                 (_, _) => {
-                    let why = format!("{at} is not the link that was made there: it is left as it is");
+                    let why = format!("{at} is no longer the link that `wrap` created; it is left unchanged");
                     return Err(Left::Changed(why));
                 }
             }
@@ -134,10 +134,10 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
             let now = match files::read_named(path) {
                 Ok(now) => Some(now),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-                Err(error) => return Err(Left::Failed(format!("read {at}: {error}; it is left as it is"))),
+                Err(error) => return Err(Left::Failed(format!("read {at}: {error}; it is left unchanged"))),
             };
             if now == *before {
-                return Ok(format!("leave {at} as it is"));
+                return Ok(format!("leave {at} unchanged"));
             }
             let Some(now) = now else { return Ok(format!("leave {at}, which is gone")) };
             if now != *after {
@@ -163,7 +163,7 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
     let (at, name) = (wrapped.path.display(), names.join("."));
     let (is, was) = (value_of(now, names), value_of(before, names));
     if is == was {
-        return Ok(format!("leave {at} as it is: `{name}` is as it was"));
+        return Ok(format!("leave {at} unchanged: `{name}` has its previous value"));
     }
     let was_told = was.unwrap_or("not set");
     let text = match was {
@@ -179,12 +179,12 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
     let Some(text) = text else {
         let is = is.unwrap_or("not set");
         return Err(Left::Changed(format!(
-            "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
+            "{at} was changed since, and `{name}` is {is}; it is left unchanged; before `wrap`, it was {was_told}"
         )));
     };
     rewrite::check(&wrapped.path)?;
     if !is_dry {
         rewrite(&wrapped.path, &text)?;
     }
-    Ok(format!("put `{name}` in {at} back as it was: {was_told}"))
+    Ok(format!("put `{name}` in {at} back to {was_told}"))
 }
