@@ -34,7 +34,7 @@ pub(crate) fn keep(
         match client::post_within(&session.dir, PATH, body, KEEP_WAIT_MAX) {
             Ok(answer) => return answer.document(),
             Err(_) if !session.is_still_live() => {}
-            Err(error) => return Err(error.told(session)),
+            Err(error) => return Err(error.message(session)),
         }
     }
     let commands = new_commands(pushed.to_vec(), SystemTime::now(), bounds)?;

@@ -372,11 +372,11 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_arguments_are_consistent() {
+    fn arguments_are_consistent() {
         Arguments::command().debug_assert();
     }
 
-    /// Looks through a command and all below it; returns how many there are.
+    /// Checks a command and its subcommands; returns the number of commands.
     fn check_examples(command: &clap::Command, path: &str) -> usize {
         let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
         let (_, examples) = help.split_once("Example").unwrap_or_else(|| panic!("{path} has no example in its help"));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_an_example_of_it_in_its_help() {
+    fn every_help_has_an_example() {
         assert!(check_examples(&Arguments::command(), "codex-shim") > 30);
     }
 }

@@ -1,6 +1,6 @@
-//! `codex-shim attach`: a client on our stdin and stdout, attached to a server that `serve` runs.
+//! `codex-shim attach`: connects a client on our stdin and stdout to a server that `serve` runs.
 //!
-//! Bytes are copied, in chunks, and nothing is looked at. Stdout carries what the shim sends and nothing else.
+//! Bytes are copied in chunks and never parsed. Stdout carries only bytes from the relay.
 
 use std::io;
 use std::net::Shutdown;
@@ -13,29 +13,29 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::args::AttachArguments;
-use super::chosen;
+use super::select_session;
 use super::{FAILED, NOT_RUNNING, say, screen};
 use crate::config::Environment;
 use crate::control::client::{self, Attached};
 use crate::store::{Found, Otherwise};
 
-/// What is read at once, in bytes.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How a copy came to its end.
+/// Why a copy ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copied {
-    /// There is nothing more to read.
+    /// End of input.
     All,
-    /// Nobody takes what is written.
+    /// The reader of the output is gone.
     Unwanted,
 }
 
-/// Runs the tool, and returns the status to exit with.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     if !session.live {
         return not_running(&session);
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &AttachArguments, environment: &Environment) -> i32
             failed(&format!("session {} refused the client: {why}", session.id))
         }
         Err(_) if !session.is_still_live() => not_running(&session),
-        Err(error) => failed(&error.told(&session)),
+        Err(error) => failed(&error.message(&session)),
     }
 }
 
@@ -64,15 +64,15 @@ fn failed(why: &str) -> i32 {
     FAILED
 }
 
-/// Copies in both directions until one end has closed, and gives the status to exit with.
+/// Copies in both directions until one end closes; returns the exit status.
 fn carry(stream: UnixStream) -> io::Result<i32> {
     let client_has_ended = Arc::new(AtomicBool::new(false));
     let (to_shim, ended) = (stream.try_clone()?, Arc::clone(&client_has_ended));
-    // It may wait for a client that never writes again: the process does not wait for it.
+    // The read of stdin may block forever, so the process does not join this thread.
     std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         if copy(rustix::stdio::stdin(), to_shim.as_fd()) == Copied::All {
             ended.store(true, Ordering::Release);
-            // The shim hands over what it has, and closes. Where it cannot be told any more it has closed.
+            // The relay then sends what it has and closes. An error means that it has closed already.
             let _ = to_shim.shutdown(Shutdown::Write);
         }
     })?;
@@ -80,12 +80,12 @@ fn carry(stream: UnixStream) -> io::Result<i32> {
     let client_has_ended = client_has_ended.load(Ordering::Acquire);
     Ok(match copied {
         Copied::All | Copied::Unwanted if client_has_ended => 0,
-        Copied::All => failed("the server or its relay has ended; `codex-shim status` says which"),
+        Copied::All => failed("the server or its relay has exited; see `codex-shim status`"),
         Copied::Unwanted => failed("the client closed stdout"),
     })
 }
 
-/// Copies what comes, as soon as it comes.
+/// Copies bytes as they arrive.
 fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -93,7 +93,7 @@ fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
             Ok(0) => return Copied::All,
             Ok(taken) => taken,
             Err(error) if may_go_on(error, from, PollFlags::IN) => continue,
-            // A connection that was reset, a terminal that hung up.
+            // The connection was reset, or the terminal hung up.
             Err(_) => return Copied::All,
         };
         let mut rest = &chunk[..taken];
@@ -107,10 +107,11 @@ fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
     }
 }
 
-/// Whether an error is none: a signal has come, or an end does not block that somebody else has opened. Waits for that.
+/// Whether to retry after an error: a signal arrived, or someone else made the descriptor non-blocking. In that case it waits
+/// until the descriptor is ready.
 fn may_go_on(error: Errno, fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     if error == Errno::AGAIN {
-        // Whatever comes of it, the next try tells.
+        // If this fails, the next read or write reports it.
         let _ = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None);
     }
     error == Errno::AGAIN || error == Errno::INTR

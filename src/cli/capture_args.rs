@@ -28,7 +28,6 @@ pub(super) struct ExecArguments {
     pub(super) words: Vec<OsString>,
 }
 
-/// A shell, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ShellName {
     Bash,

@@ -1,4 +1,4 @@
-//! Times that tools print for a person: local, or UTC with `--utc`, with the zone named.
+//! Times in the output of tools: local, or UTC with `--utc`, with the zone named.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,6 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Whether the user asked for UTC.
     pub(super) fn is_utc(&self) -> bool {
         self.utc
     }
@@ -30,24 +29,24 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The present in the zone that the user chose.
+    /// The clock for the flags of a tool.
     pub(super) fn of(times: &Times) -> Clock {
         let zone = if times.utc { Zone::UTC } else { Zone::of_system() };
         Clock { zone, now: SystemTime::now() }
     }
 
-    /// A clock that stands still in UTC.
+    /// A stopped clock in UTC.
     #[cfg(test)]
     pub(super) fn stopped(now: &str) -> Clock {
         Clock { zone: Zone::UTC, now: humantime::parse_rfc3339(now).expect("BUG: a test names a time") }
     }
 
-    /// The same clock, later.
+    /// Moves the clock to the present.
     pub(super) fn go_on(&mut self) {
         self.now = SystemTime::now();
     }
 
-    /// The head of a column of times: `SINCE (CEST)`.
+    /// The head of a time column: `SINCE (CEST)`.
     pub(super) fn head(&self, name: &str) -> String {
         format!("{name} ({})", self.zone.name(micros(self.now)))
     }
@@ -69,7 +68,7 @@ impl Clock {
         }
     }
 
-    /// The same of a time of the system.
+    /// [`Clock::text`] of a system time.
     pub(super) fn text_of(&self, at: SystemTime) -> String {
         self.zone.named(micros(at), micros(self.now))
     }
@@ -79,7 +78,7 @@ impl Clock {
         micros_of(rfc3339).map(|at_us| self.age_of(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)))
     }
 
-    /// The same of a time of the system.
+    /// [`Clock::age`] of a system time.
     pub(super) fn age_of(&self, at: SystemTime) -> String {
         screen::age(at, self.now)
     }

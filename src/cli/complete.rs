@@ -9,25 +9,25 @@ use std::time::Duration;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use serde_json::Value;
 
-use super::{chosen, screen, wrap};
+use super::{screen, select_session, wrap};
 use crate::config::Environment;
 use crate::control::client;
 use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 
-/// How long a relay may take to answer: a person waits at the prompt.
+/// How long a relay may take to answer, because a person waits at the prompt.
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(300);
 
-/// Sessions that a completion asks for requests.
+/// Most sessions whose requests are queried.
 const ASKED_MAX: usize = 8;
 
-/// Values that are offered.
+/// Most values that are offered.
 const OFFERED_MAX: usize = 50;
 
 /// The value that names the newest session, thread or request.
 const LATEST: &str = "latest";
 
-/// A value with a few words about it.
+/// A value with a short description.
 type Offer = (String, String);
 
 /// Completes names of sessions.
@@ -67,7 +67,7 @@ pub(super) fn targets() -> ArgValueCompleter {
     })
 }
 
-/// The offers that begin as typed, with `latest` behind them if there are any.
+/// The offers that begin with `typed`; `latest` comes last.
 fn offered(typed: &OsStr, offers: impl FnOnce() -> Vec<Offer>, latest: &str) -> Vec<CompletionCandidate> {
     let mut offers = offers();
     if !offers.is_empty() {
@@ -95,14 +95,14 @@ fn session_offers(environment: &Environment) -> Vec<Offer> {
         let cwd = session.holder.as_ref().map(|holder| holder.place.cwd.clone()).unwrap_or_default();
         if session.live { format!("live in {cwd}") } else { format!("stopped, in {cwd}") }
     };
-    let found = chosen::all(environment).unwrap_or_default();
+    let found = select_session::all(environment).unwrap_or_default();
     found.iter().map(|session| (session.id.clone(), about(session))).collect()
 }
 
-/// The session of the command line that is being completed.
+/// The session named in the command line that is being completed.
 fn session(environment: &Environment) -> Option<Found> {
     let words: Vec<String> = std::env::args().collect();
-    chosen::one(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
+    select_session::one(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
 }
 
 /// The value of `--session` in a command line.
@@ -134,8 +134,8 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
 fn request_offers(environment: &Environment) -> Vec<Offer> {
     let words: Vec<String> = std::env::args().collect();
     let sessions = match session_in(&words) {
-        Some(named) => chosen::one(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
-        None => chosen::all(environment).unwrap_or_default(),
+        Some(named) => select_session::one(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
+        None => select_session::all(environment).unwrap_or_default(),
     };
     let live = sessions.into_iter().filter(|session| session.live).take(ASKED_MAX);
     let rows = live.flat_map(|session| {
@@ -149,7 +149,7 @@ fn request_offers(environment: &Environment) -> Vec<Offer> {
     rows.map(offer).collect()
 }
 
-/// The answer of a live relay; null if none is running, or it does not answer in time.
+/// The response of a live relay; null if none is running or it does not answer in time.
 fn asked(session: &Found, path: &str) -> Value {
     if !session.live {
         return Value::Null;
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_begin_as_typed_and_steer_nothing() {
+    fn offers_match_typed_text_and_are_escaped() {
         let offers = || vec![("ab".to_owned(), "one\u{1b}[31m\n".to_owned()), ("b".to_owned(), String::new())];
         let found = offered(OsStr::new("a"), offers, "the last");
         assert_eq!(found.len(), 1);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_is_read_from_the_command_line() {
+    fn session_is_read_from_command_line() {
         let check = |line: &str, expect: Option<&str>| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             assert_eq!(session_in(&words).as_deref(), expect, "{line}");

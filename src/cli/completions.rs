@@ -1,7 +1,7 @@
-//! `codex-shim completions`: shell code that completes our commands, and manual pages.
+//! `codex-shim completions`: shell completion scripts and manual pages.
 //!
-//! The shell code calls us back for every completion, with [`VARIABLE`] set and the words of the command line behind `--`,
-//! so that it knows the sessions, threads and requests of that moment.
+//! The script calls codex-shim for every completion, with [`VARIABLE`] set and the words of the command line after `--`, so
+//! completions know the current sessions, threads and requests.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use clap_complete::env::Shells;
 
 use super::{FAILED, say, screen};
 
-/// Names the shell in a call back from it.
+/// Names the shell that calls for a completion.
 pub(super) const VARIABLE: &str = "CODEX_SHIM_COMPLETE";
 
-/// Name by which the shell calls us back.
+/// The name by which the script calls us.
 const PROGRAM: &str = "codex-shim";
 
 /// Print shell completions, or write manual pages
@@ -41,7 +41,7 @@ pub(super) struct CompletionsArguments {
     man: Option<PathBuf>,
 }
 
-/// Prints the shell code, or writes the pages. `command` is all of ours.
+/// Prints the script, or writes the pages. `command` is the root command.
 pub(super) fn run(arguments: &CompletionsArguments, command: Command) -> i32 {
     if let Some(dir) = &arguments.man {
         return match std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir)) {
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &CompletionsArguments, command: Command) -> i32 {
     }
 }
 
-/// Answers a call back of a shell: `args` is `--` and the words of its command line. Anything else is not one.
+/// Answers a completion call: `args` is `--` and the words of the command line. Any other form is not a completion call.
 pub(super) fn answer(shell: &str, args: &[OsString], command: impl FnOnce() -> Command) -> Option<i32> {
     let (escape, words) = args.split_first()?;
     if escape != "--" || words.is_empty() {
@@ -76,7 +76,7 @@ pub(super) fn answer(shell: &str, args: &[OsString], command: impl FnOnce() -> C
     let mut command = command();
     command.build();
     let here = std::env::current_dir().ok();
-    // An error is dropped: it would appear in the command line of the user.
+    // An error is dropped, because it would appear in the user's command line.
     if let Some(completer) = shells.completer(shell) {
         let _ = completer.write_complete(&mut command, words.to_vec(), here.as_deref(), &mut completions);
     }

@@ -1,4 +1,4 @@
-//! `codex-shim config`: every setting with its source, and the running sessions that have to be restarted for one.
+//! `codex-shim config`: every setting with its source, and the running sessions that need a restart.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use super::args::ConfigArguments;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{Screen, Tone, print};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
 
-/// Widest setting that pushes the comments of all others to the right.
+/// Widest setting that the comment column makes room for.
 const COMMENT_COLUMN_MAX: usize = 48;
 
-/// Prints the settings; what cannot be used makes it fail, after the rest has been printed.
+/// Prints the settings. If one is not usable, it fails after it has printed everything.
 pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let (to, waiting) = (Screen::of_stdout(environment), waiting(environment));
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32
     if complaints.is_empty() { printed } else { FAILED }
 }
 
-/// A running session that has not applied all of the config file.
+/// A running session that has not applied the whole config file.
 struct Waiting {
     session_id: String,
     config: ConfigDocument,
@@ -49,19 +49,19 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let session_id = &self.session_id;
         if self.config.error.is_some() {
-            write!(f, "session {session_id} goes on with the settings before: config.toml has a mistake")?;
+            write!(f, "session {session_id} keeps its previous settings: config.toml has a mistake")?;
         }
         let between = if self.config.error.is_some() { "; " } else { "" };
         match self.config.restart_needed.join(", ") {
             names if names.is_empty() => Ok(()),
-            names => write!(f, "{between}session {session_id} has to be restarted for: {names}"),
+            names => write!(f, "{between}restart session {session_id} to apply: {names}"),
         }
     }
 }
 
-/// The running sessions that have not applied all of the config file, without those that do not answer.
+/// The running sessions that have not applied the whole config file. Sessions that do not answer are left out.
 fn waiting(environment: &Environment) -> Vec<Waiting> {
-    let found = chosen::listed(None, environment).unwrap_or_default();
+    let found = select_session::listed(None, environment).unwrap_or_default();
     let live = found.into_iter().filter(|session| session.live);
     live.filter_map(|session| {
         let answer = client::get(&session.dir, "/sessions/self").ok().filter(|answer| answer.status.is_success())?;
@@ -83,7 +83,7 @@ fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {
     format!("{}\n", serde_json::Value::Object(rows))
 }
 
-/// The settings as a `config.toml`. A comment behind each setting names its source.
+/// The settings as a `config.toml`, with the source of each in a comment.
 fn as_toml(settings: &Settings, to: Screen) -> String {
     let lines: Vec<(String, String)> = settings.rows().into_iter().map(line).collect();
     let width = lines.iter().map(|(line, _)| line.width()).filter(|width| *width <= COMMENT_COLUMN_MAX).max();
@@ -95,7 +95,6 @@ fn as_toml(settings: &Settings, to: Screen) -> String {
     lines.iter().map(comment).collect()
 }
 
-/// A setting and its comment.
 fn line(row: Row) -> (String, String) {
     let comment = format!("# {}", row.source);
     match (row.toml, row.value) {

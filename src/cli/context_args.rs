@@ -1,4 +1,4 @@
-//! The arguments of the tools for context.
+//! The arguments of `codex-shim context`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! `codex-shim context`: what waits to be shown to the model, and what it was shown.
+//! `codex-shim context`: waiting commands and the last delivery.
 //!
-//! Where a relay runs it is asked; where none does, the ledger is opened. A relay that starts in between is told of what was
-//! done, so that nothing waits unseen.
+//! If a relay is running it is queried, otherwise the ledger is opened. A relay that starts meanwhile is notified of the
+//! change, so no command waits unnoticed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -17,7 +17,7 @@ use super::args::{
 use super::clock::Clock;
 use super::history::thread_or_id;
 use super::screen::{self, Screen, Tone};
-use super::{FAILED, USAGE, chosen, say};
+use super::{FAILED, USAGE, say, select_session};
 use crate::capture::{keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
@@ -25,10 +25,10 @@ use crate::control::{ContextCommand, ContextDocument, DeliveriesDocument, Waitin
 use crate::engine::{Carrier, ContextBounds, Label, MARKER_END, Preview, PushedCommand, RowId};
 use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, WhichCommands, label, short};
 
-/// How much of the end of an output is looked at, in bytes; what is kept of it is far less.
+/// Bytes read from the end of an output; much less of it is stored.
 const OUTPUT_TAIL_BYTES: usize = 256 << 10;
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
     match tool {
         ContextTool::Show(show) => run_show(&show, environment),
@@ -40,9 +40,9 @@ pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
 
 fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 {
     if !arguments.last {
-        let sessions = match chosen::several(arguments.session.name(), Otherwise::Latest, environment) {
+        let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
             Ok(sessions) => sessions,
-            Err(error) => return error.told(),
+            Err(error) => return error.report(),
         };
         if let [session] = &sessions[..] {
             return show_buffer(session, arguments, environment);
@@ -56,9 +56,9 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
         };
         return sessions.iter().map(shown).max().unwrap_or(0);
     }
-    let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
+    let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let read = |ledger: &mut OfflineLedger| {
         let deliveries = ledger.deliveries().map_err(|error| error.to_string())?;
@@ -72,7 +72,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
     }
 }
 
-/// The commands that wait in one session.
+/// Prints the waiting commands of one session.
 fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &Environment) -> i32 {
     let read = |ledger: &mut OfflineLedger| {
         Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
@@ -88,7 +88,7 @@ fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &
     }
 }
 
-/// Asks the relay, or reads where none runs.
+/// Queries the relay, or runs `read` if none is running.
 pub(super) fn look<T: DeserializeOwned + Default>(
     session: &Found,
     path: &str,
@@ -105,12 +105,12 @@ pub(super) fn look<T: DeserializeOwned + Default>(
     read(&mut OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?)
 }
 
-/// The answer of a relay; `None` where it has ended since it was found.
+/// The response of a relay; `None` if it has exited since it was found.
 fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, String> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(error.told(session)),
+        Err(error) => Err(error.message(session)),
     }
 }
 
@@ -124,7 +124,7 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
     if json {
         return print_json(last);
     }
-    // A terminal shows the markers as signs; a file gets what the model got.
+    // On a terminal the markers are escaped; a file gets exactly what the model got.
     let text = match to {
         Screen::None => last.text.clone(),
         Screen::Coloured | Screen::Plain => {
@@ -134,7 +134,7 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
     screen::print(&text)
 }
 
-/// How the waiting commands are listed.
+/// A list of waiting commands.
 struct List<'a> {
     session: &'a Found,
     carrier: Carrier,
@@ -203,16 +203,16 @@ impl List<'_> {
 
 fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     let json = arguments.json;
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
     let thread = arguments.thread.as_ref().map(|name| thread_or_id(&session, name, environment)).transpose();
     let thread = match thread {
         Ok(thread) => thread,
-        Err(stop) => return stop.told(),
+        Err(stop) => return stop.report(),
     };
     let pushed = match pushed(arguments, thread, &bounds) {
         Ok(pushed) => pushed,
@@ -234,7 +234,7 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     }
 }
 
-/// What the arguments say. Text from a terminal need not be UTF-8: what is not becomes U+FFFD.
+/// The command from the arguments. Text from a terminal may not be UTF-8; invalid bytes become U+FFFD.
 fn pushed(
     arguments: ContextPushArguments,
     thread_id: Option<String>,
@@ -278,7 +278,7 @@ fn preview_of(path: &Path, bounds: &ContextBounds) -> io::Result<Preview> {
     Ok(preview)
 }
 
-/// The end of what can be read, and whether there was more.
+/// The last bytes of a stream, and whether there were more.
 fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
     let mut tail = Vec::new();
     let mut is_cut = false;
@@ -292,9 +292,9 @@ fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
 
 /// Removes one waiting command.
 fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let read = |ledger: &mut OfflineLedger| {
         Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
@@ -337,9 +337,9 @@ fn drop_one(session: &Found, id: RowId) -> Result<WaitingDocument, String> {
 }
 
 fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     match clear(&session) {
         Ok(document) if arguments.json => print_json(&document),
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_stream_is_kept() {
+    fn tail_of_stream_is_kept() {
         assert_eq!(tail_of(&b"abc"[..]).expect("it can be read"), (b"abc".to_vec(), false));
         let long: Vec<u8> = (0..=255).cycle().take(2 * OUTPUT_TAIL_BYTES + 7).collect();
         let (tail, is_cut) = tail_of(&long[..]).expect("it can be read");

@@ -1,25 +1,22 @@
-//! Which invocation means what: by the name we were started under, the arguments, and whether stdin is a terminal.
+//! Decides what an invocation means, from the program's name, the arguments, and whether stdin is a terminal.
 //!
-//! Pure. codex's own arguments are only looked at, never changed, and handed on in order.
+//! Pure. Arguments for codex are inspected, never changed, and passed on in order.
 
 use std::ffi::{OsStr, OsString};
 
-/// What an invocation asks for.
+/// The meaning of an invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Invocation {
-    /// Nothing: tell what there is.
+    /// No arguments at a terminal: print the help.
     Help,
-    /// A relay in front of codex with these arguments.
+    /// Run a relay in front of codex.
     Relay {
-        /// All of them, `app-server` included.
+        /// Including `app-server`.
         codex_args: Vec<OsString>,
     },
-    /// To become codex with these arguments.
-    BecomeCodex {
-        /// All of them.
-        codex_args: Vec<OsString>,
-    },
-    /// One of our own tools.
+    /// Replace this process with codex.
+    BecomeCodex { codex_args: Vec<OsString> },
+    /// Run one of our own tools.
     Tool,
 }
 
@@ -76,7 +73,7 @@ const APP_SERVER_SUBCOMMANDS: [&str; 5] = ["daemon", "proxy", "generate-ts", "ge
 /// Options with which `codex app-server` prints something and ends.
 const APP_SERVER_PRINTS: [&str; 5] = ["-h", "--help", "-V", "--version", "--print-startup-config"];
 
-/// Decides what `name args…` asks for.
+/// Decides the meaning of `name args…`.
 pub(super) fn decide(name: &OsStr, args: &[OsString], stdin_is_terminal: bool) -> Invocation {
     let name = std::path::Path::new(name).file_name().unwrap_or_default().to_string_lossy();
     let subcommand = subcommand_index(args).filter(|index| args[*index] == APP_SERVER);
@@ -92,7 +89,7 @@ pub(super) fn decide(name: &OsStr, args: &[OsString], stdin_is_terminal: bool) -
         return app_server(args.to_vec(), index);
     }
     if name.starts_with("codex-app-server") {
-        // A stand-in for the server itself, which is started without the subcommand.
+        // A stand-in for the server is started without the subcommand.
         let codex_args = [OsString::from(APP_SERVER)].into_iter().chain(args.iter().cloned()).collect();
         return app_server(codex_args, 0);
     }
@@ -113,7 +110,7 @@ fn subcommand_index(args: &[OsString]) -> Option<usize> {
     None
 }
 
-/// What `codex … app-server …` means, with `app-server` at `at`.
+/// The meaning of `codex … app-server …`, with `app-server` at index `at`.
 fn app_server(codex_args: Vec<OsString>, at: usize) -> Invocation {
     if speaks_on_stdio(&codex_args[at + 1..]) {
         Invocation::Relay { codex_args }
@@ -129,7 +126,7 @@ fn speaks_on_stdio(args: &[OsString]) -> bool {
     while let Some(arg) = args.get(index) {
         let unknown_option_before = std::mem::take(&mut after_unknown_option);
         match as_option(arg) {
-            // The value of an option that a later version has, or a subcommand.
+            // The value of an option of a later version, or an unknown subcommand.
             None if unknown_option_before && !APP_SERVER_SUBCOMMANDS.iter().any(|name| arg == name) => {}
             None => return false,
             Some(option) if APP_SERVER_PRINTS.contains(&option) => return false,
@@ -156,12 +153,12 @@ fn is_stdio(url: Option<&str>) -> bool {
     url.is_some_and(|url| url.split(':').next() == Some("stdio"))
 }
 
-/// The argument as an option, where it is one. `-` alone is none.
+/// The argument as an option; `None` if it is not one. `-` alone is not an option.
 fn as_option(arg: &OsStr) -> Option<&str> {
     if !arg.as_encoded_bytes().starts_with(b"-") || arg == "-" {
         return None;
     }
-    // An option that is not UTF-8 is one that we do not know.
+    // An option that is not UTF-8 counts as unknown.
     Some(arg.to_str().unwrap_or("--unknown="))
 }
 
@@ -169,7 +166,7 @@ fn as_option(arg: &OsStr) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// `invocation` is a command line without quoting; `expect` names the meaning and the arguments that codex gets.
+    /// `invocation` is a command line without quoting; `expect` is the meaning and the arguments that codex gets.
     fn check(invocation: &str, expect: &str) {
         check_on(invocation, false, expect);
     }
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn under_our_own_name() {
+    fn our_own_name_runs_tools_or_relays() {
         check("codex-shim", "relay app-server");
         check_on("/usr/bin/codex-shim", true, "help");
         check_on("codex-shim app-server", true, "relay app-server");
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn under_another_name_we_are_codex() {
+    fn any_other_name_means_codex() {
         check("codex", "become");
         check("codex --version", "become --version");
         check("/x/codex login status", "become login status");
@@ -216,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_speak_on_stdio_becomes_codex() {
+    fn commands_off_stdio_become_codex() {
         for rest in [
             "generate-ts --out x",
             "--enable f daemon start",
@@ -236,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_is_relayed_with_all_its_arguments() {
+    fn stdio_servers_are_relayed_with_all_arguments() {
         for rest in [
             "--listen stdio://",
             "--listen=stdio://",
@@ -252,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_for_the_server_itself_needs_no_subcommand() {
+    fn stand_in_servers_need_no_subcommand() {
         check("codex-app-server", "relay app-server");
         check("codex-app-server-x86 -c a=b", "relay app-server -c a=b");
         check("codex-app-server app-server", "relay app-server");

@@ -1,6 +1,6 @@
-//! `codex-shim exec`: a command that runs as without us, and of which the model is told.
+//! `codex-shim exec`: runs a command as if codex-shim were not there, and keeps it as context.
 //!
-//! Nothing of ours is done before the command runs, and what goes wrong afterwards is one line at the end.
+//! Nothing happens before the command starts, and an error afterwards is one line at the end.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -10,14 +10,14 @@ use std::time::{Instant, SystemTime};
 
 use super::args::ExecArguments;
 use super::history::thread_or_id;
-use super::{CANNOT_RUN, NOT_FOUND, chosen, say};
+use super::{CANNOT_RUN, NOT_FOUND, say, select_session};
 use crate::capture::{Ran, Tail, Terminal, answers_privately, as_typed, keep, run_in_terminal, run_piped};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
 use crate::launch;
 use crate::store::Otherwise;
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     let kept_out =
         environment.get("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value.to_string_lossy()));
@@ -29,13 +29,13 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     let (Ran { status, unread_bytes }, tail) = match ran(arguments) {
         Ok(ran) => ran,
         Err(error) => {
-            say(&format!("open a terminal for the command: {error}; it runs without, and is not kept as context"));
+            say(&format!("open a terminal for the command: {error}; it runs without one and is not kept as context"));
             return become_it(arguments);
         }
     };
     let took = began.elapsed();
     say_unread(unread_bytes);
-    // A command that was not there is not worth telling of.
+    // A command that could not be run is not worth keeping.
     if tail.is_empty() && matches!(status, NOT_FOUND | CANNOT_RUN) {
         return status;
     }
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &ExecArguments, environment: &Environment) -> i32 {
     status
 }
 
-/// Runs the command, and gives how it ended and the end of its output.
+/// Runs the command; returns its status and the end of its output.
 fn ran(arguments: &ExecArguments) -> io::Result<(Ran, Tail)> {
     let Some(terminal) = Terminal::of_process() else { return run_piped(&arguments.words) };
     let mut tail = Tail::default();
@@ -74,7 +74,7 @@ fn kept(
     pushed: &PushedCommand,
     environment: &Environment,
 ) -> Result<(), String> {
-    let sessions = chosen::several_at(cwd, arguments.session.name(), Otherwise::None, environment);
+    let sessions = select_session::several_at(cwd, arguments.session.name(), Otherwise::None, environment);
     let sessions = sessions.map_err(|error| error.to_string())?;
     let (settings, _) = Settings::load(Flags::default(), environment);
     let kept = sessions.iter().map(|session| {
@@ -87,7 +87,7 @@ fn kept(
     kept.fold(Ok(()), Result::and)
 }
 
-/// Says what is lost of what was typed ahead.
+/// Reports typed-ahead input that was lost.
 pub(super) fn say_unread(bytes: usize) {
     if bytes > 0 {
         say(&format!(
@@ -96,7 +96,7 @@ pub(super) fn say_unread(bytes: usize) {
     }
 }
 
-/// Becomes the command: nobody stands between.
+/// Replaces this process with the command.
 fn become_it(arguments: &ExecArguments) -> i32 {
     let mut command = Command::new(&arguments.words[0]);
     launch::hand_down(command.args(&arguments.words[1..]), &[0, 1, 2]);

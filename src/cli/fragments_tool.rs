@@ -1,6 +1,6 @@
 //! `codex-shim fragments`: the fragments that each thread has been sent.
 //!
-//! Where a relay runs it is asked; where none does, the ledger is opened.
+//! If a relay is running it is queried, otherwise the ledger is opened.
 
 use bytesize::ByteSize;
 
@@ -8,16 +8,16 @@ use super::clock::Clock;
 use super::context_tool::{look, print_json};
 use super::fragments_args::FragmentsArguments;
 use super::screen::{self, Screen, Tone};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::FragmentsDocument;
 use crate::store::{Found, OfflineLedger, Otherwise};
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &FragmentsArguments, environment: &Environment) -> i32 {
-    let session = match chosen::latest(arguments.session.name(), Otherwise::Latest, environment) {
+    let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let read =
         |ledger: &mut OfflineLedger| Ok(FragmentsDocument::of(ledger.fragments().map_err(|error| error.to_string())?));

@@ -1,8 +1,7 @@
-//! Help: clap's text for a command, then the notes and examples as they are written.
+//! Help: clap's text for a command, then notes and examples exactly as written.
 //!
-//! clap wraps everything that it prints, which breaks examples in the middle of a command and columns in the middle of a
-//! line. Notes and examples therefore never go through clap; they are at most 80 columns wide in the source, which a test
-//! checks.
+//! clap wraps everything that it prints, which would break examples in the middle of a command. Notes and examples therefore
+//! bypass clap. They are at most 80 columns wide in the source, which a test checks.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -25,13 +24,13 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
 ];
 
-/// The help that the command line `args` asks for; `is_long` for `--help`, which has notes and examples.
+/// The help for the command line `args`; `is_long` for `--help`, which includes notes and examples.
 pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool) -> StyledStr {
     root.build();
     let meant = meant(&root, args);
     let notes = meant.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let is_root = meant.get_name() == root.get_name();
-    // clap's own long help puts the text of every option on lines of their own; options stay in columns here.
+    // clap's long help puts each option's text on separate lines; here options stay in columns.
     let mut command = meant.clone().mut_arg("help", |arg| arg.help("Print help; --help also prints examples"));
     if let (true, Some(about)) = (is_long, meant.get_long_about()) {
         command = command.about(about.clone());
@@ -50,7 +49,7 @@ pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool) -> Sty
     text
 }
 
-/// The help of all commands without its list, which [`groups`] replaces.
+/// The help of the root command without clap's list of commands, which [`groups`] replaces.
 const ROOT_TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\nOptions:\n{options}\n";
 
 /// The command that a command line names: `context push --cmd x`, `help context push`.
@@ -65,7 +64,7 @@ fn meant<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
     command
 }
 
-/// The commands below headings.
+/// The commands grouped under headings.
 fn groups(root: &Command) -> String {
     let mut text = String::new();
     let style = root.get_styles().get_header();
@@ -119,7 +118,7 @@ mod tests {
             wide.extend(
                 notes.lines().filter(|line| line.chars().count() > COLUMNS_MAX).map(|line| format!("{path}: {line}")),
             );
-            // The list of commands has it behind a name.
+            // The list of commands puts the name in front of it.
             if path.contains(' ') && about.chars().count() > COLUMNS_MAX - 15 {
                 wide.push(format!("{path}: about: {about}"));
             }
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_stand_in_help_as_they_are_written() {
+    fn help_prints_examples_verbatim() {
         let args = ["send", "--help"].map(OsString::from);
         let text = render(Arguments::command(), &args, true).to_string();
         assert!(text.contains("\n  git diff | codex-shim send - --json | jq -r .turn_id\n"), "{text}");

@@ -1,20 +1,20 @@
-//! `codex-shim hook`, and what the hook of a shell starts for each command.
+//! `codex-shim hook`, and the command that a shell's hook runs after each command line.
 
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::SystemTime;
 
 use super::args::{HookArguments, HookedArguments, ShellName};
-use super::{chosen, screen};
+use super::{screen, select_session};
 use crate::capture::{HookOutcome, HookReport, ShellKind, answers_privately, keep, output_of, script};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::Origin;
 use crate::store::Otherwise;
 
-/// Longest line that is taken, in bytes.
+/// Longest accepted line, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// The variable in which `codex-shim shell` tells the hook where outputs are asked for.
+/// Environment variable through which `codex-shim shell` gives the hook the socket for outputs.
 pub(super) const SHELL_VARIABLE: &str = "CODEX_SHIM_SHELL";
 
 impl From<ShellName> for ShellKind {
@@ -27,18 +27,18 @@ impl From<ShellName> for ShellKind {
     }
 }
 
-/// Prints what the shell is to evaluate.
+/// Prints the code for the shell to evaluate.
 pub(super) fn run_hook(arguments: &HookArguments) -> i32 {
     screen::print(&script(arguments.shell.into(), &our_program()))
 }
 
-/// How a shell starts us, wherever it is by then.
+/// The command by which a shell starts us from any folder.
 pub(super) fn our_program() -> String {
     let path = std::env::current_exe().unwrap_or_else(|_| "codex-shim".into());
     path.to_string_lossy().into_owned()
 }
 
-/// Keeps a command that was typed. Nobody waits for it or listens to it: it says nothing, and always ends with 0.
+/// Keeps a typed command. It runs in the background, prints nothing and always exits with 0.
 pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) -> i32 {
     let HookedArguments { shell, exit_code, cwd, began, ended, took, key, again } = arguments;
     let variable = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
@@ -68,10 +68,12 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let HookOutcome::Record(mut pushed) = hooked.outcome(shell.into(), now_ms) else { return 0 };
-    let Ok(sessions) = chosen::several_at(Path::new(&cwd), None, Otherwise::None, environment) else { return 0 };
+    let Ok(sessions) = select_session::several_at(Path::new(&cwd), None, Otherwise::None, environment) else {
+        return 0;
+    };
     if let Some(socket) = variable(SHELL_VARIABLE) {
         pushed.provenance.source = Origin::Shell;
-        // Of a line that may be another's the output may be private.
+        // If the line may belong to another command, its output may be private.
         if is_certain && let Some(output) = output_of(Path::new(&socket), &key) {
             pushed.preview = Some(output);
         }

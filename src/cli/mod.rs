@@ -1,12 +1,10 @@
-//! The command line: which invocation means what, and the tools.
+//! The command line and the tools.
 //!
-//! What is said to a person, hints and exit codes, stands here and nowhere deeper. A relay's stdout belongs to the
-//! server; only tools print to it.
+//! Messages for users, hints and exit codes exist only here. A relay's stdout belongs to the server; only tools print to it.
 
 mod args;
 mod attach_tool;
 mod capture_args;
-mod chosen;
 mod clock;
 mod complete;
 mod completions;
@@ -24,12 +22,13 @@ mod history;
 mod hook_tool;
 mod kept_back;
 mod numbers;
-mod past;
+mod offline;
 mod prune_tool;
 mod redact_tool;
 mod replay_tool;
 mod requests;
 mod screen;
+mod select_session;
 mod session_args;
 mod sessions_tool;
 mod shell_tool;
@@ -56,22 +55,22 @@ use crate::relay::{self, RelayError, ServerCommand};
 use args::{Arguments, RunArguments, Tool};
 use dispatch::Invocation;
 
-/// Exit status where what was asked for failed.
+/// Exit status: the tool failed.
 const FAILED: i32 = 1;
-/// Exit status where an argument cannot be what it is to be; clap uses the same.
+/// Exit status: an argument is not valid; clap uses the same.
 const USAGE: i32 = 2;
-/// Exit status where there is no such session, or it cannot be told which is meant.
+/// Exit status: no such session, or the name is ambiguous.
 const NO_SUCH_SESSION: i32 = 3;
-/// The same of a request.
+/// Exit status: no such request.
 const NO_SUCH_REQUEST: i32 = 3;
-/// Exit status where a relay is needed and none runs.
+/// Exit status: the tool needs a relay and none is running.
 const NOT_RUNNING: i32 = 4;
-/// Exit status of a shell for a command that cannot be run.
+/// Exit status of shells for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
-/// Exit status of a shell for a command that is not there.
+/// Exit status of shells for an unknown command.
 const NOT_FOUND: i32 = 127;
 
-/// Does what the command line asks for, and returns the status to exit with.
+/// Runs the command line; returns the exit status.
 #[must_use]
 pub(crate) fn main() -> i32 {
     launch::wait_for_children();
@@ -156,7 +155,7 @@ fn print_help(args: &[OsString], is_long: bool) -> i32 {
     }
 }
 
-/// How a server is run: in front of it, or in its stead a client.
+/// Runs a relay in front of a server, or connects a client to one.
 type RunRelay = fn(&ServerCommand, &Settings, &Environment, &[Complaint]) -> Result<Exit, RelayError>;
 
 fn run_server(run: RunArguments, how: RunRelay, environment: &Environment) -> i32 {
@@ -243,7 +242,7 @@ fn cannot_start(error: &RelayError) -> i32 {
     }
 }
 
-/// One line for the user, or what follows it; whoever wrote what stands in it, nothing steers the terminal.
+/// Prints one line to stderr, escaped.
 fn say(what: &str) {
     const BEGINNING: &str = "codex-shim: ";
     let columns_max = screen::columns_of_stderr();
@@ -252,7 +251,7 @@ fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
-/// A text of several lines, each as [`screen::plain`] has it.
+/// Several lines, each escaped by [`screen::plain`].
 fn lines(text: &str) -> String {
     text.replace('\t', "    ").split('\n').map(screen::plain).collect::<Vec<_>>().join("\n")
 }
@@ -262,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_said_steers_the_terminal() {
+    fn messages_are_escaped() {
         assert_eq!(
             lines("turn/start\n  - \u{1b}[2J\n  + \u{202e}a\r"),
             "turn/start\n  - \u{fffd}[2J\n  + \\u{202e}a\u{fffd}"

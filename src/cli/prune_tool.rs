@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::screen::{self, Screen, Tone};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
@@ -64,23 +64,23 @@ struct Total {
     bytes: u64,
 }
 
-/// Removes it, or tells what would go.
+/// Deletes the data, or lists it.
 pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
-    // A bound that was meant otherwise would take what was meant to stay.
+    // With an invalid limit, prune could delete data that the user means to keep.
     if let Some(complaint) = complaints.first() {
-        say(&format!("{complaint}; fix it first: nothing was deleted"));
+        say(&format!("{complaint}; nothing was deleted; correct this first"));
         return FAILED;
     }
     let named = arguments.session.name();
     let found = match named {
-        Some(name) => chosen::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
-        None => chosen::all(environment),
+        Some(name) => select_session::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
+        None => select_session::all(environment),
     };
     let (found, home) = match (found, &settings.home.value) {
         (Ok(found), Some(home)) => (found, home),
-        (Ok(_), None) => return chosen::NotChosen::NoHome.told(),
-        (Err(error), _) => return error.told(),
+        (Ok(_), None) => return select_session::NoSession::NoHome.report(),
+        (Err(error), _) => return error.report(),
     };
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_what_goes() {
+    fn deleted_data_is_listed() {
         let went = |id: &str, what, count, bytes| {
             let files = if what == Kind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
             Deleted { session_id: id.to_owned(), what, count, bytes, files }

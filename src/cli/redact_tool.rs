@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::screen::{self, Screen, Tone};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
-use super::{FAILED, USAGE, chosen, say};
+use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::Masker;
 use crate::index::TranscriptFiles;
@@ -61,12 +61,12 @@ struct Document<'a> {
     dry_run: bool,
     sessions: usize,
     masked: &'a [Masked],
-    /// Segments that their relay has in hand.
+    /// Segments that a relay is using.
     segments_left: u64,
     faults: &'a [String],
 }
 
-/// Masks them, or counts.
+/// Masks or counts secrets.
 pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32 {
     let masker = match Masker::new(&arguments.patterns) {
         Ok(masker) => masker,
@@ -77,13 +77,15 @@ pub(super) fn run(arguments: &RedactArguments, environment: &Environment) -> i32
         }
     };
     let found = match arguments.all {
-        true => chosen::all(environment)
+        true => select_session::all(environment)
             .map(|found| found.into_iter().filter(|session| !session.dir.is_symlink()).collect()),
-        false => chosen::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session]),
+        false => {
+            select_session::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session])
+        }
     };
     let found = match found {
         Ok(found) => found,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };

@@ -5,10 +5,10 @@ use super::{FAILED, say, tape_file};
 use crate::config::Environment;
 use crate::replay::{Difference, Strictness, Tape, TapeError, serve};
 
-/// Differences that are shown in full.
+/// Differences shown in full.
 const SHOWN_MAX: usize = 20;
 
-/// Plays the tape; differences are told on stderr, and make a strict player fail.
+/// Plays the tape. Differences are printed on stderr and are errors with `--strict`.
 pub(super) fn run(arguments: &ReplayArguments, environment: &Environment) -> i32 {
     let strictness = if arguments.strict { Strictness::Strict } else { Strictness::Lenient };
     let file = match tape_file::find(&arguments.file, environment) {

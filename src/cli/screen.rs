@@ -1,4 +1,4 @@
-//! What tools print for a person: colours on a terminal only, and nothing that could steer it.
+//! Output for people: colours on terminals only, and untrusted text escaped.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
@@ -10,33 +10,31 @@ use crate::engine::visible;
 
 use super::FAILED;
 
-/// How text is set off from other text.
+/// Emphasis of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// As other text.
     Plain,
     Good,
     Warning,
     Bad,
-    /// Less than what stands beside it.
+    /// Less than the text beside it.
     Faint,
-    /// More than what stands below it.
+    /// More than the text below it.
     Strong,
 }
 
-/// What stdout can show.
+/// The capabilities of stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Screen {
-    /// A terminal that takes colours.
+    /// A terminal with colours.
     Coloured,
-    /// A terminal that does not, or is not to.
+    /// A terminal without colours.
     Plain,
-    /// No terminal: a file or another program.
+    /// A file or another program.
     None,
 }
 
 impl Screen {
-    /// That of our stdout.
     pub(super) fn of_stdout(environment: &Environment) -> Screen {
         if !std::io::stdout().is_terminal() {
             return Screen::None;
@@ -45,12 +43,10 @@ impl Screen {
         if dumb || environment.get("NO_COLOR").is_some() { Screen::Plain } else { Screen::Coloured }
     }
 
-    /// That of our stdout, without colours.
     pub(super) fn of_stdout_plain() -> Screen {
         if std::io::stdout().is_terminal() { Screen::Plain } else { Screen::None }
     }
 
-    /// The same without colours.
     pub(super) fn without_colours(self) -> Screen {
         match self {
             Screen::Coloured | Screen::Plain => Screen::Plain,
@@ -58,7 +54,6 @@ impl Screen {
         }
     }
 
-    /// `text` in a tone.
     pub(super) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match (self, tone) {
             (Screen::Plain | Screen::None, _) | (Screen::Coloured, Tone::Plain) => return text.to_owned(),
@@ -72,7 +67,7 @@ impl Screen {
     }
 }
 
-/// Columns of the terminal; `None` if stdout is not one, or does not say.
+/// Columns of the terminal; `None` if stdout is not one, or its size is unknown.
 pub(super) fn columns(to: Screen) -> Option<usize> {
     match to {
         Screen::None => None,
@@ -83,18 +78,18 @@ pub(super) fn columns(to: Screen) -> Option<usize> {
     }
 }
 
-/// Columns of the terminal that stderr is; `None` if it is not one.
+/// Columns of the terminal on stderr; `None` if it is not one.
 pub(super) fn columns_of_stderr() -> Option<usize> {
     let stderr = std::io::stderr();
     let size = stderr.is_terminal().then(|| rustix::termios::tcgetwinsize(stderr).ok()).flatten()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Least room for text behind an indent, in columns.
+/// Narrowest column for indented text.
 const ROOM_MIN: usize = 20;
 
-/// Text that begins at column `first`, broken between words into lines below an indent. A command in backticks is one word, so
-/// that it can be copied; the terminal breaks a word that fits no line.
+/// Wraps text that begins at column `first` between words and indents further lines. A command in backticks counts as one word,
+/// so that it can be copied; the terminal breaks words that are too long.
 pub(super) fn wrapped(text: &str, first: usize, indent: usize, columns_max: Option<usize>) -> String {
     let Some(columns_max) = columns_max else { return text.to_owned() };
     let indent = if indent + ROOM_MIN > columns_max { indent.min(2) } else { indent };
@@ -120,29 +115,29 @@ pub(super) fn wrapped(text: &str, first: usize, indent: usize, columns_max: Opti
     wrapped
 }
 
-/// Prints what a tool was asked for; returns the status to exit with.
+/// Prints text to stdout; returns the exit status.
 pub(super) fn print(text: &str) -> i32 {
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => 0,
-        // The reader of our output has had enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => 0,
         Err(_) => FAILED,
     }
 }
 
-/// Text that others wrote, without what could steer a terminal or break a line, and with what would have it read otherwise than it
-/// stands there made visible.
+/// Escapes untrusted text: replaces control characters and line breaks, and makes bidirectional and invisible characters
+/// visible.
 pub(super) fn plain(text: &str) -> String {
     visible(&text.replace(|char: char| char.is_control(), "\u{fffd}")).into_owned()
 }
 
-/// A point in time, RFC 3339 to the second; of years that cannot be written so, the last one that can be.
+/// RFC 3339 to the second, limited to years that it can express.
 pub(super) fn time(at: SystemTime) -> String {
     const LAST: Duration = Duration::from_secs(253_402_300_799);
     humantime::format_rfc3339_seconds(at.min(SystemTime::UNIX_EPOCH + LAST)).to_string()
 }
 
-/// How long ago something was, to the second below an hour and coarser above.
+/// The age of something: to the second below an hour, coarser above.
 pub(super) fn age(at: SystemTime, now: SystemTime) -> String {
     let seconds = now.duration_since(at).unwrap_or_default().as_secs();
     let coarse = match seconds {
@@ -153,7 +148,7 @@ pub(super) fn age(at: SystemTime, now: SystemTime) -> String {
     humantime::format_duration(Duration::from_secs(coarse)).to_string()
 }
 
-/// How long something took: to the millisecond below a second, else to the second.
+/// A duration: to the millisecond below a second, else to the second.
 pub(super) fn lasted(took: Duration) -> String {
     let coarse = match took.as_secs() {
         0 => Duration::from_millis(took.as_millis() as u64),
@@ -168,7 +163,7 @@ mod tests {
     use crate::engine::deceives;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(plain("a\x1b[31m\nb\u{9b}"), "a\u{fffd}[31m\u{fffd}b\u{fffd}");
         assert_eq!(plain("rm \u{202e}gpj.a\u{2069}"), r"rm \u{202e}gpj.a\u{2069}");
         for char in (0..=0x10_ffff).filter_map(char::from_u32) {
@@ -178,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_between_words() {
+    fn lines_wrap_between_words() {
         let check = |text: &str, first, indent, columns_max, expect: &str| {
             assert_eq!(wrapped(text, first, indent, columns_max), expect);
         };
@@ -197,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_as_fine_as_they_need_be() {
+    fn precision_of_ages_falls_with_age() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let check = |seconds, expect: &str| assert_eq!(age(now - Duration::from_secs(seconds), now), expect);
         check(0, "0s");

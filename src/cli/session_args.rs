@@ -1,6 +1,6 @@
 //! The arguments that name a session, the same for every tool.
 //!
-//! A tool whose first word would mean nothing else takes the session there; every tool takes `--session`.
+//! Most tools accept the session as their first word; every tool accepts `--session`.
 
 use clap::Args;
 
@@ -18,13 +18,11 @@ pub(super) struct SessionWord {
 }
 
 impl SessionWord {
-    /// The name that the user gave, if any.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
     }
 }
 
-/// The session as `--session`.
 #[derive(Debug, Args)]
 pub(super) struct SessionFlag {
     /// Session: its name, a unique beginning of it, or `latest`
@@ -33,7 +31,6 @@ pub(super) struct SessionFlag {
 }
 
 impl SessionFlag {
-    /// The name that the user gave, if any.
     pub(super) fn name(&self) -> Option<&str> {
         self.flag.as_deref()
     }

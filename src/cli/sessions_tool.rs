@@ -3,20 +3,20 @@
 use serde::Serialize;
 
 use super::args::SessionsArguments;
-use super::chosen;
 use super::clock::Clock;
 use super::say;
 use super::screen::{self, Screen, Tone};
+use super::select_session;
 use super::table::{Cell, Column, Table};
 use crate::config::Environment;
 use crate::control::{SessionDocument, client};
 use crate::history::Activity;
 use crate::store::{ChoiceError, Found, label, short};
 
-/// Relays that are asked at once.
+/// Relays queried at the same time.
 const ASKED_AT_ONCE_MAX: usize = 16;
 
-/// A session as it is listed.
+/// A listed session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
     session_id: String,
@@ -25,12 +25,12 @@ struct Row {
     /// The folder and the client: `proj (vscode)`.
     name: String,
     live: bool,
-    /// What a live relay says of itself; `null` where it does not answer.
+    /// The state that a live relay reports; `null` if it does not answer.
     state: Option<Activity>,
-    /// When it was started; when it was last used, where it is not live.
+    /// Start of a live session; last use of a stopped one.
     since: String,
     cwd: Option<String>,
-    /// That of the relay, while there is one.
+    /// The relay's process id while it runs.
     pid: Option<u32>,
 }
 
@@ -41,13 +41,13 @@ struct Listing<'a> {
 
 /// Lists the sessions.
 pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
-    let found = match chosen::listed(arguments.session.name(), environment) {
+    let found = match select_session::listed(arguments.session.name(), environment) {
         Ok(found) => found,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
-    let all = match chosen::all_quietly(environment) {
+    let all = match select_session::all_quietly(environment) {
         Ok(all) => all,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let rows = rows(&found, &all);
     if arguments.json {
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i
     screen::print(&as_table(&rows, &Clock::of(&arguments.times), Screen::of_stdout(environment)))
 }
 
-/// The rows of the sessions `found`, which are named apart from `all`.
+/// The rows for `found`, with names that are unique in `all`.
 fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
     let asked = found.chunks(ASKED_AT_ONCE_MAX).flat_map(|some| {
         std::thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
     asked.collect()
 }
 
-/// What a session does. A live one is asked.
+/// The activity of a session. A live one is queried.
 fn state(session: &Found) -> Option<Activity> {
     if !session.live {
         return Some(Activity::Stopped);
@@ -83,7 +83,7 @@ fn state(session: &Found) -> Option<Activity> {
         Ok(answer) => answer,
         Err(_) if !session.is_still_live() => return Some(Activity::Stopped),
         Err(error) => {
-            say(&error.told(session));
+            say(&error.message(session));
             return None;
         }
     };
@@ -127,7 +127,7 @@ fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
     vec![
-        // Programs get the whole id, and no name: it has blanks.
+        // Programs get the whole id. They get no name, because names contain blanks.
         (Tone::Strong, if to == Screen::None { &row.session_id } else { &row.short_id }.clone()),
         (Tone::Plain, if to == Screen::None { String::new() } else { row.name.clone() }),
         (tone, life.to_owned()),

@@ -1,4 +1,4 @@
-//! `codex-shim shell`: the user's shell in a terminal of ours, with the hook loaded.
+//! `codex-shim shell`: runs the user's shell in our own terminal with the hook loaded.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use super::args::ShellArguments;
 use super::exec_tool::say_unread;
 use super::hook_tool::{SHELL_VARIABLE, our_program};
-use super::{FAILED, USAGE, chosen, say};
+use super::{FAILED, USAGE, say, select_session};
 use crate::capture::{Outputs, ShellKind, Terminal, run_in_terminal, script};
 use crate::config::{Environment, Flags, Settings};
 use crate::files::Folder;
 use crate::store::Otherwise;
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 {
     let program = arguments.shell.clone().or_else(|| environment.get("SHELL").map(PathBuf::from));
     let program = program.unwrap_or_else(|| "bash".into());
@@ -27,9 +27,9 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     };
     let mut variables: Vec<(&str, OsString)> = Vec::new();
     if let Some(session) = arguments.session.name() {
-        match chosen::one(Some(session), Otherwise::None, environment) {
+        match select_session::one(Some(session), Otherwise::None, environment) {
             Ok(found) => variables.push(("CODEX_SHIM_SESSION", found.id.into())),
-            Err(error) => return error.told(),
+            Err(error) => return error.report(),
         }
     }
     let Some(home) = environment.shim_home().value else {
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     let mut outputs = Outputs::start(&base, settings.context().bounds)
         .map_err(|error| say(&format!("listen in {}: {error}; no output is kept", base.display())))
         .ok();
-    // Without it there are marks, and nobody to ask.
+    // Without the socket the hook prints marks but cannot ask for outputs.
     variables.push((SHELL_VARIABLE, outputs.as_ref().map_or_else(|| "-".into(), Outputs::socket)));
     let words = match start_of(kind, &program, &home.join("shell"), environment, &mut variables) {
         Ok(words) => words,
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &ShellArguments, environment: &Environment) -> i32 
     }
 }
 
-/// What a shell is started with so that it reads what it always does and then the hook.
+/// Arguments and variables for a shell that reads its usual startup files and then the hook.
 fn start_of(
     kind: ShellKind,
     program: &Path,
@@ -86,7 +86,7 @@ fn start_of(
             Ok(vec![program, "--rcfile".into(), start.into(), "-i".into()])
         }
         ShellKind::Zsh => {
-            // zsh looks for its files where ZDOTDIR says; each of ours reads the user's, and the last gives it back.
+            // zsh reads its files from ZDOTDIR. Each of our files reads the user's, and the last one restores ZDOTDIR.
             let own = environment.get("ZDOTDIR");
             let back = match &own {
                 Some(own) => format!("export ZDOTDIR='{}'", own.to_string_lossy().replace('\'', r"'\''")),
@@ -107,7 +107,7 @@ fn start_of(
     }
 }
 
-/// Writes a file of ours whole, whoever reads it meanwhile.
+/// Writes a file of ours atomically, because other shells may be reading it.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let (dir, name) = (path.parent(), path.file_name());
     let (dir, name) = dir.zip(name).expect("BUG: it is in a folder of ours");

@@ -1,4 +1,4 @@
-//! `codex-shim status`: whether all is well with a session, on one screen.
+//! `codex-shim status`: the health of a session, on one screen.
 
 use std::time::SystemTime;
 
@@ -6,10 +6,10 @@ use bytesize::ByteSize;
 
 use super::args::StatusArguments;
 use super::clock::Clock;
-use super::past::{self, NoPast, Past};
+use super::offline::{self, OfflineError, OfflineSession};
 use super::screen::{self, Screen, Tone};
 use super::table::{Cell, Column, Table};
-use super::{FAILED, chosen, say};
+use super::{FAILED, say, select_session};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
 use crate::control::{
@@ -21,13 +21,13 @@ use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
 
-/// Columns that a label takes.
+/// Width of the label column.
 const LABEL_COLUMNS: usize = 9;
 
-/// Threads that are listed, and faults: all of it is to fit a screen.
+/// Most threads and faults that are listed, so that the output fits a screen.
 const LISTED_MAX: usize = 4;
 
-/// What is known of a session.
+/// The state of a session.
 #[derive(Debug)]
 struct Report {
     document: SessionDocument,
@@ -36,20 +36,20 @@ struct Report {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Life {
-    /// Its relay has told all of this.
+    /// The relay answered.
     Live,
-    /// A relay runs, and why it does not tell.
+    /// A relay is running but does not answer; the reason.
     Silent(String),
     Stopped,
 }
 
-/// Tells how a session is, or all that are live in one folder.
+/// Prints the state of a session, or of all live ones in a folder.
 pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
-    let sessions = match chosen::several(arguments.session.name(), Otherwise::Latest, environment) {
+    let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
         Ok(sessions) => sessions,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
-    let (retention, clock) = (past::retention(environment), Clock::of(&arguments.times));
+    let (retention, clock) = (offline::retention(environment), Clock::of(&arguments.times));
     let (mut texts, mut status) = (Vec::new(), 0);
     for session in &sessions {
         let (report, as_sent) = look(session, retention);
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
     if status == 0 { printed } else { status }
 }
 
-/// Asks a live session, and looks at the files of another one. Also gives the answer as it was sent.
+/// Queries a live session, or reads the files of a stopped one. Also returns the response as it was received.
 fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>) {
     let from_files = |life: Life| {
         let mut document = document_of_files(session);
@@ -89,7 +89,7 @@ fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>)
     }
     let answer = match client::get(&session.dir, "/sessions/self") {
         Ok(answer) => answer,
-        // It may have ended since it was found.
+        // It may have exited since it was found.
         Err(_) if !session.is_still_live() => return from_files(Life::Stopped),
         Err(error) => return from_files(Life::Silent(error.why(session))),
     };
@@ -109,7 +109,7 @@ fn document_in(answer: &Answer) -> Result<SessionDocument, String> {
     serde_json::from_slice(&answer.body).map_err(|error| format!("its answer is not a session document: {error}"))
 }
 
-/// What the files of a session tell of it without its relay.
+/// The state of a session from its files, without its relay.
 fn document_of_files(session: &Found) -> SessionDocument {
     SessionDocument {
         session_id: session.id.clone(),
@@ -133,18 +133,18 @@ fn document_of_files(session: &Found) -> SessionDocument {
     }
 }
 
-/// Brings what a session has left in order, and adds what that tells.
+/// Indexes a stopped session and adds the results.
 fn look_back(document: &mut SessionDocument, session: &Found, retention: RetentionBounds) {
-    match Past::open(session, retention) {
+    match OfflineSession::open(session, retention) {
         Ok(past) => {
             let (activity, since_us) = past.activity.session(u64::MAX);
             document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
             document.index.persisted = true;
             document.index.epoch = past.history.events(None, 1, 0, false).ok().and_then(|page| page.epoch);
         }
-        // One that has just been started is told of the next time.
-        Err(NoPast::Live | NoPast::NothingRecorded) => {}
-        Err(NoPast::Failed(what)) => {
+        // A session that has just started is read through its relay next time.
+        Err(OfflineError::Live | OfflineError::NothingRecorded) => {}
+        Err(OfflineError::Failed(what)) => {
             document.faults.push(Fault { what, since: screen::time(SystemTime::now()) });
         }
     }
@@ -198,16 +198,16 @@ fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> Str
     text
 }
 
-/// Reports settings of the config file that the relay has not applied.
+/// Reports settings that the relay has not applied.
 fn config(config: &ConfigDocument) -> Option<String> {
     let error = config.error.as_ref().map(|error| format!("config.toml is not applied: {error}"));
     let names = config.restart_needed.join(", ");
-    let waiting = (!names.is_empty()).then(|| format!("changed, and waits for a restart of this session: {names}"));
+    let waiting = (!names.is_empty()).then(|| format!("changed; restart this session to apply: {names}"));
     let told: Vec<String> = error.into_iter().chain(waiting).collect();
     (!told.is_empty()).then(|| told.join("\n"))
 }
 
-/// The first line: whether all is well.
+/// The first line: the verdict.
 fn verdict(report: &Report) -> (String, Tone) {
     let document = &report.document;
     match &report.life {
@@ -244,7 +244,7 @@ fn verdict(report: &Report) -> (String, Tone) {
     }
 }
 
-/// A number and what it counts; nothing where it is 0.
+/// A number and its unit; `None` if it is 0.
 fn counted(count: u64, one: &str, many: &str) -> Option<String> {
     match count {
         0 => None,
@@ -253,17 +253,17 @@ fn counted(count: u64, one: &str, many: &str) -> Option<String> {
     }
 }
 
-/// What the session does, and for how long.
+/// The activity of the session, and its duration.
 fn state(document: &SessionDocument, clock: &Clock) -> String {
     let since = document.state_since.as_deref().and_then(|at| clock.age(at));
     let since = since.map(|since| format!(" for {since}")).unwrap_or_default();
     format!("{}{since}", document.state.name())
 }
 
-/// A line for each thread that does something, and the others as far as there is room.
+/// A line for each active thread, and further threads while there is room.
 fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<String> {
     let mut all: Vec<&ThreadDocument> = document.threads.iter().collect();
-    // Of the others, the one that did something last comes first.
+    // Of the idle threads, the most recently active comes first.
     all.sort_by_key(|thread| {
         let rests = matches!(thread.activity_state, Activity::Idle | Activity::Stopped);
         (rests, std::cmp::Reverse(thread.since.clone()))
@@ -310,7 +310,7 @@ fn context(commands: u64) -> String {
     }
 }
 
-/// How far the history is behind.
+/// The lag of the history.
 fn index(report: &Report) -> String {
     let IndexDocument { lag_lines, lag_ms, persisted, event_persist_error, pruned, .. } = report.document.index;
     let mut told = vec![how_far(report, lag_lines, lag_ms, persisted)];
@@ -379,7 +379,7 @@ fn engine(known: &ContextEngineDocument) -> String {
         (true, last_end) => {
             let version = known.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
             let times = if known.ends == 1 { "once".to_owned() } else { format!("{} times", known.ends) };
-            let ends = last_end.as_ref().map(|why| format!("; it has ended {times} before, the last time: {why}"));
+            let ends = last_end.as_ref().map(|why| format!("; it exited {times} before, most recently: {why}"));
             format!("{name}{version}: {calls}{failed}{}", ends.unwrap_or_default())
         }
         (false, Some(why)) => format!("{name} is not running: {why}; {calls}{failed}"),
@@ -432,7 +432,7 @@ fn faults(document: &SessionDocument, clock: &Clock) -> String {
     told.join("\n")
 }
 
-/// Ours, and that of the relay, where the journal names it.
+/// Our version, and the relay's if the journal names it.
 fn versions(session: &Found) -> String {
     let ours = env!("CARGO_PKG_VERSION");
     match last_header(session) {

@@ -1,6 +1,6 @@
-//! Tables: heads and the width of the terminal on a terminal, plain aligned columns for another program.
+//! Tables: heads and a limited width on a terminal, plain aligned columns for other programs.
 //!
-//! A row is one line. On a terminal it is never wider than that: the widest column that may be cut is shortened with `…`.
+//! A row is one line. On a terminal it is never wider than the screen: the widest column that may be cut is shortened with `…`.
 //! Output to a file or another program has no heads and full cells.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
@@ -13,7 +13,6 @@ const GAP: usize = 2;
 /// Narrowest width that a column is cut to, unless its head is wider.
 const CUT_MIN: usize = 8;
 
-/// A column.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     head: String,
@@ -32,7 +31,7 @@ enum Side {
 /// Whether a column may be shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// Names that a person copies, and numbers: only if nothing else can be.
+    /// Only as a last resort: names that people copy, and numbers.
     Last,
     First,
 }
@@ -43,31 +42,31 @@ impl Column {
         Column { head: head.into(), side: Side::Left, cut: Cut::Last, width_min: 0, is_spare: false }
     }
 
-    /// The same for numbers.
+    /// [`Column::whole`], right-aligned.
     pub(super) fn number(head: impl Into<String>) -> Column {
         Column { head: head.into(), side: Side::Right, cut: Cut::Last, width_min: 0, is_spare: false }
     }
 
-    /// A column of text that may be shortened.
+    /// A text column that may be shortened.
     pub(super) fn text(head: impl Into<String>) -> Column {
         Column { head: head.into(), side: Side::Left, cut: Cut::First, width_min: 0, is_spare: false }
     }
 
-    /// The same, but left out if the terminal is too narrow for all columns; the last one of these goes first.
+    /// Marks a column that is left out if the terminal is too narrow; the last such column goes first.
     pub(super) fn spare(self) -> Column {
         Column { is_spare: true, ..self }
     }
 
-    /// The same, at least so wide: for rows that come one by one.
+    /// Sets a minimum width, for rows that are printed one by one.
     pub(super) fn at_least(self, width_min: usize) -> Column {
         Column { width_min, ..self }
     }
 }
 
-/// A cell: text that others wrote is made plain here.
+/// A cell; its text is escaped here.
 pub(super) type Cell = (Tone, String);
 
-/// A table that is printed at once, or row by row as rows come.
+/// A table that is printed at once or row by row.
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Vec<Column>,
@@ -76,7 +75,7 @@ pub(super) struct Table {
     /// Widest cell of each column so far.
     widths: Vec<usize>,
     has_head: bool,
-    /// Columns that are left out, from then on.
+    /// Columns left out from then on.
     left_out: Vec<bool>,
 }
 
@@ -86,19 +85,19 @@ impl Table {
         Table::within(columns, to, screen::columns(to))
     }
 
-    /// An empty table of at most so many columns.
+    /// An empty table with a maximum width.
     pub(super) fn within(columns: Vec<Column>, to: Screen, columns_max: Option<usize>) -> Table {
         let widths = columns.iter().map(|column| column.width_min).collect();
         let left_out = vec![false; columns.len()];
         Table { columns, to, columns_max, widths, has_head: false, left_out }
     }
 
-    /// The text of a whole table; empty if there are no rows.
+    /// A whole table; empty if there are no rows.
     pub(super) fn of(columns: Vec<Column>, rows: Vec<Vec<Cell>>, to: Screen) -> String {
         Table::new(columns, to).add(rows)
     }
 
-    /// The text of more rows, below the heads if they are the first ones on a terminal.
+    /// Formats further rows, with the heads before the first ones on a terminal.
     pub(super) fn add(&mut self, rows: Vec<Vec<Cell>>) -> String {
         if rows.is_empty() {
             return String::new();
@@ -120,7 +119,7 @@ impl Table {
         rows.iter().map(|row| self.line(row, &widths)).collect()
     }
 
-    /// Leaves out spare columns until the others fit: whole those that are not to be cut.
+    /// Leaves out spare columns until the others fit at full width.
     fn leave_out(&mut self) {
         let Some(columns_max) = self.columns_max else { return };
         loop {
@@ -139,7 +138,7 @@ impl Table {
         }
     }
 
-    /// The widths that fit: the widest column that may be cut is, until the rest fits.
+    /// Widths that fit: the widest column that may be cut is shortened first.
     fn fitted(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.widths.clone();
         for (width, left_out) in widths.iter_mut().zip(&self.left_out) {
@@ -156,7 +155,7 @@ impl Table {
                     candidates.filter(|index| widths[*index] > least(*index)).max_by_key(|index| widths[*index]);
                 match widest {
                     Some(index) if over > 0 => {
-                        // Two wide columns are cut in turn, so that neither loses all.
+                        // Two wide columns are cut in turn, so that neither loses everything.
                         let next = (0..widths.len())
                             .filter(|other| *other != index && self.columns[*other].cut == cut)
                             .map(|other| widths[other])
@@ -197,7 +196,7 @@ impl Table {
     }
 }
 
-/// Text of at most so many columns; `…` replaces the rest.
+/// Text in at most `columns_max` columns; `…` replaces the rest.
 pub(super) fn shortened(text: &str, columns_max: usize) -> String {
     if text.width() <= columns_max {
         return text.to_owned();
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rows_stand_below_earlier_ones() {
+    fn later_rows_align_with_earlier_ones() {
         let mut table = Table::within(columns(), Screen::Plain, None);
         let mut rows = rows();
         let second = rows.pop().expect("BUG: there are two");
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_count() {
+    fn colours_have_no_width() {
         let text = Table::within(columns(), Screen::Coloured, Some(30)).add(rows());
         assert!(text.contains("\x1b[1mwork\x1b[0m          \x1b[2m7\x1b[0m"), "{text:?}");
     }

@@ -1,4 +1,4 @@
-//! The arguments of the tools for tapes.
+//! The arguments of the tape tools.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `codex-shim tape export`: a session's recording as a tape with nothing of this machine in it.
+//! `codex-shim tape export`: writes a session's recording as a tape without personal data.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &En
     let thread = arguments.thread.as_ref().map(|name| thread_or_id(session, name, environment)).transpose();
     let thread = match thread {
         Ok(thread) => thread,
-        Err(stop) => return stop.told(),
+        Err(stop) => return stop.report(),
     };
     match export(arguments, thread, &session.journal_dir(), environment) {
         Ok(records) if arguments.json => {
@@ -128,8 +128,8 @@ fn generation(name: &str, segments: &[SegmentName]) -> Result<Generation, String
     }
 }
 
-/// Has a file written that its owner alone can read. It is written beside its place and then put there, so that a tape is whole
-/// or not there; what is no file, such as a pipe or a link to one, is written to as it is.
+/// Writes a file that only its owner can read. It is written beside its target and then renamed, so that a tape is never
+/// partial. A target that is not a regular file, such as a pipe or a link to one, is written directly.
 fn write(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>, &dyn Fn() -> bool) -> Result<(), String>,
@@ -138,7 +138,7 @@ fn write(
     let target =
         if is_file { path.with_added_extension(format!("{}.partial", std::process::id())) } else { path.to_owned() };
     let failed = |error: String| format!("write {}: {error}", target.display());
-    // What was begun goes before a signal ends us; a pipe has nothing to be put in order.
+    // A signal must not leave a partial file behind. A pipe needs no cleanup.
     let kept_back = if is_file { KeptBack::begin().ok() } else { None };
     let file = if is_file { create_beside(&target) } else { open_as_it_is(&target) };
     let mut output = BufWriter::new(file.map_err(|error| failed(error.to_string()))?);
@@ -157,11 +157,11 @@ fn write(
     done.map_err(failed)
 }
 
-/// A new file, and nothing that stands there or that a link there leads to.
+/// Creates a new file and never follows a link.
 fn create_beside(target: &Path) -> io::Result<File> {
     let create = || files::create_file(target);
     match create() {
-        // It has the number of our process: whoever has left it is over. A link goes, and what it leads to stays.
+        // Its name contains our process id, so the process that left it is gone. A link is removed, its target stays.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             std::fs::remove_file(target)?;
             create()
@@ -170,12 +170,12 @@ fn create_beside(target: &Path) -> io::Result<File> {
     }
 }
 
-/// A pipe, a terminal, or what a link leads to: that has the mode that somebody has given it.
+/// Opens a pipe, a terminal, or the target of a link; its mode stays as it is.
 fn open_as_it_is(target: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)
 }
 
-/// A record as text; that of a header without the segment before it, which the tape lacks.
+/// A record as text; a header loses its reference to the previous segment, which the tape lacks.
 fn without_previous(record: &[u8]) -> Cow<'_, str> {
     match Record::parse(record) {
         Ok(Record::Header(header)) if header.previous.is_some() => {
@@ -186,7 +186,7 @@ fn without_previous(record: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Hands every record of one generation to `take`.
+/// Passes every record of one generation to `take`.
 fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
     let mut reader = Reader::new(journal, Some(from.clone()));
     loop {
@@ -205,7 +205,7 @@ fn read(journal: &Path, from: &Position, mut take: impl FnMut(&[u8]) -> Result<(
     }
 }
 
-/// Masks records as `redact` does, also secrets that are divided between two records of a streamed text.
+/// Masks records as `redact` does, including secrets split between two records of streamed text.
 struct MaskedPieces {
     /// `None` without `--redact`.
     masker: Option<Masker>,
@@ -246,7 +246,7 @@ impl MaskedPieces {
     }
 }
 
-/// What a recording says of its machine.
+/// Personal data found in a recording.
 #[derive(Default)]
 struct Known {
     header: Option<Header>,
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_found_by_a_unique_beginning() {
+    fn runs_are_found_by_unique_beginning() {
         let names = ["6b02d1a90c4e-001.jsonl", "6b02d1a90c4e-002.jsonl", "6b99d1a90c4e-001.jsonl"];
         let segments: Vec<SegmentName> = names.iter().filter_map(|name| SegmentName::parse(name)).collect();
         let check = |name: &str, expect: Result<&str, &str>| match (

@@ -1,8 +1,8 @@
-//! The tape that a file argument names: a file, or `latest` for the newest recording.
+//! Resolves a tape argument: a file, or `latest` for the newest recording.
 
 use std::path::{Path, PathBuf};
 
-use super::chosen;
+use super::select_session;
 use crate::config::Environment;
 use crate::journal::SegmentName;
 use crate::store::Otherwise;
@@ -14,12 +14,12 @@ const LATEST: &str = "latest";
 ///
 /// # Errors
 ///
-/// The status to exit with; the reason has been printed.
+/// The exit status; the reason has been printed.
 pub(super) fn find(file: &Path, environment: &Environment) -> Result<PathBuf, i32> {
     if file != Path::new(LATEST) || file.exists() {
         return Ok(file.to_owned());
     }
-    let session = chosen::one(Some(LATEST), Otherwise::Latest, environment).map_err(|error| error.told())?;
+    let session = select_session::one(Some(LATEST), Otherwise::Latest, environment).map_err(|error| error.report())?;
     let journal = session.journal_dir();
     let segments = SegmentName::list(&journal).unwrap_or_default();
     match segments.last() {

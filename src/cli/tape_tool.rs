@@ -1,4 +1,4 @@
-//! `codex-shim tape`: recordings, listed and checked. Export stands in [`super::tape_export`].
+//! `codex-shim tape`: lists and checks recordings. See [`super::tape_export`] for the export.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -13,29 +13,31 @@ use super::args::{CheckArguments, ShowArguments, TapeTool};
 use super::history::thread_or_id;
 use super::screen::{Screen, Tone, plain, print};
 use super::table::{Cell, Column, Table};
-use super::{FAILED, chosen, say, tape_export, tape_file};
+use super::{FAILED, say, select_session, tape_export, tape_file};
 use crate::config::Environment;
 use crate::journal::Record;
 use crate::journal::reader::{Reader, Step};
 use crate::replay::{Summary, Survey, TapeReader, TapeStep, summary_of};
 use crate::store::Otherwise;
 
-/// How often a live journal is looked at.
+/// Polling interval of a live journal.
 const FOLLOW_EVERY: Duration = Duration::from_millis(100);
 
-/// Width of the methods in the list, which is printed record by record.
+/// Width of the method column, because records are printed one by one.
 const METHOD_COLUMNS: usize = 40;
 
-/// The name of the thread that was spoken of last.
+/// The name of the most recently used thread.
 const LATEST: &str = "latest";
 
 /// Runs one of the tools.
 pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
     match tool {
-        TapeTool::Export(arguments) => match chosen::one(arguments.session.name(), Otherwise::Latest, environment) {
-            Ok(session) => tape_export::run(&arguments, &session, environment),
-            Err(not_chosen) => not_chosen.told(),
-        },
+        TapeTool::Export(arguments) => {
+            match select_session::one(arguments.session.name(), Otherwise::Latest, environment) {
+                Ok(session) => tape_export::run(&arguments, &session, environment),
+                Err(not_chosen) => not_chosen.report(),
+            }
+        }
         TapeTool::Show(arguments) => show(&arguments, environment),
         TapeTool::Check(arguments) => check(&arguments, environment),
     }
@@ -58,7 +60,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
                 }
             }
         }
-        None => match chosen::one(
+        None => match select_session::one(
             arguments.source.as_deref().or(arguments.session.as_deref()),
             Otherwise::Latest,
             environment,
@@ -66,7 +68,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             Ok(session) => {
                 match thread.map(|name| thread_or_id(&session, &name, environment)).transpose() {
                     Ok(found) => thread = found,
-                    Err(stop) => return stop.told(),
+                    Err(stop) => return stop.report(),
                 }
                 Records::Journal(Reader::new(&session.journal_dir(), None))
             }
@@ -75,13 +77,13 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
                     say(&format!("{source} does not exist; give a tape, or the name of a session"));
                     return FAILED;
                 }
-                return not_chosen.told();
+                return not_chosen.report();
             }
         },
     };
     match list(&mut records, arguments, thread.as_deref()) {
         Ok(status) => status,
-        // The reader of our output has had enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
             say(&error.to_string());
@@ -90,7 +92,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
     }
 }
 
-/// The thread of a tape that was spoken of last.
+/// The most recently used thread of a tape.
 fn latest_thread(path: &Path) -> Result<String, String> {
     let mut reader = TapeReader::open(path).map_err(|error| error.to_string())?;
     let mut latest = None;
@@ -100,12 +102,12 @@ fn latest_thread(path: &Path) -> Result<String, String> {
     latest.ok_or_else(|| format!("{} has no threads", path.display()))
 }
 
-/// Whether a word is rather meant as a file than as a session.
+/// Whether a word is more likely a file than a session.
 fn looks_like_a_file(word: &str) -> bool {
     word.contains('/') || word.ends_with(".jsonl")
 }
 
-/// A tape or a journal, read record by record.
+/// The records of a tape or a journal.
 enum Records {
     Tape(TapeReader),
     Journal(Reader),
@@ -129,7 +131,7 @@ impl Records {
     }
 }
 
-/// Lists them; gives the status to exit with.
+/// Lists records; returns the exit status.
 fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut table = table();
@@ -144,12 +146,12 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
             match arguments.record {
                 _ if arguments.follow => {}
                 Some(wanted) => {
-                    say(&format!("no record {wanted}: the records have the numbers 1 to {number}"));
+                    say(&format!("no record {wanted}; the records are numbered 1 to {number}"));
                     return Ok(FAILED);
                 }
                 None => {
                     if shown == 0 && number > 0 {
-                        say(&format!("none of the {number} records is of that kind"));
+                        say(&format!("none of the {number} records matches"));
                     }
                     return Ok(0);
                 }
@@ -183,7 +185,7 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
     }
 }
 
-/// Writes the one record that is wanted, in full; gives the status to exit with.
+/// Prints the selected record in full; returns the exit status.
 fn one(output: &mut impl io::Write, record: &[u8], number: u64, as_json: bool) -> io::Result<i32> {
     if as_json {
         match in_full(record, number) {
@@ -218,7 +220,7 @@ fn as_json(number: u64, summary: &Summary) -> String {
     document.to_string()
 }
 
-/// The same, with the record as it stands.
+/// The JSON document of a record.
 fn in_full(record: &[u8], number: u64) -> Result<String, String> {
     #[derive(Serialize)]
     struct InFull<'a> {
@@ -268,8 +270,7 @@ fn as_row(number: u64, after_us: u64, summary: &Summary) -> Vec<Cell> {
     cells.into_iter().map(|cell| (Tone::Plain, cell)).collect()
 }
 
-/// The line that a record holds, as it was, but on a terminal without what could steer it; of another record, the
-/// record.
+/// The line in a record, escaped on a terminal; other records are printed whole.
 fn full_text(record: &[u8]) -> Vec<u8> {
     let mut text = match Record::parse(record) {
         Ok(Record::Line { content, .. }) => content.bytes().unwrap_or(record).to_vec(),

@@ -1,23 +1,23 @@
-//! `codex-shim tui`: sessions and their requests on the whole terminal.
+//! `codex-shim tui`: sessions and their requests, full screen.
 
 use std::io::IsTerminal as _;
 
 use super::args::TuiArguments;
-use super::chosen::{self, NotChosen};
 use super::screen::Screen;
+use super::select_session::{self, NoSession};
 use super::{FAILED, USAGE, say};
 use crate::config::Environment;
 use crate::store::Otherwise;
 use crate::tui::model::Colours;
 use crate::tui::{self, Ending, Setup, Start};
 
-/// Runs the tool, and returns the status to exit with.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
     let named = arguments.session.name();
-    let start = match named.map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {
+    let start = match named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
         None => Start::List,
         Some(Ok(found)) => Start::Session(found.id),
-        Some(Err(error)) => return error.told(),
+        Some(Err(error)) => return error.report(),
     };
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         say(
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         );
         return USAGE;
     }
-    let Some(home) = environment.shim_home().value else { return NotChosen::NoHome.told() };
+    let Some(home) = environment.shim_home().value else { return NoSession::NoHome.report() };
     let colours = match Screen::of_stdout(environment) {
         Screen::Coloured => Colours::Some,
         Screen::Plain | Screen::None => Colours::None,

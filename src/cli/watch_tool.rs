@@ -3,17 +3,17 @@
 use serde_json::json;
 
 use super::args::WatchPtyArguments;
-use super::{chosen, say, screen};
+use super::{say, screen, select_session};
 use crate::capture::{Watch, Whose, keep};
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{PushedCommand, redacted};
 use crate::store::{Found, Otherwise};
 
-/// Does what the command line asks for.
+/// Runs the tool; returns the exit status.
 pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i32 {
-    let session = match chosen::one(arguments.session.name(), Otherwise::None, environment) {
+    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
         Ok(session) => session,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
@@ -23,12 +23,12 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
     }
     Watch::new(&arguments.file, whose, bounds).follow(
         |commands| {
-            // The relay may have started or ended since.
+            // The relay may have started or exited meanwhile.
             let now = Found { live: session.is_still_live(), ..session.clone() };
             keep(&now, commands, &bounds)?;
             if arguments.json {
-                // Whoever has read them may be gone; they are kept all the same.
-                let _ = screen::print(&commands.iter().map(told).collect::<String>());
+                // The reader of stdout may be gone; the commands are kept anyway.
+                let _ = screen::print(&commands.iter().map(json_line).collect::<String>());
             }
             Ok(())
         },
@@ -37,8 +37,8 @@ pub(super) fn run(arguments: &WatchPtyArguments, environment: &Environment) -> i
     0
 }
 
-/// A line that tells a program of a command that was kept, without its output.
-fn told(command: &PushedCommand) -> String {
+/// The JSON line for a kept command, without its output.
+fn json_line(command: &PushedCommand) -> String {
     let cmd = redacted(&command.cmd).unwrap_or_else(|| command.cmd.clone());
     let PushedCommand { exit_code, cwd, block_id, ts, provenance, .. } = command;
     let duration_ms = provenance.duration_ms;

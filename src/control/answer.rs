@@ -1,6 +1,6 @@
-//! The answer to a request, in the form in which the control socket takes it.
+//! Bodies for `POST …/codex-requests/ID/respond`, built from a word or from named answers.
 //!
-//! Pure. Whether an answer may be given is for the relay to say; here is only what the words mean for each kind.
+//! Pure. The relay decides whether a request can be answered; this module only knows the form of an answer for each kind.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use super::form;
 use crate::engine::GivenAnswer;
 use crate::protocol::RequestKind;
 
-/// What can be decided in one word.
+/// A decision in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// Yes, this once.
+    /// Approve once.
     Accept,
-    /// Yes, and the same again in this session without asking.
+    /// Approve, and approve the same again in this session without asking.
     AcceptForSession,
-    /// No; the model goes on without.
+    /// Decline; the model goes on without it.
     Decline,
-    /// No, and the turn ends.
+    /// Decline and end the turn.
     Cancel,
 }
 
-/// What the answer to a row looks like.
+/// The kind of the request in a ledger row.
 #[must_use]
 pub(crate) fn kind_of(row: &Value) -> RequestKind {
     row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
 }
 
-/// A kind of request in words.
+/// The kind as users read it.
 #[must_use]
 pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
     match kind {
@@ -43,11 +43,11 @@ pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
     }
 }
 
-/// The body that says `word` to a request.
+/// The body for a decision.
 ///
 /// # Errors
 ///
-/// What would be an answer to it.
+/// The message says what this kind of request accepts.
 pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
     let kind = kind_of(row);
     let takes = |what: &str| Err(format!("a request of kind `{}` {what}", kind_name(kind)));
@@ -90,7 +90,7 @@ fn decision(word: Word) -> &'static str {
     }
 }
 
-/// The permissions that a request wants, without those that it leaves open.
+/// The requested permissions, without null members.
 fn asked_for(row: &Value) -> Value {
     let asked = row["request_payload"]["permissions"].as_object().into_iter().flatten();
     Value::Object(
@@ -98,11 +98,11 @@ fn asked_for(row: &Value) -> Value {
     )
 }
 
-/// The body that answers questions, or fills in what an elicitation asks for. A question that is answered twice has both.
+/// The body for answers to questions, or for the fields of an elicitation. A question that is answered twice gets both answers.
 ///
 /// # Errors
 ///
-/// What would be an answer to it.
+/// The message says what this kind of request accepts.
 pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
     let kind = kind_of(row);
     match kind {
@@ -130,18 +130,18 @@ pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Va
     }
 }
 
-/// Whether the answer that is stored is what `body` would have come to. One that is kept nowhere counts as another.
+/// Whether `body` is equivalent to the stored answer. An answer that was not stored is never equivalent.
 #[must_use]
 pub(crate) fn is_stored(row: &Value, body: &Value) -> bool {
     let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
     let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
     given
         .check(kind_of(row), Some(&payload))
-        .is_ok_and(|checked| told(&checked.result) == told(&row["resolved_payload"]))
+        .is_ok_and(|checked| normalized(&checked.result) == normalized(&row["resolved_payload"]))
 }
 
-/// A result without what says nothing: clients leave out what is null, or the scope that is meant anyway.
-fn told(result: &Value) -> Value {
+/// A result without null members and without the default scope, which some clients leave out.
+fn normalized(result: &Value) -> Value {
     let Some(members) = result.as_object() else { return result.clone() };
     let says = |(name, value): &(&String, &Value)| {
         let is_usual_scope = *name == "scope" && *value == "turn";
@@ -150,7 +150,7 @@ fn told(result: &Value) -> Value {
     Value::Object(members.iter().filter(says).map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// An answer in a few words, as it is stored.
+/// A stored answer in a few words.
 #[must_use]
 pub(crate) fn in_words(payload: &Value) -> String {
     let first = ["decision", "action"].iter().find_map(|name| payload[*name].as_str());
@@ -180,7 +180,7 @@ mod tests {
     const ELICITATION: &str = "mcpServer/elicitation/request";
 
     #[test]
-    fn a_word_means_what_the_kind_takes() {
+    fn each_kind_takes_its_own_words() {
         let check = |method: &str, word: Word, expect: Option<Value>| {
             let payload = json!({ "permissions": { "network": { "enabled": true }, "fileSystem": null } });
             assert_eq!(of_word(&row(method, &payload), word, None).ok(), expect, "{method} {word:?}");
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn reasons_go_where_they_are_taken() {
+    fn reasons_are_refused_if_the_kind_has_none() {
         let with = |method: &str| of_word(&row(method, &json!({})), Word::Decline, Some("no"));
         assert_eq!(with(COMMAND), Ok(json!({ "decision": "decline", "reason": "no" })));
         assert!(with(PERMISSIONS).is_err() && with(ELICITATION).is_err());
     }
 
     #[test]
-    fn answers_are_to_questions_or_fields() {
+    fn answers_go_to_questions_or_fields() {
         let given = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(id, answer)| ((*id).to_owned(), (*answer).to_owned())).collect()
         };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_answer_is_the_same() {
+    fn equivalent_answers_match_the_stored_one() {
         let check = |method: &str, stored: Value, body: Value, expect: bool| {
             let mut row = row(method, &json!({ "questions": [{ "id": "a" }] }));
             row["resolved_payload"] = stored.clone();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_words() {
+    fn answers_are_described_in_words() {
         let check = |payload: Value, expect: &str| assert_eq!(in_words(&payload), expect);
         check(json!({ "decision": "accept" }), "accept");
         check(json!({ "action": "cancel", "content": null }), "cancel");

@@ -1,4 +1,4 @@
-//! How a route asks the relay something, and how it hands a client over.
+//! Requests of the routes to the relay thread.
 
 use std::os::unix::net::UnixStream;
 
@@ -6,25 +6,23 @@ use tokio::sync::oneshot;
 
 use crate::engine::{ApiCallId, ApiReply, ApiRequest};
 
-/// Where a reply goes.
 pub(crate) type Reply = oneshot::Sender<ApiReply>;
 
-/// What a route has for the relay.
+/// A request to the relay.
 #[derive(Debug)]
-pub(crate) enum Errand {
-    /// Somebody wants something. Where the relay does not take any more, the reply is dropped.
-    Asked(ApiRequest, Reply),
-    /// A client that was let in.
+pub(crate) enum RelayRequest {
+    /// A call of an API caller. The relay drops the sender if it takes no more calls.
+    Call(ApiRequest, Reply),
+    /// Hands over an admitted client.
     Client {
-        /// By which admission.
         admission: ApiCallId,
-        /// Its socket, or nothing where it is gone before it came.
+        /// `None` if the connection failed before the upgrade.
         client: Option<UnixStream>,
     },
 }
 
-/// Hands an errand to the relay. A question never waits; a client waits for room in the relay's inbox.
-pub(crate) type Ask = Box<dyn Fn(Errand) + Send + Sync>;
+/// Sends a request to the relay. A question never blocks; handing over a client blocks until the relay's inbox has room.
+pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
 
-/// What the connection is upgraded to.
+/// The protocol in the `Upgrade` header.
 pub(super) const PROTOCOL: &str = "codex-shim-attach";

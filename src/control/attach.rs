@@ -1,8 +1,7 @@
-//! The route by which a client attaches itself to a server that runs without one.
+//! `attach`: connects a client to a server that runs without one.
 //!
-//! HTTP ends with the answer 101; from then on the connection carries lines as a server's stdin and stdout do. The socket
-//! itself is handed to the relay, and nothing of ours stands in between any more. It has to come with nothing read from
-//! it: who sends lines before the 101 is not taken.
+//! HTTP ends with the response 101. After it the connection carries lines, like the stdin and stdout of a server, and the relay
+//! owns the socket. A client that sends lines before the 101 is rejected, because bytes that hyper has buffered would be lost.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::Arc;
@@ -16,18 +15,18 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::ask::{Errand, PROTOCOL};
+use super::ask::{PROTOCOL, RelayRequest};
 use super::calls::refused;
-use super::known::{Known, ThisSession};
 use super::refusal::Refusal;
 use super::stall::Unstalled;
+use super::state::{AppState, ThisSession};
 use crate::engine::{ApiReply, ApiRequest};
 
-/// How long the relay may take to let a client in.
+/// How long the relay may take to admit a client.
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) async fn attach(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -36,8 +35,8 @@ pub(super) async fn attach(
     }
     let upgrade = hyper::upgrade::on(request);
     let (reply, replied) = oneshot::channel();
-    // By itself, since this route ends with its connection: whoever was let in is handed over, or given up, whatever happens.
-    tokio::spawn(admit(known, upgrade, reply));
+    // A task of its own, because hyper drops this handler with its connection. An admission is always completed or given up.
+    tokio::spawn(admit(app, upgrade, reply));
     match replied.await.ok().flatten() {
         Some(ApiReply::Admitted { .. }) => {
             let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, PROTOCOL)];
@@ -47,29 +46,29 @@ pub(super) async fn attach(
     }
 }
 
-/// Whether a connection is to be upgraded to lines.
+/// Whether the headers ask for an upgrade to our protocol.
 fn asks_to_attach(headers: &HeaderMap) -> bool {
     names(headers, header::CONNECTION, "upgrade") && names(headers, header::UPGRADE, PROTOCOL)
 }
 
-/// Whether a header with a list has this in it.
+/// Whether a comma-separated header contains `wanted`.
 fn names(headers: &HeaderMap, header: HeaderName, wanted: &str) -> bool {
     let lists = headers.get_all(header).into_iter().filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|named| named.trim().eq_ignore_ascii_case(wanted))
 }
 
-async fn admit(known: Arc<Known>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<ApiReply>>) {
-    let reply = known.ask(ApiRequest::Attach, ADMISSION_WAIT_MAX).await;
-    // One that replies to nobody has let nobody in.
+async fn admit(app: Arc<AppState>, upgrade: OnUpgrade, answer: oneshot::Sender<Option<ApiReply>>) {
+    let reply = app.ask(ApiRequest::Attach, ADMISSION_WAIT_MAX).await;
+    // Without a receiver the admission counts as refused.
     let admission = if let Some(ApiReply::Admitted { admission }) = &reply { Some(*admission) } else { None };
-    // The connection may be gone; the upgrade then fails.
+    // If the connection is gone, the upgrade fails below.
     let _ = answer.send(reply);
     if let Some(admission) = admission {
-        known.run(Errand::Client { admission, client: client(upgrade).await });
+        app.run(RelayRequest::Client { admission, client: client(upgrade).await });
     }
 }
 
-/// The socket of a connection that was upgraded, and that nothing was read from.
+/// The socket behind an upgraded connection; `None` if bytes were already read from it.
 async fn client(upgrade: OnUpgrade) -> Option<BlockingStream> {
     let upgraded = upgrade.await.inspect_err(|error| tracing::debug!(%error, "a client did not attach")).ok()?;
     let Parts { io, read_buf, .. } = upgraded.downcast::<TokioIo<Unstalled<UnixStream>>>().ok()?;
@@ -86,7 +85,7 @@ mod tests {
     use axum::http::HeaderValue;
 
     #[test]
-    fn an_upgrade_is_asked_for_by_two_headers() {
+    fn an_upgrade_needs_two_headers() {
         let check = |connection: &'static str, upgrade: &'static str| {
             let headers = [(header::CONNECTION, connection), (header::UPGRADE, upgrade)];
             asks_to_attach(&headers.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect())

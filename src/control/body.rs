@@ -1,6 +1,7 @@
-//! The body of a request: taken whole before a route sees it, with bounds on its size and on the time that it takes.
+//! Reads a request body whole before the route runs, bounded in size and time.
 //!
-//! One that is too big is read away up to a limit, so that a client that writes first and reads then gets its answer.
+//! A body over the limit is read and dropped up to a second limit, so that a client that writes everything before it reads
+//! still gets its response.
 
 use std::time::Duration;
 
@@ -8,27 +9,25 @@ use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
-/// Longest body that a route is given, in bytes.
+/// Longest accepted body, in bytes.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 20;
 
-/// How much of a longer one is read away, in bytes.
+/// How much of a body over the limit is read and dropped, in bytes.
 const BODY_BYTES_READ_AWAY_MAX: u64 = 16 << 20;
 
-/// How long a client may take to send a body.
 const BODY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Why there is no body to give.
+/// Why a body was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyError {
-    /// It is over [`BODY_BYTES_MAX`].
+    /// Longer than [`BODY_BYTES_MAX`].
     TooBig,
-    /// It did not come in time.
     TooSlow,
-    /// It broke off, or is no body as HTTP has them.
+    /// The connection broke, or the framing is invalid.
     Broken,
 }
 
-/// Takes a body whole.
+/// Reads a whole body.
 pub(super) async fn take(body: Body) -> Result<Bytes, BodyError> {
     match timeout(BODY_WAIT_MAX, take_unhurried(body)).await {
         Ok(taken) => taken,
@@ -59,7 +58,7 @@ async fn take_unhurried(mut body: Body) -> Result<Bytes, BodyError> {
 mod tests {
     use super::*;
 
-    /// What becomes of a body of so many bytes: how many were taken.
+    /// Reads a body of `bytes` bytes; `expect` is the number read.
     fn check(bytes: u64, expect: Result<u64, BodyError>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let taken = runtime.block_on(take(Body::from(vec![b'x'; bytes as usize])));

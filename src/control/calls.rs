@@ -1,4 +1,4 @@
-//! The routes that call the server: saying something to the model, interrupting it, and anything else.
+//! Routes that call the server: send input, interrupt a turn, any other method, stop and start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::engine::{ApiReply, ApiRequest};
 use crate::protocol::Method;
 
-/// How long the server may take to start or to interrupt a turn.
+/// How long the server may take to start or interrupt a turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long a call may take that does not say how long.
+/// Timeout of a call without `timeout_ms`.
 const RPC_WAIT: Duration = Duration::from_secs(30);
 
-/// The longest time that one can say.
+/// Longest timeout of a call.
 const RPC_WAIT_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Deserialize)]
@@ -52,16 +52,16 @@ struct RpcBody {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    // An array would be taken for the members in their order.
+    // serde would read an array as the members in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Refusal::Unreadable("the body must be a JSON object".to_owned()));
     }
     serde_json::from_slice(body).map_err(|error| Refusal::Unreadable(format!("the body is not valid: {error}")))
 }
 
-pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn input(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let InputBody { text, thread_id } = read(&body)?;
-    match known.call(ApiRequest::Input { text, thread_id }, TURN_WAIT_MAX).await {
+    match app.call(ApiRequest::Input { text, thread_id }, TURN_WAIT_MAX).await {
         Some(ApiReply::Turn { thread_id, turn_id, steered }) => {
             Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
         }
@@ -70,12 +70,12 @@ pub(super) async fn input(State(known): State<Arc<Known>>, _: ThisSession, body:
 }
 
 pub(super) async fn interrupt(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
-    match known.call(ApiRequest::Interrupt { thread_id }, TURN_WAIT_MAX).await {
+    match app.call(ApiRequest::Interrupt { thread_id }, TURN_WAIT_MAX).await {
         Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
             Ok(json(StatusCode::OK, &json!({ "ok": true })))
         }
@@ -83,7 +83,7 @@ pub(super) async fn interrupt(
     }
 }
 
-pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn rpc(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
     let RpcBody { method, params, timeout_ms } = read(&body)?;
     if Method::of(&method) == Some(Method::Initialize) {
         let message = "only the client can initialize the server, once";
@@ -91,7 +91,7 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
     let params = params.map(|params| one_line(params.get()));
-    match known.call(ApiRequest::Rpc { method, params }, wait_max).await {
+    match app.call(ApiRequest::Rpc { method, params }, wait_max).await {
         Some(ApiReply::Answered(answer)) => {
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
             Ok(json(StatusCode::OK, &answer))
@@ -100,27 +100,27 @@ pub(super) async fn rpc(State(known): State<Arc<Known>>, _: ThisSession, body: B
     }
 }
 
-pub(super) async fn stop(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    done(&known, ApiRequest::Stop).await
+pub(super) async fn stop(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    done(&app, ApiRequest::Stop).await
 }
 
-pub(super) async fn start(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    done(&known, ApiRequest::Start).await
+pub(super) async fn start(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    done(&app, ApiRequest::Start).await
 }
 
-async fn done(known: &Known, question: ApiRequest) -> Result<Response, Refusal> {
-    match known.ask(question, TURN_WAIT_MAX).await {
+async fn done(app: &AppState, question: ApiRequest) -> Result<Response, Refusal> {
+    match app.ask(question, TURN_WAIT_MAX).await {
         Some(ApiReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
         reply => Err(refused(reply)),
     }
 }
 
-/// JSON without the line ends between its tokens; those in its strings are escaped.
+/// JSON on one line. Line breaks inside strings are escaped already.
 fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
 
-/// What a reply says that is not what was asked for.
+/// The refusal for any reply other than the expected one.
 pub(super) fn refused(reply: Option<ApiReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {

@@ -1,9 +1,8 @@
-//! Asks a relay through its control socket. For tools: each call blocks, at most for [`ANSWER_WAIT_MAX`] or as long as it
-//! is told to.
+//! The client side of the control socket, for tools. Each call blocks for at most [`ANSWER_WAIT_MAX`] or the given time.
 //!
-//! A relay that hangs, or was stopped, still has a socket that accepts. So a call that changes something is only sent after the
-//! relay has answered `GET /healthz`, which waits for no disk and no server: if that fails, nothing was sent, and the caller can
-//! say so. A call that only reads is sent at once, and given up as soon as the relay leaves `/healthz` without an answer too.
+//! A hung or stopped relay still has a socket that accepts connections. A call that changes something is therefore sent only
+//! after the relay has answered `GET /healthz`, which needs no disk and no server. If that probe fails, nothing was sent and
+//! the caller can say so. A call that only reads is sent at once, and given up as soon as `/healthz` gets no answer either.
 
 use std::fmt;
 use std::io;
@@ -32,33 +31,31 @@ use crate::wire::LINE_BYTES_MAX;
 /// How long a relay may take to answer.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long an answer may take before a probe of `/healthz` is sent.
+/// How long to wait for an answer before probing `/healthz`.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a relay may take to say that it is there.
+/// How long a relay may take to answer `/healthz`.
 const PROBE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long one may take to let us in: it decides at once, but waits for room in the relay's inbox.
+/// How long a relay may take to admit a client: it decides at once, but may wait for room in its inbox.
 const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// Longest answer that is taken, in bytes: a request, and what was answered to it, may each be as long as a line.
+/// Longest accepted answer, in bytes: a request and its answer may each be as long as a line.
 const ANSWER_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
-/// What a relay answered.
+/// An HTTP response of a relay.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status of HTTP.
     pub status: StatusCode,
-    /// The body.
     pub body: Bytes,
 }
 
 impl Answer {
-    /// The document that was asked for.
+    /// Parses the body of a success.
     ///
     /// # Errors
     ///
-    /// What the relay says against it, or that it is none.
+    /// The message of a refusal, or the reason why the body is not valid.
     pub fn document<T: DeserializeOwned>(&self) -> Result<T, String> {
         #[derive(Deserialize)]
         struct Refused {
@@ -78,7 +75,7 @@ impl Answer {
     }
 }
 
-/// Why there is no answer.
+/// Why a call got no answer.
 #[derive(Debug)]
 pub struct ClientError {
     pub(super) socket: PathBuf,
@@ -86,24 +83,24 @@ pub struct ClientError {
     pub(super) reached: Reached,
 }
 
-/// How far a call has come that failed.
+/// How far a failed call came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
     /// Nothing that changes anything was sent.
     Unsent,
-    /// The call was sent; the relay may carry it out now or later.
+    /// The call was sent; the relay may still carry it out.
     Sent,
 }
 
 #[derive(Debug)]
 pub(super) enum Cause {
     Connect(io::Error),
-    /// The socket is another user's.
+    /// The socket belongs to the user with this uid.
     Stranger(u32),
     Talk(Box<dyn std::error::Error + Send + Sync>),
-    /// There was no answer in this time.
+    /// No answer within this time.
     TooSlow(Duration),
-    /// The same, and the relay did not say that it is there either.
+    /// No answer within this time, and none from `/healthz` either.
     Silent(Duration),
 }
 
@@ -132,13 +129,13 @@ impl std::error::Error for ClientError {
 }
 
 impl ClientError {
-    /// Whether the relay answers nothing at all, so that to ask once more would only take as long again.
+    /// Whether the relay does not even answer `/healthz`, so that a retry would only time out again.
     #[must_use]
     pub fn is_silence(&self) -> bool {
         matches!(self.cause, Cause::Silent(_))
     }
 
-    /// Whether nothing that changes anything has reached the relay.
+    /// Whether no change can have reached the relay.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
         self.reached == Reached::Unsent
@@ -146,13 +143,13 @@ impl ClientError {
 
     /// The message for the user: the session, its process, how far the call came, and the remedy.
     #[must_use]
-    pub fn told(&self, session: &Found) -> String {
+    pub fn message(&self, session: &Found) -> String {
         let pid =
             session.holder.as_ref().map_or_else(|| "pid unknown".to_owned(), |holder| format!("pid {}", holder.pid));
         format!("session {} ({pid}) is live but does not answer: {}", session.id, self.why(session))
     }
 
-    /// The same message for a user who sees the session already.
+    /// The message without the session, for a user who already sees which one it is.
     #[must_use]
     pub fn why(&self, session: &Found) -> String {
         let remedy = match &session.holder {
@@ -171,74 +168,74 @@ impl ClientError {
     }
 }
 
-/// `GET`s a path, such as `/healthz`, from the relay whose session's folder is `dir`.
+/// `GET`s a path, such as `/healthz`, from the relay whose session folder is `dir`.
 ///
 /// # Errors
 ///
-/// [`ClientError`] where there is no whole answer; an answer that refuses is one.
+/// No complete response. A refusal is a response.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
-/// The same, for whom it has to be there sooner.
+/// [`get`] with another timeout.
 ///
 /// # Errors
 ///
-/// [`ClientError`], as of [`get`].
+/// As for [`get`].
 pub(crate) fn get_within(dir: &Path, path: &str, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, wait_max)
 }
 
-/// `POST`s a JSON text likewise.
+/// `POST`s JSON.
 ///
 /// # Errors
 ///
-/// [`ClientError`], as of [`get`].
+/// As for [`get`].
 pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError> {
     ask_at(dir, Method::POST, path, json.into(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
-/// `POST`s what the relay itself may have to wait for, such as an answer of the server.
+/// [`post`] with another timeout, for calls during which the relay waits for the server.
 ///
 /// # Errors
 ///
-/// [`ClientError`], as of [`get`].
+/// As for [`get`].
 pub(crate) fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::POST, path, json.into(), Caller::Tool, wait_max)
 }
 
-/// The same, by the terminal UI: the ledger names it as such.
+/// [`post_within`] for the terminal UI, which the ledger then records as the source.
 ///
 /// # Errors
 ///
-/// [`ClientError`], as of [`get`].
+/// As for [`get`].
 pub(crate) fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::POST, path, json.into(), Caller::Tui, wait_max)
 }
 
-/// `DELETE`s likewise.
+/// `DELETE`s a path.
 ///
 /// # Errors
 ///
-/// [`ClientError`], as of [`get`].
+/// As for [`get`].
 pub(crate) fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::DELETE, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
-/// What came of asking to be attached.
+/// The result of [`attach`].
 #[derive(Debug)]
 pub(crate) enum Attached {
-    /// The connection carries lines from now on.
+    /// Admitted: the connection now carries lines.
     Lines(std::os::unix::net::UnixStream),
-    /// The relay does not let us in, and says why.
+    /// The relay's reason for the refusal.
     Refused(Answer),
 }
 
-/// Attaches us, as the client, to the server of the relay whose session's folder is `dir`.
+/// Attaches the caller as the client of the server at the session folder `dir`.
 ///
 /// # Errors
 ///
-/// [`ClientError`], as of [`get`].
+/// As for [`get`].
 pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
     at(dir, ATTACH_WAIT_MAX, Reached::Sent, async |socket| {
         let request = Request::builder().method(Method::POST).uri("/sessions/self/attach");
@@ -259,7 +256,6 @@ pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
     })
 }
 
-/// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Tool,
@@ -285,8 +281,7 @@ fn ask_at(
     })
 }
 
-/// Does something at the socket of the relay whose session's folder is `dir`. `reached` is how far it has come if it fails once
-/// it was begun.
+/// Runs `ask` with the socket of the session folder `dir`. If it fails, the error carries `reached`.
 fn at<T>(
     dir: &Path,
     wait_max: Duration,
@@ -308,7 +303,7 @@ fn at<T>(
     })
 }
 
-/// Finds the socket of the relay whose session's folder is `dir`, and creates the runtime for the call.
+/// Finds the socket of the session folder `dir` and creates the runtime for the call.
 pub(super) fn begin(dir: &Path) -> Result<(Runtime, PathBuf), ClientError> {
     let failed = |socket, error| ClientError { socket, cause: Cause::Connect(error), reached: Reached::Unsent };
     let socket = socket::resolve(dir).map_err(|error| failed(dir.join(socket::SOCKET_FILE), error))?;
@@ -316,7 +311,7 @@ pub(super) fn begin(dir: &Path) -> Result<(Runtime, PathBuf), ClientError> {
     Ok((runtime.map_err(|error| failed(socket.clone(), error))?, socket))
 }
 
-/// The outcome of a call that changes nothing. The caller gives up early if the relay leaves `/healthz` without an answer too.
+/// Awaits a call that changes nothing, and gives up early if `/healthz` gets no answer either.
 pub(super) async fn within<T>(
     socket: &Path,
     wait_max: Duration,
@@ -350,7 +345,7 @@ async fn probe(socket: &Path, wait_max: Duration) -> Result<(), Cause> {
     timeout(wait_max, ask).await.unwrap_or(Err(Cause::Silent(wait_max)))
 }
 
-/// Sends a request, and gives the head of the answer. The connection ends with the runtime.
+/// Sends a request and returns the response head. The connection lives as long as the runtime.
 pub(super) async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
     let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
     let server = stream.peer_cred().map_err(Cause::Connect)?;
@@ -363,7 +358,7 @@ pub(super) async fn send(socket: &Path, request: Builder, body: Bytes) -> Result
     sender.send_request(request).await.map_err(talk)
 }
 
-/// The whole of an answer.
+/// Reads the body of a response.
 pub(super) async fn whole(response: Response<Incoming>) -> Result<Answer, Cause> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(Cause::Talk)?;

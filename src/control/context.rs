@@ -1,4 +1,4 @@
-//! The routes of the context buffer: what waits, pushing to it, clearing it, and what was shown to the model.
+//! Routes of the context buffer: list, push and remove waiting commands, and list deliveries.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,48 +9,46 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::engine::{Command, ContextBounds, PushedCommand, RowId, WaitingCommand};
 use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand, WhichCommands};
 
-/// What waits to be shown to the model.
+/// Commands that wait to be delivered to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContextDocument {
-    /// The commands, oldest first.
+    /// Oldest first.
     pub commands: Vec<ContextCommand>,
-    /// How many were run since the model was last shown some, those that are no longer kept included.
+    /// Commands run since the last delivery, including those that were evicted.
     pub total_commands_run: u64,
 }
 
-/// One of these commands.
+/// A waiting command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContextCommand {
-    /// Its number in this session, which no other command ever has: `DELETE …/context/ID` takes it.
+    /// Number of the command, unique in its session: `DELETE …/context/ID` takes it.
     pub id: RowId,
-    /// The command.
     #[serde(flatten)]
     pub command: Command,
-    /// The thread that it is for; `None` for whichever has the next turn.
+    /// The thread that gets it; `None` for the thread of the next turn.
     pub thread_id: Option<String>,
 }
 
-/// How many commands wait after a push.
+/// Number of waiting commands after a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WaitingDocument {
-    /// So many.
     pub waiting: u64,
 }
 
 /// What the model was shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeliveriesDocument {
-    /// The last deliveries, oldest first.
+    /// The latest deliveries, oldest first.
     pub deliveries: Vec<KeptDelivery>,
 }
 
 impl ContextDocument {
-    /// Of the rows of a ledger.
+    /// Builds the document from ledger rows.
     #[must_use]
     pub(crate) fn of(mut waiting: Vec<WaitingCommand>) -> ContextDocument {
         Command::put_in_order(&mut waiting, |waiting| &waiting.command);
@@ -63,7 +61,7 @@ impl ContextDocument {
     }
 }
 
-/// Reads one command or an array of them. Which it is is told by the first byte, so that an error is about what was meant.
+/// Reads one command or an array of them. The first byte decides which, so that an error refers to the form the caller chose.
 fn read(body: &[u8]) -> Result<Vec<PushedCommand>, Refusal> {
     let unreadable =
         |error: serde_json::Error| Refusal::Unreadable(format!("the body is not a command in JSON: {error}"));
@@ -73,11 +71,11 @@ fn read(body: &[u8]) -> Result<Vec<PushedCommand>, Refusal> {
     }
 }
 
-/// What was pushed, cleaned and cut; what is private is left out.
+/// Cleans and cuts pushed commands, and drops private ones.
 ///
 /// # Errors
 ///
-/// What is wrong with the first of them that cannot be what somebody ran.
+/// The problem with the first invalid command.
 pub fn new_commands(
     pushed: Vec<PushedCommand>,
     now: SystemTime,
@@ -92,37 +90,37 @@ pub fn new_commands(
         match pushed.into_command(now_ms, bounds) {
             Ok(command) => Ok(NewCommand { thread_id, command, keep }),
             Err(error) if single => Err(error.to_string()),
-            Err(error) => Err(format!("command {index}: {error}; none of them is kept")),
+            Err(error) => Err(format!("command {index}: {error}; no command was stored")),
         }
     })
     .collect()
 }
 
-pub(super) async fn show(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    let waiting = ledger(&known)?.waiting_context().await.map_err(Refusal::Ledger)?;
+pub(super) async fn show(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let waiting = ledger(&app)?.waiting_context().await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &ContextDocument::of(waiting)))
 }
 
-pub(super) async fn push(State(known): State<Arc<Known>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
-    let commands = new_commands(read(&body)?, SystemTime::now(), &known.context_bounds());
+pub(super) async fn push(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+    let commands = new_commands(read(&body)?, SystemTime::now(), &app.context_bounds());
     let commands = commands.map_err(Refusal::Impossible)?;
-    let waiting = ledger(&known)?.push_context(commands).await.map_err(Refusal::Ledger)?;
+    let waiting = ledger(&app)?.push_context(commands).await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))
 }
 
-pub(super) async fn clear(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    ledger(&known)?.clear_context(WhichCommands::All).await.map_err(Refusal::Ledger)?;
+pub(super) async fn clear(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    ledger(&app)?.clear_context(WhichCommands::All).await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: 0 }))
 }
 
 pub(super) async fn drop_one(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     Path((_, command)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     let none = || Refusal::plain(StatusCode::NOT_FOUND, "command_not_found", not_waiting(&command));
     let id: RowId = command.parse().map_err(|_| none())?;
-    let ledger = ledger(&known)?;
+    let ledger = ledger(&app)?;
     if ledger.clear_context(WhichCommands::One(id)).await.map_err(Refusal::Ledger)? == 0 {
         return Err(none());
     }
@@ -130,19 +128,19 @@ pub(super) async fn drop_one(
     Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))
 }
 
-/// Says that no command of this number waits.
+/// The message for an unknown command number.
 #[must_use]
 pub(crate) fn not_waiting(command: &str) -> String {
     format!("no command with the number `{command}` waits; `codex-shim context show` lists the numbers")
 }
 
-pub(super) async fn deliveries(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    let deliveries = ledger(&known)?.deliveries().await.map_err(Refusal::Ledger)?;
+pub(super) async fn deliveries(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let deliveries = ledger(&app)?.deliveries().await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &DeliveriesDocument { deliveries }))
 }
 
-/// The ledger, or why it cannot be asked.
-pub(super) fn ledger(known: &Known) -> Result<&Ledger, Refusal> {
+/// The ledger, or the refusal if it is not available.
+pub(super) fn ledger(app: &AppState) -> Result<&Ledger, Refusal> {
     let none = || Refusal::Ledger(LedgerError::Unavailable("its thread could not be started".to_owned()));
-    known.ledger.as_ref().ok_or_else(none)
+    app.ledger.as_ref().ok_or_else(none)
 }

@@ -24,50 +24,48 @@ const MESSAGE_CHARS_MAX: usize = 200;
 pub(crate) struct Field {
     /// Its name in the schema.
     pub name: String,
-    /// What the schema says about it: its title and description.
+    /// Title and description from the schema.
     pub about: Option<String>,
-    /// The form is invalid without it.
     pub is_required: bool,
-    /// The values it can have; empty if it takes any.
+    /// The allowed values; empty if any value is allowed.
     pub choices: Vec<FieldChoice>,
-    /// It takes several of the choices.
+    /// Takes several of the choices.
     pub takes_many: bool,
-    /// Its range, length or format in words.
+    /// Range, length or format in words.
     pub limits: Option<String>,
     /// Its value if none is given.
     pub default: Option<Value>,
-    /// It holds a password or another secret: nobody is to see what is typed.
+    /// Holds a password or another secret, so input is not echoed.
     pub is_secret: bool,
-    /// Its JSON type.
     json_type: String,
 }
 
-/// A value that a field can have.
+/// An allowed value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FieldChoice {
-    /// The value that is sent.
+    /// The value to send.
     pub value: Value,
-    /// How it is shown.
+    /// The text to display.
     pub label: String,
 }
 
-/// A field whose value breaks the schema.
+/// A field whose value violates the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldError {
     /// The field; `None` if the form as a whole is invalid.
     pub field: Option<String>,
-    /// What is wrong, and what would be valid.
+    /// The problem, and what would be valid.
     pub message: String,
 }
 
-/// The fields of the form that a ledger row asks for, in the schema's order.
+/// The fields of the form in a ledger row, in the schema's order.
 #[must_use]
 pub(crate) fn fields(row: &Value) -> Vec<Field> {
     let schema = &row["request_payload"]["requestedSchema"];
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     let order = row[FIELD_ORDER].as_array().into_iter().flatten().filter_map(Value::as_str);
     let named: Vec<&str> = order.filter(|name| properties.contains_key(*name)).collect();
-    // A relay of an older version does not name the order.
+    // Relays of older versions do not store the order.
     let unnamed = properties.keys().map(String::as_str).filter(|name| !named.contains(name));
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let field = |name: &str| Field::new(name, &properties[name], required.contains(&json!(name)));
@@ -101,11 +99,11 @@ impl Field {
         }
     }
 
-    /// Reads what a person typed, or the values of several `--answer` options.
+    /// Reads typed text, or the values of several `--answer` options.
     ///
     /// # Errors
     ///
-    /// A message that says what is wrong and what would be valid.
+    /// The message says what is wrong and what would be valid.
     pub(crate) fn read(&self, typed: &[&str]) -> Result<Value, String> {
         match (self.takes_many, typed) {
             (true, [one]) => match serde_json::from_str::<Vec<Value>>(one) {
@@ -149,7 +147,7 @@ impl Field {
         self.choices.iter().map(|choice| choice.label.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// What it takes, in words: `required · dev, test, prod · default dev`.
+    /// What the field takes, in words: `required · dev, test, prod · default dev`.
     #[must_use]
     pub(crate) fn hint(&self) -> String {
         let mut parts = Vec::new();
@@ -170,7 +168,7 @@ impl Field {
         parts.join(" · ")
     }
 
-    /// How a value of this field is shown.
+    /// The display text of a value.
     #[must_use]
     pub(crate) fn label_of(&self, value: &Value) -> String {
         let one = |value: &Value| {
@@ -242,11 +240,11 @@ fn limits(schema: &Value, json_type: &str) -> Option<String> {
     }
 }
 
-/// The content of a form from named texts, in the order of the form. A field that is not named gets its default.
+/// The content of a form from named texts, in the form's order. Unnamed fields get their defaults.
 ///
 /// # Errors
 ///
-/// One error for each field that cannot be read or breaks the schema.
+/// One error for each field that cannot be read or violates the schema.
 pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
     let fields = fields(row);
     let mut errors = Vec::new();
@@ -297,7 +295,7 @@ pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
     validator.iter_errors(&content).map(|error| FieldError::of(&error, secret)).collect()
 }
 
-/// `errors` in one line: `env: "mars" is not one of …; replicas: …`.
+/// `errors` on one line: `env: "mars" is not one of …; replicas: …`.
 #[must_use]
 pub(crate) fn in_one_line(errors: &[FieldError]) -> String {
     let one = |error: &FieldError| match &error.field {
@@ -324,8 +322,8 @@ impl FieldError {
     }
 }
 
-/// A schema without the members that are null: codex writes those that an MCP server left out as `null`, which is not a
-/// valid value of any keyword.
+/// A schema without null members: codex writes members that an MCP server omitted as `null`, which is not a valid value of any
+/// keyword.
 fn without_nulls(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
@@ -368,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_fields_are_those_that_the_record_masks() {
+    fn secret_fields_match_masking_rules() {
         let is_secret = |name: &str, schema: Value| Field::new(name, &schema, false).is_secret;
         assert!(is_secret("pat", json!({"type": "string"})));
         assert!(is_secret("value", json!({"type": "string", "description": "Your API key"})));
@@ -400,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_values_become_what_the_schema_takes() {
+    fn typed_values_become_schema_values() {
         let check = |pairs: &[(&str, &str)], expect: Value| assert_eq!(content(&row(), &given(pairs)), Ok(expect));
         check(&[("env", "dev")], json!({ "env": "dev", "replicas": 3 }));
         check(&[("env", "production"), ("replicas", "9")], json!({ "env": "prod", "replicas": 9 }));
@@ -415,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn each_invalid_field_has_its_error() {
+    fn each_invalid_field_gets_an_error() {
         let check = |pairs: &[(&str, &str)], expect: &[(&str, &str)]| {
             let errors = content(&row(), &given(pairs)).expect_err("the content is invalid");
             let told: Vec<(&str, &str)> = errors

@@ -1,4 +1,4 @@
-//! The route of the fragments: what each thread was told.
+//! The route that lists the fragments sent to each thread.
 
 use std::sync::Arc;
 
@@ -8,28 +8,27 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::context::ledger;
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::store::KeptFragment;
 
-/// What threads were told.
+/// Fragments of all threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FragmentsDocument {
-    /// The threads, that which was told something last at the end.
+    /// The thread that got a fragment last comes last.
     pub threads: Vec<ToldThread>,
 }
 
-/// What one thread was told.
+/// Fragments of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ToldThread {
-    /// The thread.
     pub thread_id: String,
-    /// Each fragment as it was told last, in the order in which they were.
+    /// The latest text of each fragment, in the order they were sent.
     pub fragments: Vec<KeptFragment>,
 }
 
 impl FragmentsDocument {
-    /// Of the rows of a ledger.
+    /// Builds the document from ledger rows.
     #[must_use]
     pub(crate) fn of(kept: Vec<KeptFragment>) -> FragmentsDocument {
         let mut threads: Vec<ToldThread> = Vec::new();
@@ -46,7 +45,7 @@ impl FragmentsDocument {
     }
 }
 
-pub(super) async fn show(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    let kept = ledger(&known)?.fragments().await.map_err(Refusal::Ledger)?;
+pub(super) async fn show(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let kept = ledger(&app)?.fragments().await.map_err(Refusal::Ledger)?;
     Ok(json(StatusCode::OK, &FragmentsDocument::of(kept)))
 }

@@ -1,4 +1,4 @@
-//! What the routes know of a session's history: its index, and the database that this fills.
+//! Access of the routes to a session's history: the index and the database that it writes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use tokio::time::{Instant, timeout};
 
 use super::document::{IndexDocument, PrunedDocument, ThreadDocument};
 use super::lag::{Lag, LagMeter};
-use super::subject::Subject;
+use super::state::SessionInfo;
 use crate::history::{Action, Activity, ActivityFold, ThreadActivity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned};
 use crate::journal::end_of;
 
-/// How long an answer waits for what is recorded already to be indexed.
+/// How long a response waits for recorded lines to be indexed.
 const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What can be asked of the history of the session that runs here.
+/// The history of the running session.
 #[derive(Debug)]
 pub(super) struct Historian {
     pub(super) index: Index,
@@ -25,23 +25,23 @@ pub(super) struct Historian {
     lag: LagMeter,
 }
 
-/// How far the index is, as an answer needs to know it.
+/// Progress of the index when a request was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CaughtUp {
     /// Identifies the database, see [`IndexState::opened`].
     pub(super) opened: u64,
-    /// Not all that was recorded when it was asked is indexed.
+    /// Some lines recorded before the request are not indexed yet.
     pub(super) is_behind: bool,
 }
 
 impl Historian {
-    pub(super) fn new(index: Index, subject: &Subject) -> Historian {
-        let history = Arc::new(History::new(&subject.session_dir.join(HISTORY_FILE)));
-        let lag = LagMeter::new(&subject.journal_dir);
-        Historian { index, history, journal_dir: subject.journal_dir.clone(), lag }
+    pub(super) fn new(index: Index, info: &SessionInfo) -> Historian {
+        let history = Arc::new(History::new(&info.session_dir.join(HISTORY_FILE)));
+        let lag = LagMeter::new(&info.journal_dir);
+        Historian { index, history, journal_dir: info.journal_dir.clone(), lag }
     }
 
-    /// Waits until all is indexed that is recorded by now, for a bounded time.
+    /// Waits, for a bounded time, until everything recorded so far is indexed.
     pub(super) async fn catch_up(&self) -> CaughtUp {
         let end = end_of(&self.journal_dir);
         let mut state = self.index.state();
@@ -49,15 +49,15 @@ impl Historian {
         if !is_there(&state.borrow()) {
             self.index.wake();
             let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
-            // Late or not, the state tells.
+            // On a timeout the state below shows how far the index came.
             drop(timeout(CATCH_UP_WAIT_MAX, settled).await);
         }
         let state = state.borrow();
-        // Whatever is joined until it is over is not indexed either, though it was read.
+        // A fault may hold back lines that were read but not committed.
         CaughtUp { opened: state.opened, is_behind: !is_there(&state) || state.fault.is_some() }
     }
 
-    /// Asks the database that is `opened`, on a thread that may wait; a database that proves to be broken is built again.
+    /// Queries the database `opened` on a blocking thread. If the database turns out to be broken, the index rebuilds it.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         opened: u64,
@@ -65,7 +65,7 @@ impl Historian {
     ) -> Result<T, HistoryError> {
         let history = Arc::clone(&self.history);
         let asked = tokio::task::spawn_blocking(move || ask(&history)).await;
-        // Nothing cuts one short; one that panics has said so, and takes with it only whoever asked.
+        // Blocking tasks are never cancelled. A panic was already reported and ends only this request.
         asked.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())).inspect_err(|error| {
             if error.is_broken() {
                 self.index.rebuild(opened);
@@ -73,19 +73,18 @@ impl Historian {
         })
     }
 
-    /// What the session does now, and since when, in microseconds since the Unix epoch.
+    /// The session's activity and its start, in microseconds since the Unix epoch.
     pub(super) fn activity(&self) -> (Activity, u64) {
         self.index.activity().session(now_us())
     }
 
-    /// What its threads do at `now_us`, and did last.
+    /// The activity and the last action of each thread at `now_us`.
     pub(super) async fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
         let opened = self.index.state().borrow().opened;
         let activity = self.index.activity();
         self.ask(opened, move |history| Ok(threads(&activity, history, opened, now_us))).await.unwrap_or_default()
     }
 
-    /// How far the index is.
     pub(super) async fn document(&self) -> IndexDocument {
         let state = self.index.state().borrow().clone();
         let Lag { records: lag_lines, oldest_us } = self.lag.lag(state.position, Instant::now()).await;
@@ -102,7 +101,7 @@ impl Historian {
     }
 }
 
-/// What threads do at `now_us`, as it is told. What they did last is left out where it cannot be read.
+/// The activity and the last action of each thread at `now_us`. An action that cannot be read is left out.
 #[must_use]
 pub(crate) fn threads(activity: &ActivityFold, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
     let threads = activity.threads(now_us);

@@ -1,4 +1,4 @@
-//! The routes of the history: events by cursor, and what the session does.
+//! Routes of the history: events, activity, actions, tools, turns and transcripts.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -13,38 +13,36 @@ use serde_json::{Value, json};
 
 use super::document::SessionDocument;
 use super::historian::{CaughtUp, Historian, now_us};
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::history::Action;
 use crate::index::{Cursor, EventPage, HistoryError, Table};
 
-/// Events of a page, where nobody says how many. Source: the contract.
+/// Default number of events in a page. Source: the contract.
 const EVENTS_DEFAULT: u64 = 200;
 
-/// The most events of a page. Source: the contract.
+/// Largest number of events in a page. Source: the contract.
 const EVENTS_MAX: u64 = 500;
 
-/// Longest text that is taken for an epoch; ours have 12 digits.
+/// Longest accepted epoch; ours have 12 digits.
 const EPOCH_DIGITS_MAX: usize = 32;
 
-/// Actions that are told, where nobody says how many.
 const ACTIONS_DEFAULT: u64 = 20;
 
-/// The most of them.
 const ACTIONS_MAX: u64 = 200;
 
-/// What stands behind the `?` of a path.
+/// The query string of a request.
 pub(super) struct Query(HashMap<String, String>);
 
 impl Query {
-    /// Reads it; whatever is not among `known` is refused.
+    /// Parses a query string. Parameters that are not in `known` are refused.
     pub(super) fn of(query: Option<&str>, known: &[&str]) -> Result<Query, Refusal> {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let mut read = HashMap::new();
         for pair in pairs {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if !known.contains(&name) {
-                return Err(bad(format!("`{name}`: there is {}", known.join(", "))));
+                return Err(bad(format!("`{name}`: this path takes {}", known.join(", "))));
             }
             read.insert(name.to_owned(), value.to_owned());
         }
@@ -55,19 +53,19 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A number, where there is one; what is none is refused.
+    /// The value of a numeric parameter; anything but digits is refused.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         match u64::from_str(text) {
             Ok(number) if digits => Ok(Some(number)),
-            // More than there can ever be is as good as the most.
+            // A number beyond u64 is beyond every event number too.
             Err(_) if digits && !text.is_empty() => Ok(Some(u64::MAX)),
             Ok(_) | Err(_) => Err(bad(format!("`{name}={text}`: it must be a whole number, 0 or more"))),
         }
     }
 
-    /// The place of a reader, if it is named: the number in the parameter `name`, and the epoch that the number is of.
+    /// The caller's cursor, if given: the number in the parameter `name`, and its epoch.
     pub(super) fn cursor(&self, name: &str) -> Result<Option<Cursor>, Refusal> {
         let epoch = match self.text("since_epoch") {
             Some(text) => Some(epoch_of(text).ok_or_else(|| {
@@ -78,7 +76,7 @@ impl Query {
         Ok(self.number(name)?.map(|seq| Cursor { seq, epoch }))
     }
 
-    /// How many, at least one and at most `most`.
+    /// The parameter `limit`, between 1 and `most`.
     pub(super) fn limit(&self, default: u64, most: u64) -> Result<u64, Refusal> {
         match self.number("limit")? {
             None => Ok(default),
@@ -88,7 +86,7 @@ impl Query {
     }
 }
 
-/// An epoch as a reader names it; `None` if it cannot be one.
+/// Parses an epoch; `None` if it is malformed.
 pub(super) fn epoch_of(text: &str) -> Option<String> {
     let is_hex = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_hex && text.len() <= EPOCH_DIGITS_MAX).then(|| text.to_ascii_lowercase())
@@ -98,22 +96,22 @@ pub(super) fn bad(message: String) -> Refusal {
     Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message)
 }
 
-/// What can be asked of the history, where one is kept.
-pub(super) fn historian(known: &Known) -> Result<&Historian, Refusal> {
-    known.historian.as_ref().ok_or_else(|| {
+/// The history, or a refusal if this session keeps none.
+pub(super) fn historian(app: &AppState) -> Result<&Historian, Refusal> {
+    app.historian.as_ref().ok_or_else(|| {
         let message = "this session has no history: the setting `record` is false, or its index could not start";
         Refusal::plain(StatusCode::NOT_FOUND, "not_recorded", message)
     })
 }
 
 pub(super) async fn events(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(&known)?;
+    let historian = historian(&app)?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let since_seq = since.as_ref().map(|cursor| cursor.seq);
     let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
@@ -124,20 +122,20 @@ pub(super) async fn events(
     Ok(json(StatusCode::OK, &page))
 }
 
-pub(super) async fn activity(State(known): State<Arc<Known>>, _: ThisSession) -> Result<Response, Refusal> {
-    historian(&known)?;
-    let SessionDocument { state, state_since, threads, .. } = known.document().await;
+pub(super) async fn activity(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    historian(&app)?;
+    let SessionDocument { state, state_since, threads, .. } = app.document().await;
     let told = json!({ "activity_state": state, "since": state_since, "threads": threads });
     Ok(json(StatusCode::OK, &told))
 }
 
 pub(super) async fn actions(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
-    let historian = historian(&known)?;
+    let historian = historian(&app)?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
     let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await.map_err(unreadable)?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
@@ -145,25 +143,25 @@ pub(super) async fn actions(
 }
 
 pub(super) async fn tools(
-    known: State<Arc<Known>>,
+    app: State<Arc<AppState>>,
     session: ThisSession,
     query: RawQuery,
 ) -> Result<Response, Refusal> {
-    rows(Table::Tools, &known, session, query).await
+    rows(Table::Tools, &app, session, query).await
 }
 
 pub(super) async fn turns(
-    known: State<Arc<Known>>,
+    app: State<Arc<AppState>>,
     session: ThisSession,
     query: RawQuery,
 ) -> Result<Response, Refusal> {
-    rows(Table::Turns, &known, session, query).await
+    rows(Table::Turns, &app, session, query).await
 }
 
-async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
+async fn rows(table: Table, app: &AppState, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
     let query = Query::of(query.as_deref(), &["since_id", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(known)?;
+    let historian = historian(app)?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let page =
         historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
@@ -171,11 +169,11 @@ async fn rows(table: Table, known: &Known, _: ThisSession, RawQuery(query): RawQ
 }
 
 pub(super) async fn transcript(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     Path((_, thread_id)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    let historian = historian(&known)?;
+    let historian = historian(&app)?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
     let of_thread = thread_id.clone();
     let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;
@@ -205,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_the_question_mark() {
+    fn query_parameters_are_parsed_and_bounded() {
         let read = |text: &str| Query::of(Some(text), &["since_seq", "limit"]);
         let number = |text: &str| read(text).and_then(|query| query.number("since_seq"));
         assert_eq!(number("since_seq=7&limit=2"), Ok(Some(7)));

@@ -1,22 +1,22 @@
-//! Whose name a request was made under: a tool's, or one that a page in a browser could have.
+//! DNS rebinding protection: rejects requests made under a host name that a web page could have.
 //!
-//! A page that was loaded under a name of its maker's can have that name lead to this machine later, and then asks us as its own
-//! origin, without an `Origin`. Such a name is a registered one, which has a dot in it. Tools say whatever they like for a
-//! host, since a Unix socket has none: `shim`, `localhost`, `x`.
+//! The author of a page can point the page's own name at this machine after it has loaded. Its requests are then same-origin
+//! and carry no `Origin` header. Such a name is a registered one, which contains a dot. Tools send any host, because a Unix
+//! socket has none: `shim`, `localhost`, `x`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::http::{HeaderMap, Uri, header};
 
-/// Whether what was asked was asked of a name that only a tool would give, or of none.
+/// Whether the host is absent or one that only a tool would send.
 pub(super) fn is_a_tools(uri: &Uri, headers: &HeaderMap) -> bool {
-    // The whole address in the first line of a request stands above the header.
+    // An absolute URI takes precedence over the header.
     let asked = uri.authority().map(|authority| authority.as_str());
     asked.is_none_or(is_harmless)
         && headers.get_all(header::HOST).iter().all(|host| host.to_str().is_ok_and(|host| is_harmless(host.trim())))
 }
 
-/// Whether no page can have been loaded under a name, but one that this machine itself has served.
+/// Whether no web page from elsewhere can have this host name.
 fn is_harmless(host: &str) -> bool {
     if let Some(bracketed) = host.strip_prefix('[') {
         let address = bracketed.split_once(']').and_then(|(address, port)| is_port(port).then_some(address));
@@ -31,12 +31,12 @@ fn is_harmless(host: &str) -> bool {
     if !name.bytes().all(plain) {
         return false;
     }
-    // No server of names may be asked for what ends so (RFC 6761, section 6.3); Docker's tools say `api.moby.localhost`.
+    // Names below `.localhost` never reach DNS (RFC 6761, section 6.3). Docker's tools send `api.moby.localhost`.
     let is_local = name.to_ascii_lowercase().ends_with(".localhost");
     !name.contains('.') || is_local || name.parse().is_ok_and(|address: Ipv4Addr| address.is_loopback())
 }
 
-/// Whether it is nothing, or a colon and a number.
+/// Whether `text` is empty, or a colon and a number.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_could_be_registered_is_none_of_a_tools() {
+    fn registered_names_are_refused() {
         let tools = [
             "",
             "x",
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_that_is_given_counts() {
+    fn uri_and_host_header_both_count() {
         let check = |uri: &str, hosts: &[&[u8]]| {
             let mut headers = HeaderMap::new();
             for host in hosts {

@@ -1,4 +1,4 @@
-//! How far the index is behind the journal, counted for whoever asks: beside the routes, within a bound, and not for each anew.
+//! Counts the records that are not indexed yet, in the background, within a bound, and at most once a second.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,24 +8,23 @@ use tokio::time::Instant;
 
 use crate::journal::{Position, end_of, reader};
 
-/// Records behind the index that are counted; more than these is this many.
+/// Most records that are counted.
 const RECORDS_MAX: u64 = 100_000;
 
-/// Bytes of records that are read for it; of what lies behind them nothing is counted.
+/// Most bytes that are read for one count; later records are not counted.
 const BYTES_MAX: usize = 64 << 20;
 
-/// How long a count is good for. Source: an index that works is behind for less, and one that does not is for much longer.
+/// How long a count stays valid. Source: a working index is behind for less, and a broken one for much longer.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// What is recorded and not indexed.
+/// Records that are not indexed yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Lag {
     pub(super) records: u64,
-    /// When the first of them was made, in microseconds since the Unix epoch.
+    /// Time of the oldest one, in microseconds since the Unix epoch.
     pub(super) oldest_us: Option<u64>,
 }
 
-/// Counts it.
 #[derive(Debug)]
 pub(super) struct LagMeter {
     journal_dir: PathBuf,
@@ -37,13 +36,13 @@ impl LagMeter {
         LagMeter { journal_dir: journal_dir.to_owned(), last: Mutex::new(None) }
     }
 
-    /// What stands behind `from` at `now`, or stood there a moment ago.
+    /// The lag of an index at position `from`, at most [`GOOD_FOR`] old.
     pub(super) async fn lag(&self, from: Option<Position>, now: Instant) -> Lag {
         let end = end_of(&self.journal_dir);
         if end.is_none() || from >= end {
             return Lag::default();
         }
-        // Whoever comes meanwhile waits for this count, and takes it.
+        // Concurrent callers wait for this count and share it.
         let mut last = self.last.lock().await;
         if let Some((counted_at, lag)) = *last
             && now.saturating_duration_since(counted_at) < GOOD_FOR
@@ -52,7 +51,7 @@ impl LagMeter {
         }
         let journal_dir = self.journal_dir.clone();
         let counted = tokio::task::spawn_blocking(move || count(&journal_dir, from, RECORDS_MAX, BYTES_MAX)).await;
-        // Nothing cuts it short.
+        // Blocking tasks are never cancelled.
         let lag = counted.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic()));
         *last = Some((now, lag));
         lag
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_for_a_count_is_bounded() {
+    fn a_count_is_bounded() {
         let dir = journal(9);
         let check = |records_max, bytes_max, records| {
             let expect = Lag { records, oldest_us: Some(7) };
@@ -118,12 +117,12 @@ mod tests {
         };
         check(100, 1_000, 9);
         check(4, 1_000, 4);
-        // The second is eight bytes long too, and the third is not read.
+        // The second record has eight bytes too; the third is not read.
         check(100, 9, 2);
     }
 
     #[test]
-    fn a_count_is_good_for_a_while_and_none_is_made_where_nothing_is_behind() {
+    fn a_count_is_reused_for_a_while() {
         let dir = journal(2);
         let meter = LagMeter::new(dir.path());
         runtime().block_on(async {

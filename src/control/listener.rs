@@ -1,4 +1,4 @@
-//! Listens to a stream of a relay's, as Server-Sent Events. For tools: each call blocks, as long as it is told to.
+//! Reads one of the relay's event streams (Server-Sent Events), for tools. Each call blocks.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,44 +12,41 @@ use tokio::time::timeout;
 
 use super::client::{ANSWER_WAIT_MAX, Answer, Cause, ClientError, Reached, begin, send, talk, whole, within};
 
-/// How long a relay may say nothing: it says that all is well every 15 s.
+/// How long a relay may be silent: it sends a keep-alive every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Longest pause before a reconnect that a relay can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// The longest event that is taken, in bytes.
-const SENT_BYTES_MAX: usize = 16 << 20;
+/// Longest accepted event, in bytes.
+const EVENT_BYTES_MAX: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sent {
-    /// What `Last-Event-ID` names it by, where it has something.
+pub(crate) struct StreamEvent {
+    /// The id to send as `Last-Event-ID`.
     pub id: Option<String>,
-    /// What it says.
     pub data: String,
 }
 
-/// What has come of listening for a while.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// An event.
-    Sent(Sent),
-    /// Nothing, in this time.
+pub(crate) enum Received {
+    Event(StreamEvent),
+    /// No event within the time limit.
     Nothing,
-    /// The relay says no more.
+    /// The relay ended the stream.
     End,
 }
 
-/// Listens to a relay.
+/// An open stream.
 #[derive(Debug)]
 pub(crate) struct Listener {
     runtime: Runtime,
     socket: std::path::PathBuf,
     body: Incoming,
     pieces: Pieces,
-    /// When something whole came last.
-    heard_at: Instant,
+    /// When the last complete event or keep-alive arrived.
+    received_at: Instant,
 }
 
 impl Listener {
@@ -60,21 +57,20 @@ impl Listener {
     }
 }
 
-/// What came of asking for a stream.
+/// The result of [`Listener::start`].
 #[derive(Debug)]
 pub(crate) enum Listening {
-    /// It begins.
     Begun(Listener),
-    /// The relay gives none, and says why.
+    /// The relay's reason for the refusal.
     Refused(Answer),
 }
 
 impl Listener {
-    /// Asks the relay whose session's folder is `dir` for the stream at `path`, from behind the event `last_id` on.
+    /// Opens the stream at `path` of the relay whose session folder is `dir`, after the event `last_id`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`] where there is no answer.
+    /// The relay did not answer.
     pub(crate) fn start(dir: &Path, path: &str, last_id: Option<&str>) -> Result<Listening, ClientError> {
         let (runtime, socket) = begin(dir)?;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
@@ -88,57 +84,57 @@ impl Listener {
         };
         match runtime.block_on(within(&socket, ANSWER_WAIT_MAX, ask)) {
             Ok(Ok(body)) => {
-                let heard_at = Instant::now();
-                Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default(), heard_at }))
+                let received_at = Instant::now();
+                Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default(), received_at }))
             }
             Ok(Err(answer)) => Ok(Listening::Refused(answer)),
             Err(cause) => Err(failed(cause)),
         }
     }
 
-    /// Waits for the next event, for as long as `wait_max`, or until there is one.
+    /// Waits for the next event, for at most `wait_max`.
     ///
     /// # Errors
     ///
-    /// [`ClientError`] where the stream has broken off, or the relay has been silent for too long.
-    pub(crate) fn next(&mut self, wait_max: Option<Duration>) -> Result<Heard, ClientError> {
-        let Listener { runtime, socket, body, pieces, heard_at } = self;
+    /// The stream broke off, or the relay was silent for too long.
+    pub(crate) fn next(&mut self, wait_max: Option<Duration>) -> Result<Received, ClientError> {
+        let Listener { runtime, socket, body, pieces, received_at } = self;
         let failed = |cause| ClientError { socket: socket.clone(), cause, reached: Reached::Unsent };
         let began = Instant::now();
         loop {
-            let (sent, took) = pieces.take();
+            let (event, took) = pieces.take();
             if took == Took::Some {
-                *heard_at = Instant::now();
+                *received_at = Instant::now();
             }
-            if let Some(sent) = sent {
-                return Ok(Heard::Sent(sent));
+            if let Some(event) = event {
+                return Ok(Received::Event(event));
             }
-            if pieces.bytes.len() > SENT_BYTES_MAX {
-                return Err(failed(talk("an event of this length is none that we know")));
+            if pieces.bytes.len() > EVENT_BYTES_MAX {
+                return Err(failed(talk("the event is too long")));
             }
-            let silence_left = SILENCE_MAX.saturating_sub(heard_at.elapsed());
+            let silence_left = SILENCE_MAX.saturating_sub(received_at.elapsed());
             let wait =
                 wait_max.map_or(silence_left, |wait_max| wait_max.saturating_sub(began.elapsed()).min(silence_left));
             let frame = runtime.block_on(async { timeout(wait, body.frame()).await });
             match frame {
-                Ok(None) => return Ok(Heard::End),
+                Ok(None) => return Ok(Received::End),
                 Ok(Some(Ok(frame))) => pieces.bytes.extend(frame.into_data().unwrap_or_default()),
                 Ok(Some(Err(error))) => return Err(failed(talk(error))),
-                Err(_) if heard_at.elapsed() >= SILENCE_MAX => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
-                Err(_) => return Ok(Heard::Nothing),
+                Err(_) if received_at.elapsed() >= SILENCE_MAX => return Err(failed(Cause::TooSlow(SILENCE_MAX))),
+                Err(_) => return Ok(Received::Nothing),
             }
         }
     }
 }
 
-/// Whether anything whole has come.
+/// Whether anything complete has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Took {
     Some,
     Nothing,
 }
 
-/// What has come of a stream and was not taken yet.
+/// Received bytes of a stream that were not parsed yet.
 #[derive(Debug, Default)]
 struct Pieces {
     bytes: Vec<u8>,
@@ -146,8 +142,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// The next whole event, and whether anything whole has come: what only says that all is well is not an event.
-    fn take(&mut self) -> (Option<Sent>, Took) {
+    /// The next event, and whether anything complete has arrived. A keep-alive is complete but not an event.
+    fn take(&mut self) -> (Option<StreamEvent>, Took) {
         let mut took = Took::Nothing;
         while let Some(end) = memchr::memmem::find(&self.bytes, b"\n\n") {
             took = Took::Some;
@@ -161,7 +157,7 @@ impl Pieces {
                 self.retry_after = Some(Duration::from_millis(retry).min(RETRY_AFTER_MAX));
             }
             if let Some(data) = member("data") {
-                return (Some(Sent { id: member("id"), data }), took);
+                return (Some(StreamEvent { id: member("id"), data }), took);
             }
         }
         (None, took)
@@ -173,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_taken_whole_however_they_come() {
+    fn events_survive_any_chunking() {
         let stream = ": alive\n\nid: 7\ndata: {\"a\":\"b: c\"}\n\n: alive\n\ndata: {}\n\nid: 8\nda";
         for bytes_each in [1, 2, 3, 7, 1_000] {
             let mut pieces = Pieces::default();
@@ -182,7 +178,7 @@ mod tests {
                 pieces.bytes.extend(piece);
                 taken.extend(std::iter::from_fn(|| pieces.take().0));
             }
-            let sent = |id: Option<&str>, data: &str| Sent { id: id.map(str::to_owned), data: data.to_owned() };
+            let sent = |id: Option<&str>, data: &str| StreamEvent { id: id.map(str::to_owned), data: data.to_owned() };
             assert_eq!(taken, [sent(Some("7"), "{\"a\":\"b: c\"}"), sent(None, "{}")], "{bytes_each}");
             assert_eq!(pieces.bytes, b"id: 8\nda");
             pieces.bytes.extend(b"ta: 1\n\n: closed\nretry: 5000\n\n");

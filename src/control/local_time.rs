@@ -1,17 +1,15 @@
-//! Times for people: in a time zone that is named beside them.
+//! Times for people, in a time zone that is named beside them.
 //!
-//! Pure, but for [`Zone::of_system`]: the zone and the present are arguments, so that the same input gives the same text.
-//! Documents for programs never come here; their times are RFC 3339 in UTC.
+//! Pure, but for [`Zone::of_system`]: the zone and the present are arguments, so that the same input gives the same text. JSON
+//! documents never use it; their times are RFC 3339 in UTC.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Zone(TimeZone);
 
 impl Zone {
-    /// Coordinated universal time.
     pub(crate) const UTC: Zone = Zone(TimeZone::UTC);
 
     /// The zone of this process: `TZ`, else `/etc/localtime`, else UTC. Reads both; keep the result.
@@ -20,7 +18,7 @@ impl Zone {
         Zone(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
 
-    /// The name of the zone at a time, in microseconds since 1970: `UTC`, `CEST`, or `UTC+03` if it has no short name.
+    /// The name of the zone at a time, in microseconds since 1970: `UTC`, `CEST`, or `UTC+03` if it has no abbreviation.
     #[must_use]
     pub(crate) fn name(&self, at_us: u64) -> String {
         let info = self.0.to_offset_info(timestamp(at_us));
@@ -30,8 +28,8 @@ impl Zone {
         }
     }
 
-    /// A time for a place where the zone is named once, by [`Zone::name`] of `now_us`: `14:03:22` if it is of the same day
-    /// as `now_us`, else `2026-01-02 14:03:22`. If summer time has begun or ended in between, the offset follows.
+    /// A time for output that names the zone once, by [`Zone::name`] of `now_us`: `14:03:22` if it is on the same day as
+    /// `now_us`, else `2026-01-02 14:03:22`. If the offset has changed in between, the zone follows.
     #[must_use]
     pub(crate) fn short(&self, at_us: u64, now_us: u64) -> String {
         let (at, now) = (timestamp(at_us).to_zoned(self.0.clone()), timestamp(now_us).to_zoned(self.0.clone()));
@@ -63,7 +61,7 @@ pub(crate) fn micros_of(text: &str) -> Option<u64> {
     text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok())
 }
 
-/// A time beyond the last one that can be written becomes that one.
+/// Times beyond the last representable one become that one.
 fn timestamp(at_us: u64) -> Timestamp {
     i64::try_from(at_us).ok().and_then(|at_us| Timestamp::from_microsecond(at_us).ok()).unwrap_or(Timestamp::MAX)
 }

@@ -1,12 +1,12 @@
-//! The control socket: HTTP/1.1 on a Unix socket in the session's folder, and the client that tools use for it.
+//! The control socket: HTTP/1.1 on a Unix socket in the session folder, and the client that tools use for it.
 //!
-//! The relay stores what it has done in [`Published`]; requests are answered from there and from the journal's files by
-//! one thread of its own, started once the child runs. The socket is bound by the relay, as its session is opened, so that
-//! it is the relay too that removes it at the end, and waits for nobody to do so.
+//! The relay writes its state to [`Published`]. One thread, started once the child runs, answers requests from that state and
+//! from the journal's files. The relay itself binds the socket when it opens its session, so that it can remove the socket at
+//! exit without waiting for that thread.
 //!
-//! It never makes the relay wait: the two share counters that the relay alone writes, and a lock that is held for the
-//! time of a copy, when something rare has happened or somebody asks. It never stops the relay: a socket that cannot be
-//! had is a fault like any other. It never serves another user, nor a page in a browser.
+//! It never blocks the relay: the two share counters that only the relay writes, and a lock that is held for the length of a
+//! copy. It never stops the relay: a socket that cannot be created is a fault like any other. It never serves another user or a
+//! web page.
 
 pub(crate) mod answer;
 mod ask;
@@ -21,7 +21,6 @@ mod fragments;
 mod historian;
 mod history;
 mod host;
-mod known;
 mod lag;
 mod listener;
 pub(crate) mod local_time;
@@ -36,12 +35,12 @@ mod server;
 pub(crate) mod shown;
 mod socket;
 mod stall;
+mod state;
 mod stream;
 #[cfg(test)]
 mod stream_tests;
-mod subject;
 
-pub(crate) use ask::{Ask, Errand, Reply};
+pub(crate) use ask::{Ask, RelayRequest, Reply};
 pub use context::new_commands;
 pub(crate) use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
 pub(crate) use document::{
@@ -49,10 +48,10 @@ pub(crate) use document::{
     JournalDocument, SessionDocument, ThreadDocument,
 };
 pub(crate) use fragments::FragmentsDocument;
-pub(crate) use listener::{Heard, Listener, Listening};
+pub(crate) use listener::{Listener, Listening, Received};
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use server::start;
 pub use socket::resolve;
 pub(crate) use socket::{SOCKET_FILE, SocketFiles};
-pub(crate) use subject::{Beside, Subject};
+pub(crate) use state::{SessionInfo, Stores};

@@ -1,10 +1,9 @@
-//! Who is at the other end of a connection, and whether that is somebody to be served.
+//! The user and process at the other end of a connection.
 
 use std::fmt;
 
 use tokio::net::UnixStream;
 
-/// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Peer {
     uid: u32,
@@ -20,7 +19,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The other end, where that is us or root.
+/// The peer, if its user is our own or root.
 pub(super) fn trusted(stream: &UnixStream) -> Option<Peer> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {

@@ -1,9 +1,9 @@
-//! The places for connections, and the rule by which one connection makes room for another.
+//! Connection slots, and the rule by which one connection is closed in favour of another.
 //!
-//! A connection waits for its client, or answers, or is a stream. Requests and streams have a bound each. When all places for
-//! requests are taken, the connection that has waited for its client for the longest time is closed: one that is idle, sends
-//! half a request, or reads nothing. When there are too many streams, the one that was sent nothing for the longest time ends.
-//! A connection that answers is never closed for another.
+//! A connection waits for its client, or answers, or is a stream. Requests and streams have separate limits. If all request
+//! slots are taken, the connection that has waited longest for its client is closed: an idle one, or one whose client sends
+//! half a request or reads nothing. If there are too many streams, the one that has been idle longest ends. A connection that
+//! is answering is never closed for another.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,48 +14,48 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{Notify, watch};
 
-/// Connections that are served at once, streams left out.
+/// Connections served at once, streams excluded.
 pub(super) const REQUESTS_MAX: usize = 64;
 
-/// Streams that are served at once.
+/// Streams served at once.
 pub(super) const STREAMS_MAX: usize = 64;
 
-/// Streams that may take their time to end; beyond these one is cut off.
+/// Streams that may end with a farewell at the same time; beyond these one is cut off.
 const ENDING_MAX: usize = 16;
 
-/// The end of a stream that makes room: a comment, and the time after which its reader should ask again.
+/// The last bytes of an evicted stream: a comment, and the pause before a reconnect.
 const FAREWELL: &str =
     ": closed: too many streams are open, and this one was idle for the longest time\nretry: 5000\n\n";
 
-/// The first byte of a comment, which is not an event.
+/// A comment starts with this byte and is not an event.
 const COMMENT: u8 = b':';
 
-/// Says that the answer is a stream.
+/// Response extension that marks a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream;
 
-/// All connections.
+/// All connection slots.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: Mutex<Taken>,
-    /// A place is free, or may become so.
+    /// Notified when a slot may have become free.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By their numbers: a later connection has a higher one.
+    /// By number; later connections have higher numbers.
     connections: BTreeMap<u64, Connection>,
     last: u64,
-    /// How much has happened: who did something later has a higher count.
+    /// A logical clock.
     moments: Moment,
     counts: Counts,
 }
 
-/// When something happened, among all that did.
+/// A reading of the logical clock.
 type Moment = u64;
 
-/// How many connections there are, and how many were closed for another.
+/// Open connections, and those evicted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) requests: usize,
@@ -66,18 +66,18 @@ pub(super) struct Counts {
 
 #[derive(Debug)]
 struct Connection {
-    does: Does,
+    activity: Activity,
     leave: watch::Sender<Leave>,
 }
 
 /// The activity of a connection and the moment of its last progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
+enum Activity {
     WaitForClient(Moment),
     Answer,
     /// The moment is that of the last event.
     Stream(Moment),
-    /// Closed to make room.
+    /// Evicted.
     End,
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Leave {
     Now,
 }
 
-/// The place of one connection.
+/// The slot of one connection.
 #[derive(Debug)]
 pub(super) struct Place {
     number: u64,
@@ -99,7 +99,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// A place for a request, once there is one.
+    /// Waits for a request slot.
     pub(super) async fn enter(self: &Arc<Places>) -> Arc<Place> {
         loop {
             let changed = self.changed.notified();
@@ -112,23 +112,26 @@ impl Places {
 
     fn try_enter(self: &Arc<Places>) -> Option<Place> {
         let mut taken = self.taken();
-        if taken.count(|does| matches!(does, Does::WaitForClient(_) | Does::Answer)) >= REQUESTS_MAX {
-            taken.close_oldest(|does| if let Does::WaitForClient(since) = does { Some(since) } else { None }, None)?;
+        if taken.count(|activity| matches!(activity, Activity::WaitForClient(_) | Activity::Answer)) >= REQUESTS_MAX {
+            taken.close_oldest(
+                |activity| if let Activity::WaitForClient(since) = activity { Some(since) } else { None },
+                None,
+            )?;
             taken.counts.requests_closed += 1;
         }
         taken.last += 1;
         let number = taken.last;
         let (sender, leave) = watch::channel(Leave::No);
-        let does = Does::WaitForClient(taken.now());
-        taken.connections.insert(number, Connection { does, leave: sender });
+        let activity = Activity::WaitForClient(taken.now());
+        taken.connections.insert(number, Connection { activity, leave: sender });
         drop(taken);
         Some(Place { number, places: Arc::clone(self), leave })
     }
 
     pub(super) fn counts(&self) -> Counts {
         let taken = self.taken();
-        let requests = taken.count(|does| matches!(does, Does::WaitForClient(_) | Does::Answer));
-        Counts { requests, streams: taken.count(|does| matches!(does, Does::Stream(_))), ..taken.counts }
+        let requests = taken.count(|activity| matches!(activity, Activity::WaitForClient(_) | Activity::Answer));
+        Counts { requests, streams: taken.count(|activity| matches!(activity, Activity::Stream(_))), ..taken.counts }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -137,8 +140,8 @@ impl Places {
 }
 
 impl Taken {
-    fn count(&self, wanted: impl Fn(Does) -> bool) -> usize {
-        self.connections.values().filter(|connection| wanted(connection.does)).count()
+    fn count(&self, wanted: impl Fn(Activity) -> bool) -> usize {
+        self.connections.values().filter(|connection| wanted(connection.activity)).count()
     }
 
     fn now(&mut self) -> Moment {
@@ -146,15 +149,15 @@ impl Taken {
         self.moments
     }
 
-    /// Closes the connection with the earliest moment, `but` one.
-    fn close_oldest(&mut self, moment: impl Fn(Does) -> Option<Moment>, but: Option<u64>) -> Option<()> {
-        let is_ending = |does: Does| does == Does::End;
+    /// Evicts the connection with the earliest moment, except `but`.
+    fn close_oldest(&mut self, moment: impl Fn(Activity) -> Option<Moment>, but: Option<u64>) -> Option<()> {
+        let is_ending = |activity: Activity| activity == Activity::End;
         let may_say_so = self.count(is_ending) < ENDING_MAX;
         let candidates = self.connections.iter_mut().filter(|(number, _)| Some(**number) != but);
-        let candidates = candidates.filter_map(|(_, connection)| Some((moment(connection.does)?, connection)));
+        let candidates = candidates.filter_map(|(_, connection)| Some((moment(connection.activity)?, connection)));
         let (_, oldest) = candidates.min_by_key(|(since, _)| *since)?;
-        let is_stream = matches!(oldest.does, Does::Stream(_));
-        oldest.does = Does::End;
+        let is_stream = matches!(oldest.activity, Activity::Stream(_));
+        oldest.activity = Activity::End;
         let leave = if is_stream && may_say_so { Leave::Farewell } else { Leave::Now };
         // A connection that has just closed has no receiver.
         let _ = oldest.leave.send(leave);
@@ -166,51 +169,59 @@ impl Place {
     /// Waits until the connection must end.
     pub(super) async fn left(&self) -> Leave {
         let mut leave = self.leave.clone();
-        let told = leave.wait_for(|leave| *leave != Leave::No).await.map(|leave| *leave);
-        told.unwrap_or(Leave::Now)
+        let evicted = leave.wait_for(|leave| *leave != Leave::No).await.map(|leave| *leave);
+        evicted.unwrap_or(Leave::Now)
     }
 
-    fn set(&self, next: impl FnOnce(Does, Moment) -> Does) {
+    fn set(&self, next: impl FnOnce(Activity, Moment) -> Activity) {
         let mut taken = self.places.taken();
         let now = taken.now();
         if let Some(connection) = taken.connections.get_mut(&self.number)
-            && connection.does != Does::End
+            && connection.activity != Activity::End
         {
-            connection.does = next(connection.does, now);
+            connection.activity = next(connection.activity, now);
         }
         drop(taken);
         self.places.changed.notify_one();
     }
 
-    /// The connection can only go on once its client sends or reads something.
+    /// The connection is blocked until its client sends or reads something.
     pub(super) fn waits(&self) {
-        self.set(|does, now| if let Does::WaitForClient(_) = does { does } else { Does::WaitForClient(now) });
+        self.set(
+            |activity, now| {
+                if let Activity::WaitForClient(_) = activity { activity } else { Activity::WaitForClient(now) }
+            },
+        );
     }
 
-    /// The relay works on an answer.
+    /// The relay is working on a response.
     pub(super) fn answers(&self) {
-        self.set(|_, _| Does::Answer);
+        self.set(|_, _| Activity::Answer);
     }
 
-    /// The client has taken some of what it was sent.
+    /// The client has read some of the response.
     pub(super) fn moves_on(&self) {
-        self.set(|does, now| if let Does::WaitForClient(_) = does { Does::WaitForClient(now) } else { does });
+        self.set(
+            |activity, now| {
+                if let Activity::WaitForClient(_) = activity { Activity::WaitForClient(now) } else { activity }
+            },
+        );
     }
 
-    /// The answer is a stream; another one may end for it.
+    /// The response is a stream; this may evict another one.
     pub(super) fn streams(&self) {
-        self.set(|_, now| Does::Stream(now));
+        self.set(|_, now| Activity::Stream(now));
         let mut taken = self.places.taken();
-        if taken.count(|does| matches!(does, Does::Stream(_))) > STREAMS_MAX {
-            let last_sent = |does| if let Does::Stream(at) = does { Some(at) } else { None };
+        if taken.count(|activity| matches!(activity, Activity::Stream(_))) > STREAMS_MAX {
+            let last_sent = |activity| if let Activity::Stream(at) = activity { Some(at) } else { None };
             let closed = taken.close_oldest(last_sent, Some(self.number));
             taken.counts.streams_closed += u64::from(closed.is_some());
         }
     }
 
-    /// A stream was sent an event.
+    /// The stream was sent an event.
     fn sent(&self) {
-        self.set(|does, now| if let Does::Stream(_) = does { Does::Stream(now) } else { does });
+        self.set(|activity, now| if let Activity::Stream(_) = activity { Activity::Stream(now) } else { activity });
     }
 }
 
@@ -221,7 +232,7 @@ impl Drop for Place {
     }
 }
 
-/// The body of a request: while it does not come, the connection waits for its client.
+/// A request body. While it is incomplete, the connection waits for its client.
 pub(super) struct Awaited<B> {
     body: B,
     place: Arc<Place>,
@@ -244,7 +255,7 @@ impl<B: HttpBody + Unpin> HttpBody for Awaited<B> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match &polled {
             Poll::Pending => self.place.waits(),
-            // A byte now and then does not make it ours to answer.
+            // A client that trickles bytes still counts as waiting.
             Poll::Ready(Some(Ok(_))) => {}
             Poll::Ready(None | Some(Err(_))) => self.place.answers(),
         }
@@ -266,11 +277,11 @@ impl<B> Drop for Awaited<B> {
     }
 }
 
-/// The body of an answer: once it is taken, the connection waits for its client again.
+/// A response body. Once it is written, the connection waits for its client again.
 pub(super) struct Answered {
     body: Body,
     place: Arc<Place>,
-    /// Ends a stream that is to make room.
+    /// Ends a stream that is evicted.
     farewell: Option<Pin<Box<dyn Future<Output = Leave> + Send>>>,
     is_over: bool,
 }
@@ -280,7 +291,7 @@ impl Answered {
         Answered { body, place, farewell: None, is_over: false }
     }
 
-    /// One that goes on until its reader leaves, or has to.
+    /// A response that lasts until its reader leaves or it is evicted.
     pub(super) fn stream(body: Body, place: Arc<Place>) -> Answered {
         place.streams();
         let own = Arc::clone(&place);
@@ -338,31 +349,31 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
     }
 
-    fn is_told(place: &Place) -> bool {
+    fn is_evicted(place: &Place) -> bool {
         *place.leave.borrow() != Leave::No
     }
 
     #[test]
-    fn longest_wait_for_a_client_makes_room() {
+    fn longest_waiting_connection_is_evicted() {
         runtime().block_on(async {
             let places = Arc::new(Places::default());
             let mut inside = Vec::new();
             for _ in 0..REQUESTS_MAX {
                 inside.push(places.enter().await);
             }
-            // The first one answers, and the second one has taken something just now.
+            // The first one answers, and the second one has just read something.
             inside[0].answers();
             inside[1].moves_on();
             let late = places.enter().await;
-            let told: Vec<usize> = (0..REQUESTS_MAX).filter(|at| is_told(&inside[*at])).collect();
-            assert_eq!(told, [2]);
+            let evicted: Vec<usize> = (0..REQUESTS_MAX).filter(|at| is_evicted(&inside[*at])).collect();
+            assert_eq!(evicted, [2]);
             assert_eq!((places.counts().requests, places.counts().requests_closed), (REQUESTS_MAX, 1));
             drop(late);
         });
     }
 
     #[test]
-    fn nobody_who_answers_makes_room() {
+    fn answering_connections_are_never_evicted() {
         runtime().block_on(async {
             let places = Arc::new(Places::default());
             let mut inside = Vec::new();
@@ -372,14 +383,14 @@ mod tests {
             inside.iter().for_each(|place| place.answers());
             assert!(places.try_enter().is_none());
             inside[5].waits();
-            assert!(places.try_enter().is_some() && is_told(&inside[5]));
+            assert!(places.try_enter().is_some() && is_evicted(&inside[5]));
             inside.pop();
             assert!(places.try_enter().is_some());
         });
     }
 
     #[test]
-    fn stream_that_was_idle_longest_ends_and_takes_no_place_of_a_request() {
+    fn idlest_stream_is_evicted() {
         runtime().block_on(async {
             let places = Arc::new(Places::default());
             let mut streams = Vec::new();
@@ -393,8 +404,8 @@ mod tests {
             assert_eq!((counts.requests, counts.streams, counts.streams_closed), (0, STREAMS_MAX, 0));
             let late = places.enter().await;
             late.streams();
-            let told: Vec<usize> = (0..STREAMS_MAX).filter(|at| is_told(&streams[*at])).collect();
-            assert_eq!((told, is_told(&late)), (vec![1], false));
+            let evicted: Vec<usize> = (0..STREAMS_MAX).filter(|at| is_evicted(&streams[*at])).collect();
+            assert_eq!((evicted, is_evicted(&late)), (vec![1], false));
             assert_eq!(streams[1].left().await, Leave::Farewell);
             assert_eq!(places.counts().streams, STREAMS_MAX);
         });

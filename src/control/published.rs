@@ -1,7 +1,7 @@
-//! What the relay lets others see of itself while it runs.
+//! The relay's state as other threads see it.
 //!
-//! *Locking.* Counters are atomics that one thread writes. What changes rarely stands behind one mutex, which nobody
-//! holds for longer than a copy takes.
+//! *Locking.* Counters are atomics with one writer. Everything that changes rarely is behind one mutex, which is held only for
+//! the length of a copy.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,13 @@ use crate::engine::{ClientName, ContextBounds, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
 
-/// Faults that are listed; of more than these only the number is kept.
+/// Most faults that are listed; further ones are only counted.
 const FAULTS_MAX: usize = 16;
 
-/// Longest text of a fault that is kept, in bytes.
+/// Longest text of a listed fault, in bytes.
 const FAULT_BYTES_MAX: usize = 1_000;
 
-/// What one relay has published. Its relay thread alone calls the methods that count.
+/// The state of one relay. Only the relay thread calls the methods that count.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     client: Traffic,
@@ -44,7 +44,7 @@ struct Traffic {
     bytes: Counter,
 }
 
-/// What changes rarely.
+/// State that changes rarely.
 #[derive(Debug, Default)]
 struct Rare {
     generation: Option<String>,
@@ -58,13 +58,13 @@ struct Rare {
     faults_unlisted: u64,
 }
 
-/// A number that one thread counts up and others read.
+/// A counter with one writer.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
 impl Counter {
     fn add(&self, more: u64) {
-        // With one writer this needs no locked instruction.
+        // With one writer this needs no atomic read-modify-write.
         self.set(self.get() + more);
     }
 
@@ -77,19 +77,19 @@ impl Counter {
     }
 }
 
-/// What one read has brought.
+/// The result of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
     /// Lines that ended in it.
     pub lines: u64,
-    /// Those of them that are left out of the record.
+    /// Of these, the lines that are left out of the record.
     pub omitted_lines: u64,
-    /// Bytes that were handed on.
+    /// Forwarded bytes.
     pub bytes: u64,
 }
 
 impl Published {
-    /// Counts what one read of `from` has brought.
+    /// Counts one read from `from`.
     pub(crate) fn count(&self, from: Side, passed: Passed) {
         let traffic = match from {
             Side::Client => &self.client,
@@ -102,24 +102,21 @@ impl Published {
         }
     }
 
-    /// Tells what the journal's writer has done.
+    /// Stores the counters of the journal's writer.
     pub(crate) fn journal(&self, tally: Tally) {
         self.appended_bytes.set(tally.appended_bytes);
         self.gaps.set(tally.gaps);
         self.missed_lines.set(tally.missed_lines);
     }
 
-    /// So many commands of the user wait to be shown to the model.
     pub(crate) fn context_waiting(&self, commands: u64) {
         self.context_waiting.set(commands);
     }
 
-    /// So many requests wait for an answer.
     pub(crate) fn requests_pending(&self, requests: u64) {
         self.requests_pending.set(requests);
     }
 
-    /// A child runs, in this run.
     pub(crate) fn child_started(&self, generation: &str, pid: u32) {
         let mut rare = self.rare();
         rare.generation = Some(generation.to_owned());
@@ -128,12 +125,11 @@ impl Published {
         self.child_ended.store(false, Ordering::Relaxed);
     }
 
-    /// The child has ended.
     pub(crate) fn child_ended(&self) {
         self.child_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Lets others see what of a note they ask for.
+    /// Takes from a note what API callers can query.
     pub(crate) fn note(&self, note: &Note) {
         match note {
             Note::CodexVersion { version: Some(version), user_agent: _ } => {
@@ -182,23 +178,22 @@ impl Published {
         change(self.rare().context_engine.get_or_insert_default());
     }
 
-    /// The client has named itself.
+    /// Stores the client's name.
     pub(crate) fn introduce(&self, client: ClientName) {
         self.rare().client = client;
     }
 
-    /// The relay runs with these settings.
+    /// Stores the relay's settings.
     pub(crate) fn config(&self, config: ConfigDocument) {
         self.rare().config = Some(config);
     }
 
-    /// The settings that the relay runs with.
     #[must_use]
     pub(crate) fn config_document(&self) -> Option<ConfigDocument> {
         self.rare().config.clone()
     }
 
-    /// The bounds of commands have changed.
+    /// Stores changed bounds of commands.
     pub(crate) fn bound_context(&self, bounds: ContextBounds) {
         self.rare().context_bounds = Some(bounds);
     }
@@ -209,7 +204,7 @@ impl Published {
         self.rare().context_bounds
     }
 
-    /// Something of ours went wrong, now. The same thing again keeps its first time.
+    /// Records a fault. A repeated fault keeps its first time.
     pub(crate) fn fault(&self, what: &str) {
         let what = &what[..what.floor_char_boundary(FAULT_BYTES_MAX)];
         let mut rare = self.rare();
@@ -279,7 +274,7 @@ impl Published {
     }
 
     fn rare(&self) -> MutexGuard<'_, Rare> {
-        // Nothing behind it can be left half done.
+        // A panic cannot leave the value half written.
         self.rare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -289,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_bounded_and_told_once() {
+    fn faults_are_bounded_and_listed_once() {
         let published = Published::default();
         for number in [1, 1, 2] {
             published.fault(&number.to_string());
@@ -302,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_passed_adds_up() {
+    fn counters_add_up() {
         let published = Published::default();
         published.count(Side::Client, Passed { lines: 2, omitted_lines: 1, bytes: 30 });
         published.count(Side::Client, Passed { lines: 1, omitted_lines: 0, bytes: 4 });

@@ -1,4 +1,4 @@
-//! How a refusal reads, and how a document is sent.
+//! Error responses, and JSON responses.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,12 +19,12 @@ pub(super) enum Refusal {
     Host,
     UpgradeRequired,
     Body(BodyError),
-    /// The body is not valid JSON, or not what the path takes.
+    /// The body is not valid JSON, or does not have the form that the path takes.
     Unreadable(String),
-    /// A value in it is not possible.
+    /// A value in the body is not valid.
     Impossible(String),
     Ledger(LedgerError),
-    /// Anything else, with what it tells besides its code and its message.
+    /// Any other error, with members besides its code and message.
     Other {
         status: StatusCode,
         error_code: &'static str,
@@ -34,7 +34,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// One that tells no more than its code and its message.
+    /// An error with only a code and a message.
     pub(super) fn plain(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
         Refusal::Other { status, error_code, message: message.into(), more: Map::new() }
     }

@@ -1,4 +1,4 @@
-//! The routes of the ledger: what waits for a human, one request with its answers, and answering it.
+//! Routes of the ledger: pending requests, one request with its answers, and answering.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 
 use super::context::ledger;
 use super::form;
-use super::known::{Known, ThisSession};
 use super::peer::Peer;
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestSource, decisions, valid};
 use crate::protocol::RequestKind;
 use crate::store::{LedgerError, WhichRequests};
 
-/// How long the relay may take to decide on an answer and to keep it.
+/// How long the relay may take to decide on an answer and store it.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The header by which the terminal UI says who it is.
+/// The header by which our own tools name themselves.
 pub(super) const SOURCE_HEADER: &str = "x-codex-shim-source";
 
-/// A row with what is needed to decide on it.
+/// A ledger row with the decisions that the request allows.
 #[must_use]
 pub fn with_choices(mut row: Value) -> Value {
     let kind = row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
@@ -37,12 +37,12 @@ pub fn with_choices(mut row: Value) -> Value {
 }
 
 pub(super) async fn pending(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
     let which = which(query.as_deref().unwrap_or_default())?;
-    let rows = ledger(&known)?.requests(which).await.map_err(Refusal::Ledger)?;
+    let rows = ledger(&app)?.requests(which).await.map_err(Refusal::Ledger)?;
     let requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
     Ok(json(StatusCode::OK, &json!({ "requests": requests })))
 }
@@ -66,11 +66,11 @@ fn which(query: &str) -> Result<WhichRequests, Refusal> {
 }
 
 pub(super) async fn one(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     Path((_, request_id)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    let kept = ledger(&known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    let kept = ledger(&app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
     Ok(json(StatusCode::OK, &json!({ "request": with_choices(kept.row), "answers": kept.answers })))
 }
 
@@ -83,7 +83,7 @@ fn not_found() -> Refusal {
 }
 
 pub(super) async fn respond(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     Path((_, request_id)): Path<(String, String)>,
     Extension(peer): Extension<Peer>,
@@ -100,24 +100,24 @@ pub(super) async fn respond(
     let by = peer.to_string();
     let given: Result<GivenAnswer, _> = match value.is_object() {
         true => serde_json::from_value(value.clone()).map_err(|error| error.to_string()),
-        // An array would be taken for the members in their order.
+        // serde would read an array as the members in order.
         false => Err("it is an object".to_owned()),
     };
     let given = match given {
         Ok(given) => given,
-        Err(why) => return Err(unreadable(&known, request_id, &why).await?),
+        Err(why) => return Err(unreadable(&app, request_id, &why).await?),
     };
     if let Some(content) = given.accepted_content() {
-        check_form(&known, request_id.clone(), &content).await?;
+        check_form(&app, request_id.clone(), &content).await?;
     }
     let question =
         ApiRequest::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
-    match known.ask(question, DECISION_WAIT_MAX).await {
+    match app.ask(question, DECISION_WAIT_MAX).await {
         Some(ApiReply::Kept) => {
-            let kept = ledger(&known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+            let kept = ledger(&app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
             Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": false, "request": kept.row })))
         }
-        Some(ApiReply::NotOpen) => answered_before(&known, request_id, value, source, by).await,
+        Some(ApiReply::NotOpen) => answered_before(&app, request_id, value, source, by).await,
         Some(ApiReply::Invalid(invalid)) => Err(Refusal::Other {
             status: StatusCode::UNPROCESSABLE_ENTITY,
             error_code: "invalid_response",
@@ -139,9 +139,9 @@ pub(super) async fn respond(
     }
 }
 
-/// Refuses the content of a form that breaks the schema of an open request. The relay never waits for this.
-async fn check_form(known: &Known, request_id: String, content: &Value) -> Result<(), Refusal> {
-    let kept = ledger(known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+/// Refuses form content that violates the schema of a pending request. It runs outside the relay thread.
+async fn check_form(app: &AppState, request_id: String, content: &Value) -> Result<(), Refusal> {
+    let kept = ledger(app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
     if kept.row["status"] != "pending" {
         return Ok(());
     }
@@ -159,9 +159,9 @@ async fn check_form(known: &Known, request_id: String, content: &Value) -> Resul
     })
 }
 
-/// What is none of the bodies that there are, whatever it answers; the refusal says what would be valid.
-async fn unreadable(known: &Known, request_id: String, why: &str) -> Result<Refusal, Refusal> {
-    let kept = ledger(known)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+/// The refusal for a malformed answer; it says what would be valid.
+async fn unreadable(app: &AppState, request_id: String, why: &str) -> Result<Refusal, Refusal> {
+    let kept = ledger(app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
     let kind = kept.row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
     Ok(Refusal::Other {
         status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -171,9 +171,9 @@ async fn unreadable(known: &Known, request_id: String, why: &str) -> Result<Refu
     })
 }
 
-/// The request is not open: what it came to, if it is one at all.
+/// The response if the request is no longer pending, or unknown.
 async fn answered_before(
-    known: &Known,
+    app: &AppState,
     request_id: String,
     value: Value,
     source: RequestSource,
@@ -182,7 +182,7 @@ async fn answered_before(
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at_us = since_epoch.as_micros() as u64;
     let given = GivenRow { request_id, at_us, source, by, payload: value.to_string() };
-    let row = ledger(known)?.answer_late(given).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    let row = ledger(app)?.answer_late(given).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
     match row["status"].as_str() {
         Some("resolved") => Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": true, "request": row }))),
         status => {

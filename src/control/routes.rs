@@ -1,4 +1,4 @@
-//! What can be asked for, and by whom at all.
+//! The routes, and the checks that apply to all of them.
 
 use std::sync::Arc;
 
@@ -11,12 +11,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use serde::Serialize;
 
-use super::known::{Known, ThisSession};
 use super::refusal::{Refusal, json};
+use super::state::{AppState, ThisSession};
 use super::{attach, body, calls, context, fragments, history, host, metrics, requests, stream};
 
-/// The routes, and what holds for all of them.
-pub(super) fn router(known: Known) -> Router {
+pub(super) fn router(app: AppState) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/metrics", get(metrics::metrics))
@@ -44,13 +43,13 @@ pub(super) fn router(known: Known) -> Router {
         .fallback(|| async { Refusal::NotFound })
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .layer(middleware::from_fn(admit))
-        .with_state(Arc::new(known))
+        .with_state(Arc::new(app))
 }
 
-/// Lets a request through that may be answered at all.
+/// Rejects requests that could come from a web page.
 async fn admit(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    // Also that of a request that is refused, so that a client that writes all of it first gets to read why.
+    // The body is read even if the request is refused, so that a client that writes it all first can read the reason.
     let body = body::take(body).await;
     if head.headers.contains_key(header::ORIGIN) {
         return Refusal::Origin.into_response();
@@ -73,6 +72,6 @@ async fn healthz() -> Response {
     json(StatusCode::OK, &Health { status: "ok" })
 }
 
-async fn session(State(known): State<Arc<Known>>, _: ThisSession) -> Response {
-    json(StatusCode::OK, &known.document().await)
+async fn session(State(app): State<Arc<AppState>>, _: ThisSession) -> Response {
+    json(StatusCode::OK, &app.document().await)
 }

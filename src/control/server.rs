@@ -1,4 +1,4 @@
-//! The thread that listens: who is let in, how many at once, and how long each may take.
+//! The server thread: accepts connections, and bounds their number and durations.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,62 +18,59 @@ use tokio::time::timeout;
 
 use super::ask::Ask;
 use super::historian::Historian;
-use super::known::Known;
 use super::peer::{Peer, trusted};
 use super::places::{Answered, Awaited, Leave, Place, Places, Stream};
 use super::published::Published;
 use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
 use super::stall::Unstalled;
-use super::subject::{Beside, Subject};
+use super::state::AppState;
+use super::state::{SessionInfo, Stores};
 
-/// Questions to the history that are answered at once; more wait for one of these.
+/// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
 
-/// How long a client may take to send the head of a request, from the connection or the last answer on.
+/// How long a client may take to send a request head, counted from the connection or the last response.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client may take nothing of an answer.
+/// How long a client may stop reading a response.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
 
-/// How long a stream that makes room for another may take to say so.
+/// How long an evicted stream may take to write its farewell.
 const FAREWELL_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Longest head of a request, in bytes.
+/// Longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// How long to leave a socket alone that could not accept. There is nothing to wait for: with no file descriptor left,
-/// say, a connection still waits and the socket stays ready, so that without a pause this would only spin.
+/// Pause after a failed accept. If file descriptors have run out, for example, the pending connection keeps the socket ready,
+/// and the loop would spin.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Stack of a thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Binds the socket, and has a thread of its own answer there to the end of the process. `beside` is what stands beside
-/// the relay, and `ask` the way to it. `say_fault` is called on that
-/// thread at most once, where it cannot.
+/// Binds the socket and starts a thread that serves it until the process ends. The thread calls `say_fault` at most once, if it
+/// cannot run.
 ///
 /// # Errors
 ///
-/// [`SocketError`]; nothing is bound then.
+/// Nothing is bound after an error.
 pub(crate) fn start(
-    subject: Subject,
+    info: SessionInfo,
     published: Arc<Published>,
-    beside: Beside,
+    stores: Stores,
     ask: Option<Ask>,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<SocketFiles, SocketError> {
-    let short_name = format!("{}-{}.sock", subject.generation, std::process::id());
-    let Bound { listener, path, files } =
-        socket::bind(&subject.session_dir, subject.runtime_dir.as_deref(), &short_name)?;
+    let short_name = format!("{}-{}.sock", info.generation, std::process::id());
+    let Bound { listener, path, files } = socket::bind(&info.session_dir, info.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    let Beside { ledger, index } = beside;
-    let historian = index.map(|index| Historian::new(index, &subject));
+    let Stores { ledger, index } = stores;
+    let historian = index.map(|index| Historian::new(index, &info));
     let places = Arc::new(Places::default());
-    let known = Known::new(subject, published, ledger, historian, ask, path.clone(), places);
+    let app = AppState::new(info, published, ledger, historian, ask, path.clone(), places);
     let started = thread.spawn(move || {
-        let at = known.socket.clone();
-        if let Err(error) = listen(listener, known) {
+        let at = app.socket.clone();
+        if let Err(error) = listen(listener, app) {
             say_fault(&format!("listen at {}: {error}", at.display()));
         }
     });
@@ -86,7 +83,7 @@ pub(crate) fn start(
     }
 }
 
-fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Result<()> {
+fn listen(listener: std::os::unix::net::UnixListener, app: AppState) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(QUESTIONS_MAX)
@@ -95,19 +92,19 @@ fn listen(listener: std::os::unix::net::UnixListener, known: Known) -> io::Resul
         .build()?;
     runtime.block_on(async {
         let listener = UnixListener::from_std(listener)?;
-        let places = Arc::clone(&known.places);
-        accept(listener, &places, routes::router(known)).await;
+        let places = Arc::clone(&app.places);
+        accept(listener, &places, routes::router(app)).await;
         Ok(())
     })
 }
 
-/// Serves whoever connects, to the end of the process.
+/// Serves connections until the process ends.
 async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 if let Some(peer) = trusted(&stream) {
-                    // While all places are busy with answers, new connections wait in the socket's own queue.
+                    // While all slots are answering, new connections wait in the socket's backlog.
                     let place = places.enter().await;
                     tokio::spawn(serve(stream, routes.clone(), peer, place));
                 }
@@ -149,7 +146,7 @@ async fn serve(stream: UnixStream, routes: Router, peer: Peer, place: Arc<Place>
             Leave::No | Leave::Now => Ok(()),
         },
     };
-    // How a client's connection ends is the client's affair.
+    // Errors of a single connection matter only to its client.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the control socket");
     }

@@ -1,52 +1,47 @@
-//! A request as a person is shown it, whatever shows it: all that there is to decide on, and what became of it, in words.
+//! A request as rows for a person: everything there is to decide on, and its outcome, in words.
 //!
-//! Pure. Whatever is not known here by name is shown as JSON: nobody is asked to approve what cannot be seen. The texts are
-//! as others wrote them; whoever puts them on a terminal makes them plain.
+//! Pure. Members that are not known by name are shown as JSON, so that no one approves something unseen. The texts are
+//! untrusted; the caller escapes them before they reach a terminal.
 
 use serde_json::Value;
 
 use super::answer::in_words;
 use crate::engine::{command_line, permissions_in_words, without_shell};
 
-/// How a line is meant.
+/// How to display a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meant {
-    /// What is asked.
+    /// The text of a question.
     Asked,
-    /// As it is.
     Plain,
-    /// Something is added.
     Added,
-    /// Something is removed.
     Removed,
-    /// Where that is.
+    /// The position of a hunk in a diff.
     Place,
 }
 
-/// A text under a label; a line of a diff has none.
+/// A text with a label; lines of a diff have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// What it is.
     pub label: String,
-    /// It, in one line or several.
+    /// One line or several.
     pub text: String,
-    /// How it is meant.
     pub meant: Meant,
 }
 
-/// All that there is to decide on, but for questions and their answers.
+/// Everything there is to decide on, except questions and forms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// What stands in the request.
+    /// The members of the request.
     pub members: Vec<Row>,
-    /// The files that are changed, each with its diff.
+    /// The changed files, each with its diff.
     pub changes: Vec<Row>,
 }
 
 /// Members that come first, under their own names.
 const FIRST: [&str; 4] = ["command", "message", "cwd", "reason"];
 
-/// Members that are shown elsewhere (ids, choices, questions, forms, diffs), or that mean nothing to a person.
+/// Members that are shown elsewhere (ids, choices, questions, forms, diffs) or tell a person nothing.
 const ELSEWHERE: [&str; 19] = [
     "threadId",
     "turnId",
@@ -69,10 +64,10 @@ const ELSEWHERE: [&str; 19] = [
     "isBlocking",
 ];
 
-/// Longest JSON that is shown in one line, in bytes.
+/// Longest JSON on one line, in bytes.
 const JSON_LINE_BYTES_MAX: usize = 100;
 
-/// What a row of the ledger asks.
+/// The content of a ledger row.
 #[must_use]
 pub(crate) fn shown(row: &Value) -> Shown {
     let payload = &row["request_payload"];
@@ -110,7 +105,7 @@ pub(crate) fn shown(row: &Value) -> Shown {
     shown
 }
 
-/// The label and the words of a member; `None` if it says nothing that a person needs.
+/// The label and text of a member; `None` if it tells a person nothing.
 fn member_in_words<'a>(name: &'a str, value: &Value) -> Option<(&'a str, Value)> {
     let lines = |words: Vec<String>| Value::String(words.join("\n"));
     Some(match (name, value.as_str()) {
@@ -133,7 +128,7 @@ fn member_in_words<'a>(name: &'a str, value: &Value) -> Option<(&'a str, Value)>
     })
 }
 
-/// What a decision that is more than a word does, in words; as JSON where it is not known here.
+/// A decision that is an object, in words; as JSON if it is unknown.
 #[must_use]
 pub(crate) fn offered(offer: &Value) -> String {
     let always = &offer["acceptWithExecpolicyAmendment"]["execpolicy_amendment"];
@@ -147,7 +142,7 @@ pub(crate) fn offered(offer: &Value) -> String {
     }
 }
 
-/// A value as text; `None` where there is nothing.
+/// A value as text; `None` if it is null or empty.
 #[must_use]
 pub(crate) fn in_text(value: &Value) -> Option<String> {
     match value {
@@ -164,7 +159,7 @@ pub(crate) fn in_text(value: &Value) -> Option<String> {
     }
 }
 
-/// The files that are changed: a list, or by their paths, as until early 2026.
+/// The changed files: a list, or, until early 2026, an object keyed by path.
 fn changes(changes: &Value, rows: &mut Vec<Row>) {
     match changes {
         Value::Array(all) => all.iter().for_each(|change| of_file(change["path"].as_str().unwrap_or(""), change, rows)),
@@ -190,7 +185,7 @@ fn of_file(path: &str, change: &Value, rows: &mut Vec<Row>) {
     }
 }
 
-/// The sentence in the place of a diff that was too large to keep.
+/// The text in place of a diff that was too large to store.
 #[must_use]
 pub(crate) fn too_large(change: &Value) -> Option<String> {
     let size = change["diff_bytes"].as_u64().map(|bytes| format!(" of {}", bytesize::ByteSize(bytes)));
@@ -198,7 +193,7 @@ pub(crate) fn too_large(change: &Value) -> Option<String> {
     (change["omitted"] == "size").then_some(told)
 }
 
-/// How a line of a diff is meant. Of a file that is added or deleted the whole text stands there.
+/// How to display a line of a diff. For an added or deleted file the diff is its whole text.
 #[must_use]
 pub(crate) fn meant(line: &str, kind: &str) -> Meant {
     match (kind, line.as_bytes().first()) {
@@ -211,7 +206,7 @@ pub(crate) fn meant(line: &str, kind: &str) -> Meant {
     }
 }
 
-/// Who has ended a row of the ledger.
+/// Who resolved a ledger row.
 #[must_use]
 pub(crate) fn who(row: &Value) -> String {
     match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
@@ -221,14 +216,14 @@ pub(crate) fn who(row: &Value) -> String {
     }
 }
 
-/// What ended it, behind "it was": who was first, and with what.
+/// How it was resolved, to follow "it was": by whom, and with which answer.
 #[must_use]
 pub(crate) fn ending(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     match (text("status"), text("error_code")) {
         ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
         ("resolved", _) => format!("answered by {}: {}", who(row), in_words(&row["resolved_payload"])),
-        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("nobody knows why")),
+        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("unknown reason")),
     }
 }
 
@@ -247,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_is_shown() {
+    fn every_member_is_shown() {
         let row = json!({
             "request_payload": {"command": ["ls", "-l"], "cwd": "/w", "reason": null, "threadId": "t",
                 "new": {"x": 1}, "long": {"y": "z".repeat(100)}},
@@ -264,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_a_word_is_told_in_words() {
+    fn structured_decisions_are_put_in_words() {
         let check = |offer: Value, expect: &str| assert_eq!(offered(&offer), expect);
         let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
         check(always, "accept, and do not ask again for `touch x`");
@@ -275,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_shown_too() {
+    fn non_objects_are_shown_too() {
         let row = json!({ "request_payload": [1, 2], "changes": null });
         assert_eq!(shown(&row).members[0].text, "[1,2]");
         assert_eq!(shown(&json!({})), Shown::default());

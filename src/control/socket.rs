@@ -1,9 +1,9 @@
-//! Where the socket is: in the session's folder, or, where that path is too long for one, behind a link in it.
+//! The socket's path: in the session folder or, if that path is too long for a socket, behind a link in it.
 //!
-//! *Locking.* Who binds holds the session's lock, so a socket or link of ours that stands there already is left over
-//! from a relay that was killed, and is replaced. Anything else in its place is not ours to touch.
+//! *Locking.* The caller of `bind` holds the session's lock. A socket or link of ours that exists already is left over from a
+//! killed relay and is replaced. Anything else in its place stays untouched.
 //!
-//! *Trust.* A short path is only used in a folder that is a folder, belongs to us and can be entered by us alone.
+//! *Trust.* A short path is used only in a real folder that belongs to us and that only we can enter.
 
 use std::fmt;
 use std::fs::{Metadata, Permissions};
@@ -14,41 +14,28 @@ use std::path::{Path, PathBuf};
 
 use crate::files;
 
-/// The socket's name in the session's folder.
+/// File name in the session folder.
 pub(crate) const SOCKET_FILE: &str = "control.sock";
 
-/// Longest path that a socket is bound at, in bytes. Systems take 103 to 107.
+/// Longest path of a socket, in bytes. Systems allow 103 to 107.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
-/// Where short paths are, if not in the runtime folder.
+/// Folder of short paths if there is no runtime folder.
 const TEMPORARY: &str = "/tmp";
 
-/// Why there is no socket.
+/// Why the socket could not be created.
 #[derive(Debug)]
 pub(crate) enum SocketError {
-    /// Something that is not ours stands in its place.
+    /// Another file is in its place.
     InTheWay {
-        /// Where.
         path: PathBuf,
-        /// What it is.
+        /// The type of the file.
         what: &'static str,
     },
     /// A folder for short paths cannot be trusted.
-    Untrusted {
-        /// The folder.
-        dir: PathBuf,
-        /// Why not.
-        why: &'static str,
-    },
-    /// The system said no.
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// What came of it.
-        source: io::Error,
-    },
+    Untrusted { dir: PathBuf, why: &'static str },
+    /// A system call failed.
+    Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl fmt::Display for SocketError {
@@ -72,22 +59,22 @@ impl std::error::Error for SocketError {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) listener: UnixListener,
-    /// Where it really is.
+    /// With links resolved.
     pub(super) path: PathBuf,
     pub(super) files: SocketFiles,
 }
 
-/// What stands in folders for a socket: itself, and the link to it where there is one.
+/// The files of a socket: the socket itself, and the link to it, if any.
 #[derive(Debug)]
 #[must_use = "the files stay until they are removed"]
 pub(crate) struct SocketFiles(Vec<PathBuf>);
 
 impl SocketFiles {
-    /// Removes them. Who is connected stays so.
+    /// Removes the files. Open connections stay open.
     pub(crate) fn remove(self) {
         for file in self.0 {
             if let Err(error) = std::fs::remove_file(&file) {
@@ -97,8 +84,8 @@ impl SocketFiles {
     }
 }
 
-/// Binds the socket of the session in `dir`. `short_name` names it where `dir` is too long, in a folder of ours in
-/// `runtime_dir` or in `/tmp`.
+/// Binds the socket of the session folder `dir`. If that path is too long, the socket is called `short_name` in a folder of
+/// ours in `runtime_dir` or `/tmp`.
 pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
     let path = dir.join(SOCKET_FILE);
     clear(&path)?;
@@ -115,11 +102,11 @@ pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> 
     Ok(Bound { listener, files: SocketFiles(vec![path, short.clone()]), path: short })
 }
 
-/// Where the socket of the session in `dir` really is.
+/// The path of the socket of the session folder `dir`, links resolved.
 ///
 /// # Errors
 ///
-/// That of reading the link; [`io::ErrorKind::NotFound`] where there is no socket.
+/// Reading the link failed; [`io::ErrorKind::NotFound`] if there is no socket.
 pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(SOCKET_FILE);
     if std::fs::symlink_metadata(&path)?.is_symlink() { std::fs::read_link(&path) } else { Ok(path) }
@@ -133,7 +120,7 @@ fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     Ok(listener)
 }
 
-/// Removes what a relay that was killed has left at `path`, and the socket behind it.
+/// Removes the socket or link of a killed relay at `path`, and the socket behind the link.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let Some(there) = at(path)? else { return Ok(()) };
     let in_the_way = |what| SocketError::InTheWay { path: path.to_owned(), what };
@@ -146,12 +133,12 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     } else if kind.is_dir() {
         return Err(in_the_way("a folder"));
     } else if !kind.is_socket() {
-        return Err(in_the_way("a file that is no socket"));
+        return Err(in_the_way("a file that is not a socket"));
     }
     std::fs::remove_file(path).map_err(|source| SocketError::Io { action: "remove", path: path.to_owned(), source })
 }
 
-/// Removes the short socket that a link of ours leads to; whatever else it leads to stays.
+/// Removes the short socket behind a link of ours. Other targets stay.
 fn clear_target(link: &Path) {
     let Ok(target) = std::fs::read_link(link) else { return };
     let of_ours = target.parent().is_some_and(|dir| check_dir(dir).is_ok());
@@ -161,7 +148,7 @@ fn clear_target(link: &Path) {
     }
 }
 
-/// The folder for short paths, made where it is not there.
+/// The folder for short paths; it is created if necessary.
 fn short_dir(runtime_dir: Option<&Path>, short_name: &str) -> Result<PathBuf, SocketError> {
     let room_for_name = SOCKET_PATH_BYTES_MAX - short_name.len() - 1;
     let in_runtime_dir = runtime_dir.map(|dir| dir.join("codex-shim")).filter(|dir| {
@@ -178,7 +165,7 @@ fn short_dir(runtime_dir: Option<&Path>, short_name: &str) -> Result<PathBuf, So
     }
 }
 
-/// Makes a folder that only we can enter, or accepts one that is there already.
+/// Creates a folder that only we can enter, or accepts an existing one.
 fn make_dir(dir: &Path) -> Result<(), SocketError> {
     match files::create_folder(dir) {
         Ok(()) => {}
@@ -188,7 +175,7 @@ fn make_dir(dir: &Path) -> Result<(), SocketError> {
     check_dir(dir)
 }
 
-/// Whether only we can put something into `dir`.
+/// Checks that only we can write to `dir`.
 fn check_dir(dir: &Path) -> Result<(), SocketError> {
     let untrusted = |why| SocketError::Untrusted { dir: dir.to_owned(), why };
     let Some(there) = at(dir)? else { return Err(untrusted("is not there")) };
@@ -204,7 +191,7 @@ fn check_dir(dir: &Path) -> Result<(), SocketError> {
     Ok(())
 }
 
-/// What stands at `path`, links not followed.
+/// The metadata of `path`, links not followed.
 fn at(path: &Path) -> Result<Option<Metadata>, SocketError> {
     match std::fs::symlink_metadata(path) {
         Ok(there) => Ok(Some(there)),
@@ -231,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_path_is_bound_as_it_is() {
+    fn a_short_path_is_bound_directly() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let bound = bind(dir.path(), None, NAME).expect("it can be bound");
         assert_eq!(bound.path, dir.path().join(SOCKET_FILE));
@@ -242,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_becomes_a_link_and_what_was_left_over_goes() {
+    fn a_long_path_is_bound_behind_a_link() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let dir = root.path().join("x".repeat(100));
         fs::create_dir(&dir).expect("a folder");
@@ -259,17 +246,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn foreign_files_are_left_alone() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join(SOCKET_FILE);
         fs::write(&path, "precious").expect("a file");
         let error = bind(dir.path(), None, NAME).expect_err("a file is in the way");
-        assert!(error.to_string().contains("control.sock: a file that is no socket is in the way"), "{error}");
+        assert!(error.to_string().contains("control.sock: a file that is not a socket is in the way"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("it is there"), "precious");
     }
 
     #[test]
-    fn a_link_is_replaced_and_what_it_leads_to_stays() {
+    fn stale_link_is_replaced_but_not_followed() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let precious = dir.path().join("precious");
         fs::write(&precious, "precious").expect("a file");
@@ -279,7 +266,7 @@ mod tests {
         assert!(fs::symlink_metadata(&bound.path).expect("it is there").file_type().is_socket());
     }
 
-    /// A user that is none of us, where we may give something away; says loudly what is left out where we may not.
+    /// The uid of another user, if the test may give files away; otherwise it prints what was skipped.
     fn stranger(test: &str) -> Option<u32> {
         if own_uid() == 0 {
             return Some(65_534);
@@ -297,7 +284,7 @@ mod tests {
         chown(&theirs, Some(stranger), None).expect("root may");
         let error = make_dir(&theirs).expect_err("it is not trusted");
         assert!(error.to_string().ends_with("belongs to another user"), "{error}");
-        // In their place of the runtime folder is no socket of ours, nor is one removed there.
+        // With an untrusted runtime folder, no socket is created or removed there.
         let dir = root.path().join("x".repeat(100));
         fs::create_dir(&dir).expect("a folder");
         let runtime = root.path().join("run");
@@ -313,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_has_put_in_the_place_of_the_socket_is_left_alone() {
+    fn sockets_of_other_users_are_left_alone() {
         let Some(stranger) = stranger("what_another_user_has_put_in_the_place_of_the_socket_is_left_alone") else {
             return;
         };

@@ -1,4 +1,4 @@
-//! A stream whose writes give up: a peer that takes nothing for too long is cut off.
+//! A stream whose writes time out if the peer stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::places::Place;
 
-/// A stream with a limit on how long a write may wait. Reads are bounded by whoever reads.
+/// A stream with a limit on the duration of a pending write. The caller bounds reads.
 #[derive(Debug)]
 pub(super) struct Unstalled<S> {
     stream: S,
     stall_max: Duration,
-    /// Is told of every write that has come further.
+    /// Notified of each write that makes progress.
     place: Option<Arc<Place>>,
-    /// Runs while a write waits.
+    /// Set while a write is pending.
     gives_up: Option<Pin<Box<Sleep>>>,
 }
 
@@ -27,12 +27,11 @@ impl<S: AsyncWrite + Unpin> Unstalled<S> {
         Unstalled { stream, stall_max, place, gives_up: None }
     }
 
-    /// The stream itself.
     pub(super) fn into_inner(self) -> S {
         self.stream
     }
 
-    /// Makes of a write that waits one that fails once it has waited too long.
+    /// Fails a pending write after the limit.
     fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.gives_up = None;
@@ -80,7 +79,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     #[test]
-    fn a_reader_that_takes_nothing_is_given_up() {
+    fn a_stalled_reader_is_disconnected() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let (ours, theirs) = UnixStream::pair().expect("a pair");

@@ -1,8 +1,8 @@
-//! The stream of events: first what history has, then what happens, without a hole and without a double between.
+//! The event stream: first the history, then new events, without gaps or duplicates between them.
 //!
-//! A reader stands at a number. What is behind it is read from the history, page by page, whether it is old or has just
-//! been indexed; the index only says that there is more. So there is nothing that could fall between the two, and a slow
-//! reader costs a number and one page. What cannot be indexed is told besides, without a number.
+//! A reader has a cursor. Events after the cursor are read from the history page by page, whether they are old or were indexed
+//! just now; the index only signals that there are more. So nothing can get lost between the two, and a slow reader costs one
+//! cursor and one page. Events that cannot be indexed are sent too, without a number.
 
 use std::path::Path;
 use std::str::FromStr as _;
@@ -21,41 +21,41 @@ use tokio::time::timeout;
 
 use super::historian::{CaughtUp, Historian};
 use super::history::{Query, bad, epoch_of, historian, unreadable};
-use super::known::{Known, ThisSession};
 use super::places;
 use super::refusal::Refusal;
+use super::state::{AppState, ThisSession};
 use crate::history::{Seen, UiFold};
 use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
-/// Events that are read from the history at a time.
+/// Events read from the history at a time.
 const PAGE: u64 = 500;
 
-/// Pieces of an answer that may wait for a reader.
+/// Chunks of a response buffered for a slow reader.
 const WAITING_MAX: usize = 4;
 
-/// How often a reader is told that nothing has happened, so that one that is gone is noticed.
+/// Interval of keep-alives, which also detect readers that are gone.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Events that a reader may be behind, once it has been up with what happens, until it is told so.
+/// A reader that once was up to date and falls further behind than this gets a gap event.
 const BEHIND_MAX: u64 = 1_000;
 
-/// How long a reader may take for what there is, until it counts as slow.
+/// A reader that takes longer than this for the available events counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Records that are read for one until the others have their turn.
+/// Records sent to one reader before others get their turn.
 const TURN: u64 = 32;
 
-/// How soon the journal is looked at again by whoever reads its records.
+/// Polling interval of readers of the journal's records.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// A piece of an answer holds about this much, in bytes.
+/// Approximate size of a chunk, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A reader that has gone away.
+/// The reader has disconnected.
 pub(super) struct Gone;
 
-/// What a reader is told.
+/// The form of a stream's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Events,
@@ -64,7 +64,7 @@ enum Mode {
 }
 
 pub(super) async fn stream(
-    State(known): State<Arc<Known>>,
+    State(app): State<Arc<AppState>>,
     _: ThisSession,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -78,31 +78,31 @@ pub(super) async fn stream(
     };
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     let since = query.cursor("since_seq")?;
-    historian(&known)?;
+    historian(&app)?;
     let (sender, body) = Channel::new(WAITING_MAX);
     match mode {
         Mode::Events => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: SEQ or EPOCH:SEQ goes there"));
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: it must be SEQ or EPOCH:SEQ"));
             let since = match last_id {
                 Some(id) => Some(cursor_of(id).ok_or_else(|| wrong(id))?),
                 None => since,
             };
             tokio::spawn(async move {
-                if let Ok(historian) = historian(&known) {
+                if let Ok(historian) = historian(&app) {
                     let _ = events(historian, since.unwrap_or_default(), sender).await;
                 }
             });
         }
         Mode::Raw | Mode::Ui => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: a generation:segment:offset goes there"));
+            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: it must be GENERATION:SEGMENT:OFFSET"));
             let (start, gap) = match (last_id, since) {
                 (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id))?), None),
-                (None, Some(since)) => Start::behind(&known, &since).await?,
+                (None, Some(since)) => Start::behind(&app, &since).await?,
                 (None, None) => (None, None),
             };
             tokio::spawn(async move {
-                if let Ok(historian) = historian(&known) {
-                    let _ = records(historian, &known.subject.journal_dir, (start, gap), mode, sender).await;
+                if let Ok(historian) = historian(&app) {
+                    let _ = records(historian, &app.info.journal_dir, (start, gap), mode, sender).await;
                 }
             });
         }
@@ -115,7 +115,7 @@ pub(super) async fn stream(
     Ok((StatusCode::OK, headers, Extension(places::Stream), Body::new(body)).into_response())
 }
 
-/// Pieces of an answer on their way to a reader.
+/// Chunks on their way to a reader.
 struct Pieces {
     sender: Sender<Bytes>,
     text: String,
@@ -133,14 +133,14 @@ impl Pieces {
             self.text.push('\n');
         }
         self.text.push_str("data: ");
-        // JSON has it between its tokens only, and for a reader of streams a line would end there.
+        // JSON may contain line breaks between tokens; in a stream each would end the line.
         self.text
             .extend(json.split('\r').enumerate().flat_map(|(number, part)| [if number > 0 { " " } else { "" }, part]));
         self.text.push_str("\n\n");
         if self.text.len() >= PIECE_BYTES { self.send().await } else { Ok(()) }
     }
 
-    /// Says that all is well.
+    /// Sends a keep-alive.
     async fn alive(&mut self) -> Result<(), Gone> {
         self.text.push_str(": alive\n\n");
         self.send().await
@@ -161,7 +161,7 @@ pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<
     let mut live = historian.index.live();
     let mut cursor = since;
     let mut was_up = false;
-    // The head of the answer goes out with its first piece.
+    // hyper sends the response head with the first chunk.
     pieces.alive().await?;
     historian.catch_up().await;
     let is_faulty = state.borrow().fault.is_some();
@@ -170,12 +170,12 @@ pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<
     }
     let mut was_slow = false;
     loop {
-        // What was told without a number goes out before it has one.
+        // Events without a number are sent before their numbered copies.
         loop {
             match live.try_recv() {
                 Ok(told) if has_number(&state.borrow(), &told) => {}
                 Ok(told) => pieces.event(None, &told.json).await?,
-                // What was missed has its number later.
+                // The missed events get numbers later.
                 Err(TryRecvError::Lagged(_)) => gap(&mut pieces, "persistence_error", cursor.seq, None).await?,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
@@ -193,7 +193,7 @@ pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<
                 changed = state.changed() => changed.map(|()| None).map_err(|_| Gone),
                 told = live.recv() => match told {
                     Ok(told) => Ok(Some(told)),
-                    // What was missed has its number later.
+                    // The missed events get numbers later.
                     Err(RecvError::Lagged(_)) => Ok(None),
                     Err(RecvError::Closed) => Err(Gone),
                 },
@@ -209,13 +209,13 @@ pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<
     }
 }
 
-/// Whether an event that was told without a number has one by now: it is told with that, or was.
+/// Whether an event that was sent without a number is indexed by now, and so was or will be sent with its number.
 fn has_number(state: &IndexState, told: &LiveEvent) -> bool {
     state.position.as_ref().is_some_and(|position| *position > told.at)
 }
 
-/// Sends all events behind `cursor`; false if the database cannot be read. A reader whose cursor is not of this history gets a
-/// gap and all events.
+/// Sends all events after `cursor`; false if the database cannot be read. A reader whose cursor is not of this history gets a
+/// gap event and then all events.
 async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: &mut Pieces) -> Result<bool, Gone> {
     loop {
         let since = cursor.clone();
@@ -254,7 +254,7 @@ async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: 
     }
 }
 
-/// Tells a reader what it is not told, or not in time.
+/// Sends a gap event.
 async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: Option<u64>) -> Result<(), Gone> {
     let payload = json!({ "reason": reason, "after_seq": after_seq, "up_to_seq": up_to_seq });
     let event = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
@@ -275,7 +275,7 @@ async fn records(
         let event = json!({ "type": "event_gap", "reason": reason.name() });
         pieces.event(None, &event.to_string()).await?;
     }
-    // What a simple UI is told depends on what was told before: it is read from the start of the segment on.
+    // The simple form of an event depends on earlier records, so reading starts at the beginning of the segment.
     let from = start.clone().map(|Start { at, .. }| match mode {
         Mode::Ui => Position { offset: 0, ..at },
         Mode::Events | Mode::Raw => at,
@@ -299,7 +299,7 @@ async fn records(
                             pieces.event(Some(&id), &String::from_utf8_lossy(bytes)).await?;
                         }
                         if let Some(successor) = successor {
-                            // It stands right behind.
+                            // The next record follows directly.
                             let at = at.offset + bytes.len() as u64 + 1;
                             let id =
                                 id.rsplit_once(':').map_or_else(String::new, |(before, _)| format!("{before}:{at}"));
@@ -310,7 +310,7 @@ async fn records(
                         fold(&mut ui, bytes, successor, &mut events);
                         let last = events.len().saturating_sub(1);
                         for (part, event) in events.drain(..).enumerate().filter(|(part, _)| is_told(&at, *part)) {
-                            // Of several, each but the last says how many were told with it.
+                            // If one record gives several events, all but the last carry their part number in the id.
                             let id = if part == last { id.clone() } else { format!("{id}:{}", part + 1) };
                             pieces.event(Some(&id), &event).await?;
                         }
@@ -329,7 +329,7 @@ async fn records(
                 if end_of(journal_dir).is_none() && state.has_changed().is_err() {
                     return Ok(());
                 }
-                // The index looks too, and may be told first; where it cannot, the time tells.
+                // The index may signal a new record sooner; if the index has failed, the timeout applies.
                 drop(timeout(LOOK_AGAIN_AFTER, state.changed()).await);
                 silent_for += LOOK_AGAIN_AFTER;
                 if silent_for.as_secs() >= ALIVE_EVERY.as_secs() {
@@ -345,7 +345,7 @@ async fn records(
     }
 }
 
-/// After how long without a record none can come that replaces the one before.
+/// After this long without a record, no later one can replace the one before.
 const SILENCE: Duration = Duration::from_millis(250);
 
 fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Vec<String>) {
@@ -357,7 +357,7 @@ fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Ve
     events.extend(told.into_iter().map(|event| event.json));
 }
 
-/// The cursor that an id names: a number, or an epoch and a number of it.
+/// Parses an id: a number, or an epoch and a number.
 fn cursor_of(id: &str) -> Option<Cursor> {
     let (epoch, seq) = match id.split_once(':') {
         Some((epoch, seq)) => (Some(epoch_of(epoch)?), seq),
@@ -367,17 +367,16 @@ fn cursor_of(id: &str) -> Option<Cursor> {
     Some(Cursor { seq: u64::from_str(seq).ok().filter(|_| is_number)?, epoch })
 }
 
-/// Where a reader of records goes on.
+/// Where a reader of records resumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Start {
-    /// At this record.
     at: Position,
-    /// So much of it was told.
+    /// How many events of this record were sent already.
     told: usize,
 }
 
 impl Start {
-    /// As an id names it.
+    /// Parses an event id.
     fn parse(id: &str) -> Option<Start> {
         let mut parts = id.split(':');
         let (generation, number, offset) = (parts.next()?, parts.next()?, parts.next()?);
@@ -386,10 +385,10 @@ impl Start {
         parts.next().is_none().then_some(Start { at: Position { segment, offset: offset.parse().ok()? }, told })
     }
 
-    /// Behind the event of a number; if that is gone, at the first that is there. A number that this history has not issued
-    /// leads to the beginning, and to the reason.
-    async fn behind(known: &Known, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
-        let historian = historian(known)?;
+    /// The position after event `cursor`, or the first position if that event was pruned. For a number that this history has
+    /// not issued: the beginning, and the reason.
+    async fn behind(app: &AppState, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
+        let historian = historian(app)?;
         let CaughtUp { opened, is_behind } = historian.catch_up().await;
         let of_cursor = cursor.clone();
         let asked = historian.ask(opened, move |history| history.events(Some(&of_cursor), 1, opened, is_behind)).await;
@@ -403,14 +402,14 @@ impl Start {
             .await
             .map_err(unreadable)?;
         let Some(event) = page.events.first() else {
-            return Ok((end_of(&known.subject.journal_dir).map(|at| Start { at, told: 0 }), None));
+            return Ok((end_of(&app.info.journal_dir).map(|at| Start { at, told: 0 }), None));
         };
         let start = Start::parse(&event.key);
         let is_it = event.seq == Some(cursor.seq);
         Ok((start.map(|start| if is_it { start } else { Start { told: 0, ..start } }), None))
     }
 
-    /// Whether a part of the record at `at` is still to be told.
+    /// Whether part `part` of the record at `at` must still be sent.
     fn tells(&self, at: &Position, part: usize) -> bool {
         *at > self.at || (*at == self.at && part >= self.told)
     }

@@ -1,5 +1,5 @@
-//! No hole and no double between what a history has and what happens, in whatever order things happen: lines are recorded, the
-//! index looks, its database is locked and let go, a reader reads, and goes, and comes back with the last number that it has.
+//! A seeded simulation of the event stream: lines are recorded, the index runs, the database is locked and unlocked, and a
+//! reader reads, disconnects and reconnects with its last number, in random order. No event may be lost or sent twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,8 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::historian::Historian;
+use super::state::SessionInfo;
 use super::stream::events;
-use super::subject::Subject;
 use crate::config::RetentionBounds;
 use crate::engine::ContextBounds;
 use crate::index::{HISTORY_FILE, IndexSettings, Stepped, TranscriptFiles};
@@ -24,7 +24,7 @@ const SEEDS: u64 = 10;
 
 const STEPS: u64 = 120;
 
-/// A generator of numbers that look like chance: xorshift64*.
+/// A pseudo-random generator: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -36,7 +36,7 @@ impl Dice {
     }
 }
 
-/// A session that is recorded into and indexed by hand.
+/// A session whose journal and index the test drives step by step.
 struct Lab {
     dir: tempfile::TempDir,
     journal: std::fs::File,
@@ -76,7 +76,7 @@ impl Lab {
             Ok(mark.clone())
         });
         let (index, stepped) = Stepped::new(settings, marks, Box::new(|_| {}));
-        let subject = Subject {
+        let info = SessionInfo {
             session_id: "s".to_owned(),
             session_dir: dir.path().to_owned(),
             journal_dir,
@@ -85,7 +85,7 @@ impl Lab {
             runtime_dir: None,
             context_bounds: ContextBounds::default(),
         };
-        let historian = Arc::new(Historian::new(index, &subject));
+        let historian = Arc::new(Historian::new(index, &info));
         Lab { dir, journal, recorded: 0, stepped, historian }
     }
 
@@ -101,13 +101,13 @@ impl Lab {
     }
 }
 
-/// One who reads along, and what it was told.
+/// A stream reader that checks what it receives.
 #[derive(Default)]
 struct Reader {
     body: Option<Channel<Bytes>>,
     text: String,
     last_seq: u64,
-    /// Keys, and the numbers that they were told with.
+    /// The number of each key.
     numbered: BTreeMap<String, u64>,
     unnumbered: Vec<String>,
 }
@@ -123,7 +123,7 @@ impl Reader {
         self.body = Some(body);
     }
 
-    /// Reads at most one piece, where one comes soon.
+    /// Reads at most one chunk, if one arrives soon.
     async fn reads(&mut self) -> Result<bool, String> {
         let Some(body) = &mut self.body else { return Ok(false) };
         let Ok(Some(Ok(frame))) = tokio::time::timeout(Duration::from_millis(2), body.frame()).await else {
@@ -159,7 +159,7 @@ impl Reader {
     }
 }
 
-/// Plays one seed; gives how many events were told without a number.
+/// Runs one seed; returns how many events were sent without a number.
 async fn play(seed: u64) -> Result<usize, String> {
     let mut dice = Dice(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (mut lab, mut reader) = (Lab::new(), Reader::default());
@@ -175,7 +175,7 @@ async fn play(seed: u64) -> Result<usize, String> {
             10 if locker.is_some() => locker = None,
             10 if history.exists() => {
                 let connection = Connection::open(&history).expect("it can be opened");
-                // Now and then somebody else is in the way.
+                // A second writer sometimes locks the database.
                 if dice.roll(2) == 0 && connection.execute_batch("BEGIN IMMEDIATE").is_ok() {
                     locker = Some(connection);
                 }
@@ -202,7 +202,7 @@ async fn play(seed: u64) -> Result<usize, String> {
 }
 
 #[test]
-fn whatever_the_order_each_event_is_told_once_with_its_number() {
+fn each_event_is_sent_once_in_any_order() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut unnumbered = 0;
     for seed in 0..SEEDS {

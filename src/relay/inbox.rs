@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::config::Settings;
-use crate::control::{Errand, Reply};
+use crate::control::{RelayRequest, Reply};
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, Input};
 
 /// Capacity of the inbox, in messages.
@@ -90,14 +90,14 @@ impl Outbox {
 
     /// Forwards an API caller's request. If the inbox is full, a question is dropped, which closes its reply channel; a
     /// client's connection waits for room, because the relay must learn of it.
-    pub(super) fn forward(&self, request: Errand) {
+    pub(super) fn forward(&self, request: RelayRequest) {
         match request {
-            Errand::Asked(question, reply) => {
+            RelayRequest::Call(question, reply) => {
                 if self.messages.try_send(Message::ApiCall { question, reply }).is_ok() {
                     self.wake();
                 }
             }
-            Errand::Client { admission, client } => self.send(Message::Client { admission, client }),
+            RelayRequest::Client { admission, client } => self.send(Message::Client { admission, client }),
         }
     }
 

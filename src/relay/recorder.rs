@@ -15,7 +15,7 @@ use super::notices::Notices;
 use super::opening::{Opening, RecordKept};
 use crate::config::RetentionBounds;
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
-use crate::control::{self, Beside, Published, SocketFiles, Subject};
+use crate::control::{self, Published, SessionInfo, SocketFiles, Stores};
 use crate::engine::{ContextBounds, Input, Note, Now};
 use crate::index::Index;
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
@@ -76,8 +76,8 @@ impl Opening {
             RecordKept::No => None,
         };
         let context_engine = self.start_context_engine(&session, index.clone(), published, notices);
-        let beside = Beside { ledger: ledger.clone(), index: index.clone() };
-        let socket_files = self.start_control(&session, &generation, beside, published, notices);
+        let stores = Stores { ledger: ledger.clone(), index: index.clone() };
+        let socket_files = self.start_control(&session, &generation, stores, published, notices);
         if ledger.is_some() {
             self.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
         }
@@ -155,12 +155,12 @@ impl Opening {
         &self,
         session: &Session,
         generation: &Generation,
-        beside: Beside,
+        stores: Stores,
         published: &Arc<Published>,
         notices: &Notices,
     ) -> Option<SocketFiles> {
         const WITHOUT: &str = "relaying goes on without a control socket";
-        let subject = Subject {
+        let info = SessionInfo {
             session_id: session.id.clone(),
             session_dir: session.dir.clone(),
             journal_dir: session.journal_dir.clone(),
@@ -176,7 +176,7 @@ impl Opening {
             .try_clone()
             .ok()
             .map(|outbox| -> control::Ask { Box::new(move |request| outbox.forward(request)) });
-        match control::start(subject, Arc::clone(published), beside, api_requests, report_fault) {
+        match control::start(info, Arc::clone(published), stores, api_requests, report_fault) {
             Ok(files) => Some(files),
             Err(error) => {
                 notices.report(&format!("{error}; {WITHOUT}"));

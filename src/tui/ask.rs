@@ -1,4 +1,4 @@
-//! A pending request: what exactly it asks, how it can be answered, and what makes an answer worth a second thought.
+//! A pending request: its content, its possible answers, and the answers that need a confirmation.
 //!
 //! Pure. The meaning of an answer for each kind of request is in [`crate::control::answer`], the words for its members in
 //! [`crate::control::shown`].
@@ -20,46 +20,40 @@ const DIFF_LINES_MAX: usize = 200;
 /// Files that the request itself lists.
 const FILES_MAX: usize = 20;
 
-/// A pending request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ask {
-    /// Its id in the ledger.
     pub id: String,
-    /// Its kind.
     pub kind: RequestKind,
     /// Arrival time, in microseconds since the Unix epoch.
     pub asked_us: u64,
-    /// Its row.
     pub row: Value,
 }
 
 /// An answer that one key gives.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Choice {
-    /// The key.
     pub key: char,
     /// The answer in words.
     pub label: String,
-    /// The body that is sent.
+    /// The body to send.
     pub body: Value,
-    /// Why it is asked again before it is sent.
+    /// The reason for a confirmation, if one is needed.
     pub danger: Option<String>,
 }
 
 /// A question that is answered by an option or by text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The id that the answer is sent under.
+    /// The id for the answer.
     pub id: String,
-    /// The question.
     pub question: String,
-    /// Labels, and what they mean.
+    /// Labels, and their descriptions.
     pub options: Vec<(String, String)>,
     /// Whether another text may be typed.
     pub takes_text: bool,
     /// The UI must hide the typed text.
     pub is_secret: bool,
-    /// Its first option leads to the other questions, any other one ends them.
+    /// Asks whether to answer at all: any option but the first ends the form.
     pub decides: bool,
     /// Belongs to a form.
     pub is_field: bool,
@@ -67,16 +61,16 @@ pub(crate) struct Step {
     pub is_required: bool,
     /// Valid values in words.
     pub hint: String,
-    /// The option that is chosen at first.
+    /// The preselected option.
     pub first: usize,
-    /// The text that is there at first.
+    /// The initial text.
     pub text: String,
-    /// The option that leaves it out.
+    /// The option that leaves the field out.
     pub leaves_out: Option<usize>,
 }
 
 impl Step {
-    /// Options, and the text as one more.
+    /// The number of options; free text counts as one more.
     #[must_use]
     pub(crate) fn choices(&self) -> usize {
         self.options.len() + usize::from(self.takes_text)
@@ -86,9 +80,8 @@ impl Step {
 /// The visible part of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Details {
-    /// Everything one needs to decide; a long diff only by its files.
+    /// Everything needed for a decision. A long diff is listed only by its files.
     pub doc: Doc,
-    /// The whole diff.
     pub diff: Option<Arc<Diff>>,
 }
 
@@ -96,25 +89,24 @@ pub(crate) struct Details {
 const ACTION: &str = "\u{0}action";
 
 impl Ask {
-    /// Whether it waits for a human.
+    /// Whether the request waits for a person.
     #[must_use]
     pub(crate) fn is_for_human(&self) -> bool {
         self.kind.request_type().is_for_human()
     }
 
-    /// Its thread.
     #[must_use]
     pub(crate) fn thread_id(&self) -> Option<&str> {
         self.row["thread_id"].as_str()
     }
 
-    /// Whether it is answered by text or options.
+    /// Whether the request is answered by text or options.
     #[must_use]
     pub(crate) fn wants_input(&self) -> bool {
         matches!(self.kind, RequestKind::UserInput | RequestKind::Elicitation)
     }
 
-    /// Its subject in a line.
+    /// The subject on one line.
     #[must_use]
     pub(crate) fn summary(&self) -> String {
         match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
@@ -123,7 +115,7 @@ impl Ask {
         }
     }
 
-    /// Its subject in a line, with the files of its diff.
+    /// The subject on one line, with the files of its diff.
     #[must_use]
     pub(crate) fn headline(&self, details: &Details) -> String {
         match details.diff.as_deref().map(|diff| &diff.files[..]) {
@@ -133,7 +125,7 @@ impl Ask {
         }
     }
 
-    /// Everything one needs to decide, with paths relative to the session's folder.
+    /// Everything needed for a decision, with paths relative to the session's folder.
     #[must_use]
     pub(crate) fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
@@ -175,7 +167,7 @@ impl Ask {
         Details { doc, diff }
     }
 
-    /// The answers that one key gives. None for questions.
+    /// The answers that one key gives; empty for questions.
     #[must_use]
     pub(crate) fn choices(&self) -> Vec<Choice> {
         if self.wants_input() || self.kind == RequestKind::Other {
@@ -213,7 +205,7 @@ impl Ask {
         answer::of_word(&self.row, Word::Decline, reason).ok()
     }
 
-    /// Whether it can be declined with a reason.
+    /// Whether declining takes a reason.
     #[must_use]
     pub(crate) fn takes_reason(&self) -> bool {
         !self.wants_input() && self.kind != RequestKind::Other && self.declined("x").is_some()
@@ -305,7 +297,7 @@ impl Ask {
         errors.into_iter().find(|error| error.field.as_deref() == Some(id)).map(|error| error.message)
     }
 
-    /// The body that these answers make.
+    /// The body for these answers.
     ///
     /// # Errors
     ///
@@ -383,13 +375,12 @@ fn question(question: &Value) -> Step {
     }
 }
 
-/// How a request ended, in a line: who answered first, and how.
+/// How a request ended, on one line: who answered first, and how.
 #[must_use]
 pub(crate) fn ending(row: &Value) -> String {
     format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), shown::ending(row))
 }
 
-/// The request of a row.
 #[must_use]
 pub(crate) fn of_row(row: Value, asked_us: u64) -> Ask {
     Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), kind: kind_of(&row), asked_us, row }

@@ -1,4 +1,4 @@
-//! Requests that want attention wherever they wait: the bell, once for each, and the terminal's title.
+//! Requests that need attention in any session: the bell rings once for each, and the terminal's title counts them.
 //!
 //! Pure.
 
@@ -9,10 +9,10 @@ use super::model::{Link, Model};
 use super::names;
 use super::text::plain;
 
-/// Requests that are known to have been rung for.
+/// Most requests whose bell is remembered.
 const RUNG_MAX: usize = 10_000;
 
-/// Rings once for each request that was not rung for.
+/// Rings once for each new request.
 pub(super) fn ring(model: &mut Model) -> Vec<Command> {
     let mut waiting: HashSet<(String, String)> = HashSet::new();
     for row in &model.list.rows {
@@ -23,7 +23,7 @@ pub(super) fn ring(model: &mut Model) -> Vec<Command> {
         waiting.extend(asks.map(|ask| (session.id.clone(), ask.id.clone())));
     }
     let is_new = !waiting.is_subset(&model.rung);
-    // A list that was read before an answer may arrive after it, so a request stays known when it has ended.
+    // A list that was read before an answer can arrive after it, so ended requests are remembered too.
     if model.rung.len() > RUNG_MAX {
         model.rung.clear();
     }
@@ -31,7 +31,7 @@ pub(super) fn ring(model: &mut Model) -> Vec<Command> {
     if is_new { vec![Command::Ring] } else { Vec::new() }
 }
 
-/// Requests that wait for a human, here and in other sessions.
+/// Requests that wait for a person, in this session and in others.
 pub(super) fn counts(model: &Model) -> (usize, usize) {
     let here = model.session.as_ref();
     let here = here.map_or(0, |session| session.asks.iter().filter(|ask| ask.is_for_human()).count());

@@ -13,10 +13,9 @@ use super::steps::{ask_journal, follow, say};
 use super::text::bytes;
 use super::timeline::Timeline;
 
-/// Rows that an entry takes, more or less.
+/// Typical rows of an entry.
 const ROWS_AN_ENTRY: u16 = 3;
 
-/// In the timeline.
 pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
     let step = usize::from((model.size.height / ROWS_AN_ENTRY).max(1));
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -66,12 +65,12 @@ pub(super) fn copy(model: &mut Model, text: String) -> Vec<Command> {
     vec![Command::Copy(text)]
 }
 
-/// What is shown of the timeline: of a chosen kind, and of a chosen thread or of none.
+/// Whether the filters show an entry.
 pub(super) fn shows(session: &Session, entry: &Entry) -> bool {
     sifting(session).takes(entry)
 }
 
-/// Which entries are shown, as something to be looked for.
+/// A matcher for the visible entries.
 fn sifting(session: &Session) -> Matcher {
     Matcher { kind: session.filter, thread_id: session.thread.clone(), ..Matcher::default() }
 }
@@ -95,8 +94,7 @@ fn next_filter(filter: Option<Kind>) -> Option<Kind> {
     }
 }
 
-/// The selected entry: the one under the cursor, or the nearest visible one. There is exactly one, unless the timeline is
-/// empty.
+/// The selected entry: the one under the cursor, or the nearest visible one. Only an empty timeline has none.
 pub(super) fn chosen(session: &Session) -> Option<&Entry> {
     let timeline = session.timeline.as_ref()?;
     let entries = timeline.entries();
@@ -122,7 +120,7 @@ fn cursor_index(session: &Session, timeline: &Timeline) -> usize {
     }
 }
 
-/// To the start of the session: it is read again if the window does not reach so far.
+/// Moves to the start of the session, which is read again if it is outside the window.
 fn first(session: &mut Session) -> Vec<Command> {
     match session.timeline.as_ref().is_some_and(|timeline| timeline.has_older) {
         true => ask_journal(session, Awaited::Page, Command::ReadStart),

@@ -1,7 +1,7 @@
-//! A diff under review: its files, its hunks, and every line of it.
+//! A diff under review: its files, its hunks, and all its lines.
 //!
-//! Pure. All forms of a change (a list of changes, an old patch by path, the diff of a turn) become one text first, in which
-//! a line outside of hunks begins each file. That text is then indexed once.
+//! Pure. All forms of a change (a list of changes, an old patch by path, the diff of a turn) are first converted to one text,
+//! in which a line outside of hunks begins each file. That text is then indexed once.
 
 use serde_json::Value;
 
@@ -12,7 +12,6 @@ use crate::control::shown::too_large;
 /// The prefix of a file's first line in our own texts: `diff update src/a.rs`.
 const FILE: &str = "diff ";
 
-/// A file of a diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
     /// Its path, relative to the session's folder if it is inside.
@@ -30,9 +29,7 @@ pub(crate) struct File {
 /// An indexed diff.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Diff {
-    /// Its lines.
     pub doc: Doc,
-    /// Its files, in order.
     pub files: Vec<File>,
     /// The first lines of its hunks, in order.
     pub hunks: Vec<usize>,
@@ -64,7 +61,7 @@ fn of_file(path: &str, change: &Value, text: &mut String) {
     let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
     let kind = kind.unwrap_or("change");
     let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
-    // A line end in a path must not begin a line of its own.
+    // A line break in a path must not begin another line.
     let path = path.replace(['\n', '\r'], "\u{fffd}");
     let to = moved.map(|to| format!(" -> {}", to.replace(['\n', '\r'], "\u{fffd}"))).unwrap_or_default();
     text.push_str(&format!("{FILE}{kind} {path}{to}\n"));
@@ -80,7 +77,7 @@ fn of_file(path: &str, change: &Value, text: &mut String) {
         _ => "",
     };
     for line in body.lines() {
-        // Outside of hunks nothing may look like the first line of another file.
+        // Outside of hunks no line may look like the start of another file.
         let guard = if sign.is_empty() && line.starts_with(FILE) { " " } else { sign };
         text.push_str(guard);
         text.push_str(line);
@@ -95,7 +92,7 @@ struct Reading {
     /// Lines that the present hunk still has on the old and the new side.
     left: (usize, usize),
     in_hunk: bool,
-    /// The file was begun by a line of git's, whose `---` and `+++` belong to it.
+    /// The file began with a `diff --git` line, so the `---` and `+++` that follow belong to it.
     has_header: bool,
 }
 
@@ -126,7 +123,7 @@ impl Diff {
         self.files.partition_point(|file| file.line <= line).saturating_sub(1)
     }
 
-    /// The hunk that a line belongs to: how many begin up to it.
+    /// The number of the hunk that contains a line, from 1.
     #[must_use]
     pub(crate) fn hunks_up_to(&self, line: usize) -> usize {
         self.hunks.partition_point(|hunk| *hunk <= line)
@@ -315,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_diff_is_read_once_and_quickly() {
+    fn a_huge_diff_is_indexed_once() {
         let file = |number: usize| {
             let body: String = (0..80).map(|line| format!("+line {line} of {number} {}\n", "x".repeat(80))).collect();
             format!("diff update src/file{number}.rs\n@@ -1,0 +1,80 @@\n{body}")
@@ -325,7 +322,7 @@ mod tests {
         let diff = Diff::read(&text, "/w");
         assert_eq!((diff.files.len(), diff.hunks.len(), diff.counts()), (400, 400, (32_000, 0)));
         let room = super::super::doc::Room { columns: 40, rows: 10 };
-        // Each step breaks no more lines than a screen has; breaking all of them for each would take minutes.
+        // Each step wraps no more lines than a screen has. Wrapping all of them each time would take minutes.
         let mut at = Default::default();
         for _ in 0..500 {
             at = diff.doc.down(at, room.rows, room);

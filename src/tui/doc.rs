@@ -83,7 +83,6 @@ struct Piece {
     role: Role,
 }
 
-/// A document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Doc {
     text: String,
@@ -101,13 +100,12 @@ impl Doc {
         self.lines.len()
     }
 
-    /// Whether it has no line.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Appends a line of one role. Line ends in it begin new lines.
+    /// Appends text of one role. Line breaks in it start new lines.
     pub(crate) fn push(&mut self, text: &str, role: Role) {
         for line in text.split('\n') {
             self.push_pieces(&[(line, role)], 0);
@@ -227,7 +225,7 @@ impl Doc {
         shown
     }
 
-    /// The position so many rows further down, but no further than a full last screen.
+    /// The position `rows` further down, but at most that of a full last screen.
     #[must_use]
     pub(crate) fn down(&self, from: At, rows: usize, room: Room) -> At {
         let mut at = from;
@@ -242,11 +240,11 @@ impl Doc {
                 at = At::line(at.line + 1);
             }
         }
-        // A jump may have led further down than scrolling does.
+        // A jump may have gone further down than scrolling does.
         at.min(self.end(room).max(from))
     }
 
-    /// The position so many rows further up.
+    /// The position `rows` further up.
     #[must_use]
     pub(crate) fn up(&self, at: At, rows: usize, room: Room) -> At {
         let mut at = at;
@@ -268,7 +266,7 @@ impl Doc {
         self.up(At::line(self.len()), room.rows, room)
     }
 
-    /// The same position, or the nearest one on the screen after it got another size.
+    /// The same position, or the nearest valid one after a resize.
     #[must_use]
     pub(crate) fn clamped(&self, at: At, room: Room) -> At {
         let line = at.line.min(self.len().saturating_sub(1));
@@ -281,7 +279,7 @@ impl Doc {
         if at >= self.end(room) {
             return 100;
         }
-        // Lines stand for rows: counting all rows would break every line.
+        // Counts lines rather than rows, because counting rows would wrap every line.
         (at.line + room.rows).min(self.len()) * 100 / self.len().max(1)
     }
 }
@@ -302,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_seen_lines_are_broken() {
+    fn only_visible_lines_are_wrapped() {
         let room = Room { columns: 8, rows: 4 };
         assert_eq!(texts(doc().window(At::default(), room)), ["one", "two two", "two", "- a list"]);
         assert_eq!(texts(doc().window(At { line: 1, row: 1 }, room)), ["two", "- a list", "  of", "  words"]);

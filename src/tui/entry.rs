@@ -1,78 +1,74 @@
-//! An entry of the timeline: one message, action or request, however many events it took.
+//! An entry of the timeline: one message, action or request, which may combine many events.
 //!
-//! Pure: plain data. Its texts are as peers wrote them; drawing makes them safe for a terminal.
+//! Pure: plain data. Its texts are untrusted; drawing escapes them.
 
 use super::markdown::is_in_code;
 use crate::journal::Position;
 
-/// Longest text of an entry in the window, in bytes. The journal is read again if someone opens a longer one.
+/// Longest body of an entry in the window, in bytes. If someone opens a longer one, the journal is read again.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// Where an entry begins, which is also its name and its place among the others.
+/// The identity of an entry, which also orders entries: the position where it begins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// What it begins with.
     pub at: Spot,
-    /// Which of those that begin with it.
+    /// Number among the entries that begin at the same position.
     pub nth: u16,
 }
 
-/// A place in what is on record.
+/// A position in the recording.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Spot {
-    /// In front of all that the journal has: the line of the transcripts with this number.
+    /// Older than the journal: the transcript line with this number.
     Kept(u64),
     /// A record of the journal.
     Recorded(Position),
 }
 
 impl Key {
-    /// The first that begins with a record.
+    /// The first entry that begins at a record.
     #[must_use]
     pub(crate) fn recorded(at: Position) -> Key {
         Key { at: Spot::Recorded(at), nth: 0 }
     }
 
-    /// Where the journal begins, whatever its first record is: behind all that is kept, in front of all that is recorded.
+    /// The boundary between transcripts and journal, whatever the journal's first record is.
     pub(crate) const JOURNAL_BEGINS: Key = Key { at: Spot::Kept(u64::MAX), nth: 0 };
 
-    /// In front of all that is kept.
+    /// Before every transcript line.
     pub(crate) const START: Key = Key { at: Spot::Kept(0), nth: 0 };
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// What the user has said.
+    /// A message of the user.
     User,
-    /// What the model has said.
+    /// A message of the model.
     Assistant,
-    /// What it has thought.
+    /// The model's reasoning.
     Reasoning,
-    /// What it wants to do.
+    /// The model's plan.
     Plan,
-    /// A command.
     Command,
-    /// A change of files.
+    /// A file change.
     Change,
-    /// What a turn has changed in all.
+    /// The combined changes of a turn.
     Diff,
-    /// Any other tool.
     Tool,
-    /// A request for a human.
+    /// A request for a person.
     Request,
     /// A turn or a compaction has ended.
     Status,
-    /// Something went wrong.
     Error,
-    /// Something is missing here.
+    /// A gap in the recording.
     Gap,
-    /// A run of the server begins.
+    /// The start of a run of the server.
     Run,
 }
 
 impl Kind {
-    /// Its word on the screen.
+    /// The label on the screen.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -92,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// To what it belongs, so that events about the same thing find each other.
+    /// The scope of the entry's id, by which later events find it.
     #[must_use]
     pub(crate) fn of(self) -> Of {
         match self {
@@ -132,68 +128,57 @@ impl Kind {
     }
 }
 
-/// What an entry belongs to.
+/// The scope of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// An item.
     Item,
-    /// A turn, of which there is one such entry.
+    /// A turn, which has one such entry.
     Turn,
-    /// A request.
     Request,
 }
 
-/// The part of a text that is kept.
+/// The part of a long text that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// The first of it.
     Start,
-    /// The last of it.
     End,
 }
 
-/// How far it has come.
+/// Progress of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// More may come.
+    /// Further events may follow.
     Open,
-    /// It is over.
     Done,
-    /// Ended with a failure.
     Failed,
-    /// It did not run, or not to its end, because someone declined or stopped it.
+    /// Someone declined it before it ran, or stopped it.
     Stopped,
 }
 
-/// An entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its place.
     pub key: Key,
-    /// What it is.
     pub kind: Kind,
-    /// How far it has come.
     pub stage: Stage,
-    /// When it began, in microseconds since the Unix epoch.
+    /// Start, in microseconds since the Unix epoch.
     pub at_us: u64,
-    /// How long it took, in microseconds, once that is known.
+    /// Duration in microseconds, once known.
     pub took_us: Option<u64>,
-    /// The status that a command has ended with.
+    /// Exit status of a command.
     pub exit_code: Option<i64>,
-    /// Its thread.
     pub thread_id: Option<String>,
-    /// One line: the command, the files, what is asked.
+    /// One line: the command, the files, or the subject of a request.
     pub title: String,
-    /// The rest.
+    /// The text below the title.
     pub body: String,
-    /// How much of the body is not here, in bytes.
+    /// Bytes of the body that were cut off.
     pub cut_bytes: u64,
-    /// By what name it is found again while it is open.
+    /// The name by which later events find the open entry.
     pub handle: Option<String>,
 }
 
 impl Entry {
-    /// One that has just begun, of which nothing more is known.
+    /// A new entry with only a kind and a time.
     #[must_use]
     pub(crate) fn new(key: Key, kind: Kind, at_us: u64) -> Entry {
         Entry {
@@ -211,13 +196,13 @@ impl Entry {
         }
     }
 
-    /// Bytes that it holds, about.
+    /// Approximate memory, in bytes.
     #[must_use]
     pub(crate) fn bytes(&self) -> usize {
         self.title.len() + self.body.len() + 256
     }
 
-    /// Appends to its body, within the bound.
+    /// Appends to the body, within the limit.
     pub(crate) fn push(&mut self, text: &str, body_bytes_max: usize) {
         match self.kind.keeps(self.stage) {
             Keeps::Start => {
@@ -228,7 +213,7 @@ impl Entry {
             }
             Keeps::End => {
                 self.body.push_str(text);
-                // Now and then, so that each byte is moved about once.
+                // Cuts only when the body is twice too long, so that each byte moves about once.
                 if self.body.len() > 2 * body_bytes_max {
                     self.cut(body_bytes_max);
                 }
@@ -236,7 +221,7 @@ impl Entry {
         }
     }
 
-    /// Puts another body in the place of the one that it has.
+    /// Replaces the body.
     pub(crate) fn set_body(&mut self, text: &str, body_bytes_max: usize) {
         self.body.clear();
         self.cut_bytes = 0;
@@ -247,7 +232,7 @@ impl Entry {
     fn cut(&mut self, body_bytes_max: usize) {
         if self.body.len() > body_bytes_max {
             let from = self.body.ceil_char_boundary(self.body.len() - body_bytes_max);
-            // The rest of a code block stays one: its first line is written again.
+            // Text inside a code block stays code: the block's first line is repeated.
             let is_prose = matches!(self.kind, Kind::Assistant | Kind::Reasoning);
             let fence = if is_prose && is_in_code(&self.body[..from]) { "```\n" } else { "" };
             self.body.replace_range(..from, fence);
@@ -256,13 +241,13 @@ impl Entry {
         }
     }
 
-    /// Whether it has a text in it, whose letters are small.
+    /// Whether title or body contains a text, which must be lower case.
     #[must_use]
     pub(crate) fn has(&self, text: &str) -> bool {
         self.title.to_lowercase().contains(text) || self.body.to_lowercase().contains(text)
     }
 
-    /// All of it as text.
+    /// The whole entry as text.
     #[must_use]
     pub(crate) fn whole(&self) -> String {
         match (self.title.is_empty(), self.body.is_empty()) {
@@ -273,21 +258,20 @@ impl Entry {
     }
 }
 
-/// Which entries somebody looks for.
+/// Criteria of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Matcher {
-    /// With this text, in small letters.
+    /// Contains this text, given in lower case.
     pub text: Option<String>,
-    /// Of this kind.
     pub kind: Option<Kind>,
-    /// Only those that have failed.
+    /// Only failed entries.
     pub failed: bool,
-    /// Of this thread, or of none.
+    /// Of this thread, or of no thread.
     pub thread_id: Option<String>,
 }
 
 impl Matcher {
-    /// Whether an entry is meant.
+    /// Whether an entry matches.
     #[must_use]
     pub(crate) fn takes(&self, entry: &Entry) -> bool {
         let failed = entry.stage == Stage::Failed || entry.kind == Kind::Error;
@@ -300,7 +284,7 @@ impl Matcher {
     }
 }
 
-/// A search, and what it has found in entries that are not held any more.
+/// A search, and its matches among entries that have left the window.
 #[derive(Debug, Clone)]
 pub(super) struct Looking {
     pub(super) matcher: Matcher,

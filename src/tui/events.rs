@@ -1,4 +1,4 @@
-//! Every event that the terminal UI takes, and every command that it gives.
+//! The events and commands of the terminal UI.
 //!
 //! Pure: plain data.
 
@@ -14,32 +14,28 @@ use super::doc::Doc;
 use super::entry::{Entry, Key, Matcher};
 use super::model::{Link, SessionRow};
 use super::pointing::{Mouse, Pointing};
-use super::timeline::{Heard, Timeline};
+use super::timeline::{SessionEvent, Timeline};
 
-/// Everything that can happen.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// A key was pressed.
     Key(KeyEvent),
-    /// The mouse did something.
     Pointed(Position, Pointing),
-    /// A text was pasted.
     Pasted(String),
     /// The screen has another size.
     Resized(Size),
-    /// Time has passed.
+    /// A timer tick.
     Ticked,
-    /// The program has to end.
+    /// The program must exit.
     Ended(Ending),
-    /// The program has to stop for a while.
+    /// The program must stop for a while.
     Stopped,
     /// The program continues.
     Continued,
-    /// The user's pager has ended; why it was of no use, if it was not.
+    /// The user's pager has ended; an error says why it failed.
     Paged(Result<(), String>),
-    /// The sessions.
+    /// The list of sessions.
     Listed(Vec<SessionRow>),
-    /// News of the attachment with this number; those of an earlier one are dropped.
+    /// News of the attachment with this number. News of earlier attachments are dropped.
     Of(u64, News),
 }
 
@@ -57,29 +53,27 @@ pub(crate) enum News {
         /// Rows of requests that are not pending any more.
         ended: Vec<Value>,
     },
-    /// The very end of a long journal, until the rest was read.
+    /// The last entries of a long journal, shown until the rest is read.
     Glanced(u64, Box<Timeline>),
-    /// The end of the journal as it was read.
+    /// The window at the end of the journal.
     Restored {
-        /// The epoch it belongs to.
+        /// Its epoch.
         epoch: u64,
-        /// The timeline.
         timeline: Box<Timeline>,
     },
-    /// Newer events.
-    Heard {
-        /// The epoch it belongs to.
+    /// New events.
+    Events {
+        /// Their epoch.
         epoch: u64,
-        /// The events.
-        heard: Vec<Heard>,
+        events: Vec<SessionEvent>,
     },
     /// The journal cannot be read.
     Unreadable(String),
-    /// The first entries of all.
+    /// The first entries of the session.
     Start(Page),
     /// A page before the window.
     Older(Page),
-    /// A page after it.
+    /// A page after the window.
     Newer(Page),
     /// A page around a match, if one was found.
     Found(Option<(Key, Page)>),
@@ -89,7 +83,7 @@ pub(crate) enum News {
     Responded {
         /// The request.
         request_id: String,
-        /// The row and whose answer counts, or the error.
+        /// The row and whose answer won, or the error.
         result: Result<(Value, First), String>,
     },
     /// The result of a message.
@@ -98,12 +92,10 @@ pub(crate) enum News {
     Interrupted(Result<(), String>),
 }
 
-/// Whose answer counts.
+/// Whose answer won.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum First {
-    /// Ours.
     We,
-    /// Someone else's.
     Other,
 }
 
@@ -112,7 +104,7 @@ pub(crate) enum First {
 pub(crate) struct Page {
     /// The entries, oldest first.
     pub entries: Vec<Entry>,
-    /// Whether nothing comes beyond them.
+    /// Whether there are no further entries in that direction.
     pub is_last: bool,
 }
 
@@ -142,14 +134,14 @@ pub(crate) enum Command {
         /// The number of this attachment.
         attachment: u64,
     },
-    /// Reads the pending requests now.
+    /// Polls the pending requests now.
     Look,
-    /// Reads the journal from its end on.
+    /// Follows the journal from its end.
     Follow {
         /// The epoch that begins.
         epoch: u64,
     },
-    /// Reads the first entries of all.
+    /// Reads the first entries of the session.
     ReadStart,
     /// Reads the entries before one.
     ReadOlder(Key),
@@ -157,11 +149,9 @@ pub(crate) enum Command {
     ReadNewer(Key),
     /// Searches for an entry.
     Find {
-        /// What matches.
         matcher: Matcher,
-        /// The entry that the search begins at.
+        /// Where the search begins.
         from: Key,
-        /// Its direction.
         way: Way,
     },
     /// Reads an entry in full.
@@ -177,12 +167,12 @@ pub(crate) enum Command {
     Say {
         /// The message.
         text: String,
-        /// Its thread; without one, that of the last turn.
+        /// The thread; `None` for that of the last turn.
         thread_id: Option<String>,
     },
-    /// Interrupts the turn of this thread, or the last one.
+    /// Interrupts the turn of this thread, or of the last one.
     Interrupt(Option<String>),
-    /// Hands a text to the terminal's clipboard.
+    /// Copies text to the clipboard of the terminal.
     Copy(String),
 }
 
@@ -191,7 +181,7 @@ pub(crate) enum Command {
 pub(crate) enum Ending {
     /// The user left.
     Left,
-    /// A signal of this number, or the equivalent: a terminal that is gone is a hang-up.
+    /// This signal, or its equivalent: a lost terminal counts as SIGHUP.
     Signal(i32),
 }
 

@@ -1,4 +1,4 @@
-//! Events of `mode=ui` in the words of an entry, and what they tell about threads.
+//! Converts `mode=ui` events to the texts of entries, and collects facts about threads.
 //!
 //! Pure.
 
@@ -11,65 +11,65 @@ use crate::history::action_in_words;
 use crate::journal::Position;
 use crate::protocol::Method;
 
-/// What happened, where and when.
+/// An event with its position and time.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Heard {
-    /// The record that told it.
+pub(crate) struct SessionEvent {
+    /// The record it came from.
     pub at: Position,
-    /// When, in microseconds since the Unix epoch.
+    /// In microseconds since the Unix epoch.
     pub at_us: u64,
-    /// It, as of `mode=ui`; or `run` and `gap`, which only the journal tells.
-    pub told: Value,
+    /// The event in its `mode=ui` form, or `run` or `gap`, which exist only in the journal.
+    pub fields: Value,
 }
 
-/// Threads of which something is remembered besides entries.
+/// Most threads with remembered facts.
 const THREADS_MAX: usize = 64;
 
-/// Letters of what was said in a thread that are remembered.
+/// Longest remembered start of a message, in characters.
 const SAID_CHARS_MAX: usize = 120;
 
-/// What is told besides entries.
+/// Facts that are not entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// By thread; what happened last stands last.
+    /// By thread; the most recently active thread is last.
     threads: Vec<(String, ThreadFacts)>,
 }
 
-/// The same of a thread.
+/// Facts about a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ThreadFacts {
-    /// The model that it was started or resumed with.
+    /// The model it was started or resumed with.
     pub model: Option<String>,
-    /// Tokens of the context of the last call, and how many fit.
+    /// Context tokens of the last call, and the size of the context window.
     pub tokens: Option<(u64, Option<u64>)>,
-    /// The start of what the user has said last.
+    /// The start of the user's last message.
     pub said: Option<String>,
 }
 
 impl Facts {
-    /// Of a thread, or of the one in which something happened last.
+    /// The facts of a thread, or of the most recently active one.
     #[must_use]
     pub(crate) fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
         let mut newest_first = self.threads.iter().rev();
         newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)
     }
 
-    /// The threads, the one in which something happened last first.
+    /// Thread ids, the most recently active first.
     pub(crate) fn threads(&self) -> impl Iterator<Item = &str> {
         self.threads.iter().rev().map(|(id, _)| id.as_str()).filter(|id| !id.is_empty())
     }
 
-    /// Takes what is told besides entries.
-    pub(super) fn take(&mut self, told: &Value) {
-        let text = |member: &str| told[member].as_str();
+    /// Collects the facts in an event.
+    pub(super) fn take(&mut self, fields: &Value) {
+        let text = |member: &str| fields[member].as_str();
         match (text("type"), text("method")) {
             (Some("token_count"), _) => {
-                if let Some(total) = told["total"].as_u64() {
-                    self.thread(text("thread_id")).tokens = Some((total, told["context_window"].as_u64()));
+                if let Some(total) = fields["total"].as_u64() {
+                    self.thread(text("thread_id")).tokens = Some((total, fields["context_window"].as_u64()));
                 }
             }
             (Some("rpc_response"), Some(method)) if Method::of(method).is_some_and(Method::opens_thread) => {
-                let result = &told["result"];
+                let result = &fields["result"];
                 if let Some(model) = result["model"].as_str() {
                     self.thread(result["thread"]["id"].as_str().or(text("thread_id"))).model = Some(model.to_owned());
                 }
@@ -94,26 +94,26 @@ impl Facts {
     }
 }
 
-/// Which entries a timeline takes: those between two others.
+/// The range of entries that a timeline accepts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// Behind this one.
+    /// Exclusive lower bound.
     pub after: Option<Key>,
-    /// In front of this one.
+    /// Exclusive upper bound.
     pub before: Option<Key>,
 }
 
-/// What a request asks, in a line.
-pub(super) fn asked(told: &Value) -> String {
-    let text = |member: &str| told[member].as_str().filter(|text| !text.is_empty());
+/// The subject of a request on one line.
+pub(super) fn asked(fields: &Value) -> String {
+    let text = |member: &str| fields[member].as_str().filter(|text| !text.is_empty());
     let questions = || {
-        let questions = told["questions"].as_array()?.iter();
+        let questions = fields["questions"].as_array()?.iter();
         Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
     };
     let what = match text("kind") {
         Some("command") => text("command").map(|command| format!("to run {}", without_shell(command))),
-        Some("diff") => Some(format!("to change {}", changed(told))),
-        Some("permissions") => Some(format!("for {}", permissions_in_words(&told["permissions"]).join(", "))),
+        Some("diff") => Some(format!("to change {}", changed(fields))),
+        Some("permissions") => Some(format!("for {}", permissions_in_words(&fields["permissions"]).join(", "))),
         Some("questions") => questions(),
         Some(_) | None => text("message").map(str::to_owned),
     };
@@ -121,51 +121,51 @@ pub(super) fn asked(told: &Value) -> String {
     format!("{}{reason}", what.unwrap_or_default())
 }
 
-/// The changed file, or how many there are.
-fn changed(told: &Value) -> String {
-    let changes = told["changes"].as_array().map_or(&[][..], Vec::as_slice);
+/// The changed file, or the number of files.
+fn changed(fields: &Value) -> String {
+    let changes = fields["changes"].as_array().map_or(&[][..], Vec::as_slice);
     match changes {
         [one] => one["path"].as_str().unwrap_or_default().to_owned(),
         more => format!("{} files", more.len()),
     }
 }
 
-pub(super) fn title(kind: Kind, told: &Value) -> String {
-    let text = |member: &str| told[member].as_str().unwrap_or_default();
-    match told["item_type"].as_str() {
-        Some("commandExecution") => by_status("command", told, &without_shell(text("command"))),
-        _ if kind == Kind::Change => by_status("file_change", told, &changed(told)),
+pub(super) fn title(kind: Kind, fields: &Value) -> String {
+    let text = |member: &str| fields[member].as_str().unwrap_or_default();
+    match fields["item_type"].as_str() {
+        Some("commandExecution") => by_status("command", fields, &without_shell(text("command"))),
+        _ if kind == Kind::Change => by_status("file_change", fields, &changed(fields)),
         Some(_) | None => {
             let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
-            let given = [&told["arguments"], &told["details"]].into_iter().find(|given| !given.is_null());
+            let given = [&fields["arguments"], &fields["details"]].into_iter().find(|given| !given.is_null());
             given.map_or(name.clone(), |given| format!("{name} {given}"))
         }
     }
 }
 
-/// An action by its status: one that did not run, or not to its end, says so.
-fn by_status(kind: &str, told: &Value, action: &str) -> String {
-    match told["status"].as_str() {
+/// An action in words that fit its status.
+fn by_status(kind: &str, fields: &Value, action: &str) -> String {
+    match fields["status"].as_str() {
         Some(status @ ("declined" | "cancelled" | "interrupted")) => action_in_words(kind, status, action),
         Some(_) | None => action.to_owned(),
     }
 }
 
-/// The body; `None` if the one before stays.
-pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
-    let error = told["error_message"].as_str().map(|error| format!("{error}\n"));
-    let result = match &told["result"] {
+/// The body; `None` keeps the previous one.
+pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
+    let error = fields["error_message"].as_str().map(|error| format!("{error}\n"));
+    let result = match &fields["result"] {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(told["result"].to_string()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(fields["result"].to_string()),
     };
     match kind == Kind::Change {
         true => {
-            let changes = unified(&told["changes"])?;
+            let changes = unified(&fields["changes"])?;
             Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
         }
-        false => match (told["output"].as_str(), error, result) {
+        false => match (fields["output"].as_str(), error, result) {
             (None, None, None) => None,
             (output, error, result) => Some(format!(
                 "{}{}{}",
@@ -177,7 +177,7 @@ pub(super) fn body(kind: Kind, told: &Value) -> Option<String> {
     }
 }
 
-/// The changed file of a diff, or how many there are.
+/// The changed file of a diff, or the number of files.
 pub(super) fn files_of_diff(text: &str) -> String {
     let diff = Diff::read(text, "");
     match &diff.files[..] {

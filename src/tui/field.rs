@@ -4,11 +4,11 @@
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// A text that is being typed.
+/// Text that is being typed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Field {
     text: String,
-    /// The cursor's offset, in bytes.
+    /// The cursor's byte offset.
     at: usize,
 }
 
@@ -22,14 +22,13 @@ impl std::fmt::Debug for Field {
 pub(crate) const TYPED_BYTES_MAX: usize = 900 << 10;
 
 impl Field {
-    /// A field with this text and the cursor at its end.
+    /// A field with the cursor at the end of `text`.
     #[must_use]
     pub(crate) fn of(text: String) -> Field {
         let at = text.len();
         Field { text, at }
     }
 
-    /// The typed text.
     #[must_use]
     pub(crate) fn text(&self) -> &str {
         &self.text
@@ -47,7 +46,7 @@ impl Field {
         std::mem::take(&mut self.text)
     }
 
-    /// Inserts a text at the cursor, without control characters except line ends and tabs, as far as there is room.
+    /// Inserts text at the cursor while there is room; control characters other than line breaks and tabs are dropped.
     pub(crate) fn insert(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         let kept: String = text.chars().filter(|char| matches!(char, '\n' | '\t') || !char.is_control()).collect();
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_edited() {
+    fn fields_can_be_edited() {
         let mut field = Field::default();
         field.insert("one two\x1b[31m");
         assert_eq!(field.text(), "one two[31m");

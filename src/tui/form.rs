@@ -1,7 +1,7 @@
 //! The questions of a request, and the answers so far.
 //!
-//! Pure. Moving between the questions changes no answer. With more than one question, a list of all answers comes before
-//! sending.
+//! Pure. Moving between questions changes no answer. With more than one question, a list of all answers is shown before they
+//! are sent.
 
 use super::ask::Step;
 use super::field::Field;
@@ -15,7 +15,7 @@ pub(crate) struct Draft {
     pub text: Field,
     /// Enter confirmed it.
     pub is_given: bool,
-    /// Enter was pressed without a text: once more leaves it unanswered.
+    /// Enter was pressed without a text; a second Enter leaves the question unanswered.
     pub is_left_empty: bool,
     /// Its error.
     pub error: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Draft {
 pub(crate) enum Stand {
     /// At a question.
     Step(usize),
-    /// At the list of all answers, on this row; after the last answer comes the row that sends.
+    /// In the list of all answers, on this row. The row after the last answer sends them.
     Summary(usize),
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Taken {
     Moved,
     /// Everything was answered.
     Complete,
-    /// Nothing, and why.
+    /// Refused; the reason.
     Refused(String),
 }
 
@@ -64,7 +64,8 @@ impl Form {
         self.stand
     }
 
-    /// Questions that apply: if the first one is whether to answer at all, only that one until it says yes.
+    /// The number of questions that apply. If the first one asks whether to answer at all, only that one applies until it is
+    /// accepted.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         match (self.steps.first(), self.drafts.first()) {
@@ -147,7 +148,7 @@ impl Form {
         }
     }
 
-    /// Goes back to the question before. Nothing is lost.
+    /// Returns to the previous question and keeps all answers.
     pub(crate) fn back(&mut self) {
         self.stand = match self.stand {
             Stand::Step(at) => Stand::Step(at.saturating_sub(1)),
@@ -155,7 +156,7 @@ impl Form {
         };
     }
 
-    /// Marks an answer as wrong, and selects it in the list of answers. Nothing is lost.
+    /// Marks an answer as wrong and selects it in the list. All answers are kept.
     pub(crate) fn refuse(&mut self, id: &str, error: String) {
         if let Some(at) = self.steps.iter().position(|step| step.id == id) {
             self.drafts[at].error = Some(error);
@@ -196,7 +197,7 @@ impl Form {
                 if len == 1 {
                     return Taken::Complete;
                 }
-                // After a change of one answer comes the list again.
+                // After a correction the list is shown again.
                 let next = (at + 1..len).find(|next| !self.drafts[*next].is_given);
                 self.stand = next.map_or(Stand::Summary(len), Stand::Step);
                 Taken::Moved

@@ -1,10 +1,11 @@
-//! Every key, in one table: what it does, where, and how the help says so. A test compares the table in the documentation with it.
+//! The table of all keys: their place, their action and their help text. A test compares the table in the documentation with
+//! it.
 //!
 //! Pure.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// Where a key is pressed.
+/// The part of the UI that receives a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Anywhere.
@@ -70,7 +71,7 @@ impl Place {
     }
 }
 
-/// What a key does.
+/// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The same wherever it is pressed.
@@ -83,20 +84,20 @@ pub(crate) enum Action {
     Browse(Browse),
     /// One step back.
     Back,
-    /// What Enter does here.
+    /// The place's own meaning of Enter.
     Enter,
-    /// Inserts a line end in the composer.
+    /// Inserts a line break in the composer.
     NewLine,
 }
 
-/// What a key does everywhere.
+/// Actions of keys that work everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Global {
     /// Ends the program.
     Quit,
     /// Hands the terminal to the shell until `fg`.
     Suspend,
-    /// Draws everything again.
+    /// Redraws the screen.
     Redraw,
     /// Shows the help.
     Help,
@@ -114,7 +115,7 @@ pub(crate) enum Global {
     Mouse,
 }
 
-/// Where a key moves to.
+/// Directions of movement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     /// Up by one.
@@ -131,35 +132,35 @@ pub(crate) enum Move {
     Last,
 }
 
-/// What a key answers.
+/// Ways to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The choice of that key.
+    /// The choice with that key.
     Choose,
-    /// No, with a reason.
+    /// Declines with a reason.
     Reason,
-    /// Yes.
+    /// Confirms.
     Yes,
-    /// No.
+    /// Cancels the confirmation.
     No,
-    /// Nothing yet: back to the question before.
+    /// Returns to the previous question.
     Previous,
 }
 
-/// Finding and opening.
+/// Ways to find and open entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Browse {
     /// Searches.
     Search,
-    /// The same search, further back.
+    /// Repeats the search backwards.
     SearchOn,
-    /// The same search, forward.
+    /// Repeats the search forwards.
     SearchForward,
-    /// Shows one kind of entries only; the next kind.
+    /// Switches the filter to the next kind of entries.
     Filter,
-    /// Moves to the error before.
+    /// Moves to the previous error.
     Error,
-    /// Moves to the request before.
+    /// Moves to the previous request.
     Asked,
     /// Copies.
     Copy,
@@ -171,11 +172,11 @@ pub(crate) enum Browse {
     Files,
     /// Moves to the next file.
     NextFile,
-    /// Moves to the file before.
+    /// Moves to the previous file.
     PreviousFile,
     /// Moves to the next hunk.
     NextHunk,
-    /// Moves to the hunk before.
+    /// Moves to the previous hunk.
     PreviousHunk,
 }
 
@@ -209,7 +210,7 @@ impl Press {
         }
     }
 
-    /// As the help writes it.
+    /// The key as the help writes it.
     #[must_use]
     pub(crate) fn name(self) -> String {
         let key = |code: KeyCode| {
@@ -385,7 +386,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     row(Place::Threads, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "leave it as it was"),
 ];
 
-/// Whether letters are text in a place, so that they do nothing else.
+/// Whether letters are text or keys in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Letters {
     /// Letters are text.
@@ -394,7 +395,7 @@ pub(crate) enum Letters {
     Keys,
 }
 
-/// What a key does in a place.
+/// The action of a key in a place.
 #[must_use]
 pub(crate) fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action> {
     let is_text = |press: &Press| matches!(press, Press::Letter(_) | Press::Digit);
@@ -412,7 +413,7 @@ pub(crate) fn names(binding: &Binding) -> String {
     binding.keys.iter().map(|press| press.name()).collect::<Vec<_>>().join(" ")
 }
 
-/// The valid keys of a place in a few words, for the note after a wrong key.
+/// The valid keys of a place in a few words, for the note after an invalid key.
 #[must_use]
 pub(crate) fn valid(place: Place) -> String {
     let is_short = |press: &&Press| !matches!(press, Press::Ctrl(_) | Press::Alt(_));
@@ -425,7 +426,7 @@ pub(crate) fn valid(place: Place) -> String {
     names.join(" ")
 }
 
-/// The table as the documentation has it.
+/// The table in the format of the documentation.
 #[cfg(test)]
 pub(crate) fn as_markdown() -> String {
     let mut text = String::from("| where | key | |\n|---|---|---|\n");
@@ -443,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_does_two_things_in_one_place() {
+    fn no_key_has_two_actions_in_a_place() {
         let mut seen = Vec::new();
         for binding in BINDINGS {
             for press in binding.keys {
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_text_where_text_is_typed() {
+    fn letters_are_text_while_typing() {
         let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
         let check = |place, letters, code, expect| assert_eq!(action(place, letters, &key(code)), expect, "{code:?}");
         check(Place::Approval, Letters::Keys, KeyCode::Char('a'), Some(Action::Answer(Answer::Choose)));

@@ -1,6 +1,6 @@
 //! The layout of the screen.
 //!
-//! Pure. The view draws into these areas, and the update uses the same ones for page keys and to keep scroll positions inside.
+//! Pure. The view draws into these areas. The update uses them for page keys and to limit scroll positions.
 
 use ratatui::layout::Rect;
 
@@ -10,28 +10,28 @@ use super::model::{Answering, Focus, Mode, Model, Reading, Session, Text};
 use super::text::width;
 use super::view;
 
-/// Columns from which on the request stands beside the timeline.
+/// From this width on the request stands beside the timeline.
 const COLUMNS_FOR_TWO: u16 = 100;
 
-/// Rows from which on it does.
+/// From this height on the request may stand beside the timeline.
 const ROWS_FOR_TWO: u16 = 12;
 
-/// Rows from which on the header has a second row.
+/// From this height on the header has a second row.
 const ROWS_FOR_FACTS: u16 = 14;
 
-/// Rows from which on panes have titles.
+/// From this height on panes have titles.
 const ROWS_FOR_TITLES: u16 = 16;
 
-/// Columns from which on the files of a diff stand beside it.
+/// From this width on a diff's files stand beside it.
 const COLUMNS_FOR_FILES: u16 = 80;
 
-/// Pending requests that are listed in chat.
+/// Most pending requests listed in chat.
 pub(super) const LISTED_MAX: usize = 3;
 
-/// Rows of the composer.
+/// Most rows of the composer.
 const COMPOSER_ROWS_MAX: usize = 6;
 
-/// The areas of a session. One without rows is not shown.
+/// The areas of a session. An area without rows is hidden.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Areas {
     pub(super) header: Rect,
@@ -40,7 +40,7 @@ pub(super) struct Areas {
     pub(super) request: Rect,
     /// The column between timeline and request, if they stand side by side.
     pub(super) between: Rect,
-    /// Pending requests, one a row.
+    /// Pending requests, one per row.
     pub(super) queue: Rect,
     /// The composer, or the text to search for.
     pub(super) composer: Rect,
@@ -70,7 +70,7 @@ fn whole(model: &Model) -> Rect {
     Rect::new(0, 0, model.size.width, model.size.height)
 }
 
-/// Rows that a field takes with a mark of so many columns before it.
+/// Rows of a field after a mark of `mark` columns.
 fn field_rows(field: &Field, mark: usize, columns: u16) -> usize {
     view::typed_rows(field.text(), usize::from(columns).saturating_sub(mark + 1).max(1))
 }
@@ -120,7 +120,7 @@ fn chat(session: &Session, areas: &mut Areas, rest: &mut Rect) {
     areas.queue = bottom(rest, listed.min(rest.height.saturating_sub(2)).max(listed.min(1)));
 }
 
-/// Rows of a request below the timeline: as many as it needs, but some are left for the timeline if there are many.
+/// Rows of a request below the timeline: as many as it needs, but on a tall screen the timeline keeps some.
 fn stacked_rows(model: &Model, session: &Session, shown: &Answering, rest: Rect) -> u16 {
     let spare = match rest.height {
         0..7 => 0,
@@ -135,8 +135,8 @@ fn stacked_rows(model: &Model, session: &Session, shown: &Answering, rest: Rect)
     (1 + details + blank + foot).min(most) as u16
 }
 
-/// Rows that the answers of a request may take. The answers of an approval take half at most if its details need the rest,
-/// so that one sees what one decides on; questions need their options more.
+/// Most rows for the answers of a request. The answers of an approval get at most half if its details need the rest, so that
+/// the user sees what they decide on. Questions need the rows for their options.
 fn foot_rows_max(session: &Session, details: usize, rows: usize) -> usize {
     let left = rows.saturating_sub(1);
     let most = match session.mode() {
@@ -146,7 +146,7 @@ fn foot_rows_max(session: &Session, details: usize, rows: usize) -> usize {
     most.clamp(1, left.max(1))
 }
 
-/// How a request is divided: its title, its details, its answers.
+/// The areas of a request: title, details, answers.
 pub(super) fn request(model: &Model, session: &Session, shown: &Answering, area: Rect) -> (Rect, Rect, Rect) {
     let mut rest = area;
     let (columns, rows) = (usize::from(area.width), usize::from(area.height));
@@ -154,14 +154,14 @@ pub(super) fn request(model: &Model, session: &Session, shown: &Answering, area:
     let foot = view::foot(model, session, shown, columns, foot_rows_max(session, details, rows)).rows.len() as u16;
     let title = top(&mut rest, u16::from(area.height > foot + u16::from(details > 0)));
     let mut below = bottom(&mut rest, foot);
-    // Answers stand right below what they are about.
+    // Answers stand directly below the details.
     let spare = rest.height.saturating_sub(details as u16);
     below.y -= spare.saturating_sub(1);
     rest.height -= spare;
     (title, rest, below)
 }
 
-/// How a document in full is divided.
+/// The areas of a document in full.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReadingAreas {
     pub(super) title: Rect,
@@ -172,7 +172,6 @@ pub(super) struct ReadingAreas {
     pub(super) footer: Rect,
 }
 
-/// The areas of a document in full.
 pub(super) fn reading(model: &Model, reading: &Reading) -> ReadingAreas {
     let mut rest = whole(model);
     let mut areas = ReadingAreas { footer: bottom(&mut rest, 1), ..ReadingAreas::default() };
@@ -210,7 +209,7 @@ pub(super) fn settle(model: &mut Model) {
     let found = match (&session.focus, &session.answering) {
         (Focus::Reading(shown), _) => {
             let areas = reading(model, shown);
-            // While the list covers the text, pages are those of the list.
+            // While the list of files covers the text, page keys move in the list.
             room(if areas.text.height == 0 { areas.files } else { areas.text })
         }
         (_, Some(shown)) => {

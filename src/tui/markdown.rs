@@ -1,24 +1,23 @@
-//! The Markdown of messages as a document: headings, emphasis, code, lists, quotes, links, tables.
+//! Converts the Markdown of messages to a document: headings, emphasis, code, lists, quotes, links, tables.
 //!
-//! Pure. The parser only tells structure; every text goes through [`Doc`], which takes out what could steer a terminal.
-//! Every line end stays a line end: models rely on that.
+//! Pure. The parser only gives the structure; every text goes through [`Doc`], which escapes it. Every line break stays,
+//! because models rely on that.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use super::doc::{Doc, Role};
 use super::text::{fitted, plain, width};
 
-/// Nested lists and quotes that are indented; deeper ones look like the last of these.
+/// Deepest indentation of nested lists and quotes.
 const DEPTH_MAX: usize = 8;
 
 /// Widest column of a table.
 const CELL_COLUMNS_MAX: usize = 60;
 
-/// A text as a document.
 pub(super) fn doc(text: &str) -> Doc {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut writer = Writer::default();
-    // Escape sequences go first: the parser would cut them into harmless but visible pieces.
+    // Escape sequences are removed first, because the parser would split them into harmless but visible pieces.
     let text: Vec<String> = text.split('\n').map(plain).collect();
     for event in Parser::new_ext(&text.join("\n"), options) {
         writer.take(event);
@@ -27,7 +26,7 @@ pub(super) fn doc(text: &str) -> Doc {
     writer.doc
 }
 
-/// The end of a text that is still being written, as a document: about the last `bytes_max` bytes, from a line end on.
+/// The end of an unfinished text: about the last `bytes_max` bytes, from a line break on.
 pub(super) fn tail(text: &str, bytes_max: usize) -> Doc {
     let text = text.trim_end();
     let from = text.len().saturating_sub(bytes_max);
@@ -35,7 +34,7 @@ pub(super) fn tail(text: &str, bytes_max: usize) -> Doc {
         return doc(text);
     }
     let from = text.ceil_char_boundary(from);
-    // At a line end, but not so far down that little is left; else between two words.
+    // Cuts at a line break, unless little would be left; otherwise between two words.
     let first_half = &text[from..text.floor_char_boundary(from + bytes_max / 2)];
     let at = first_half.find('\n').or_else(|| first_half.find(' ')).map_or(0, |at| at + 1);
     let from = from + at;
@@ -60,10 +59,10 @@ enum Prefix {
 #[derive(Debug, Default)]
 struct Writer {
     doc: Doc,
-    /// The line that is being written.
+    /// The current line.
     line: Vec<(String, Role)>,
     prefixes: Vec<Prefix>,
-    /// The numbers of the lists that are open; `None` for bullets.
+    /// The next number of each open list; `None` for bullets.
     lists: Vec<Option<u64>>,
     roles: Vec<Role>,
     links: Vec<(String, String)>,
@@ -252,7 +251,7 @@ impl Writer {
         self.needs_gap = true;
     }
 
-    /// Appends the line to the document, after its prefixes.
+    /// Appends the current line to the document, after its prefixes.
     fn end_line(&mut self) {
         let in_code = self.code.is_some();
         if self.line.is_empty() && !in_code {
@@ -287,7 +286,7 @@ impl Writer {
         for (number, row) in rows.iter().enumerate() {
             let cell = |(column, columns): (usize, &usize)| {
                 let text = row.get(column).map_or("", String::as_str);
-                // The last cell needs no padding, and a wide cell stays whole.
+                // The last cell needs no padding, and a wide cell is not padded either.
                 let is_last = column + 1 == widths.len();
                 if is_last || width(text) > *columns { text.to_owned() } else { fitted(text, *columns) }
             };
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_look_like_blocks() {
+    fn blocks_are_formatted() {
         check("# One\ntext\nmore\n\n## Two", &["# One", "", "text", "more", "", "## Two"]);
         check(
             "a\n\n- one\n- two\n  - deep\n    words\n\nb",
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_line_have_roles() {
+    fn inline_parts_have_roles() {
         let roles = |text: &str| -> Vec<(String, Role)> {
             doc(text).pieces_of(0).map(|(text, role)| (text.to_owned(), role)).collect()
         };
@@ -352,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn no_markdown_steers_the_terminal() {
+    fn markdown_cannot_steer_the_terminal() {
         let doc = doc("\u{1b}[31m# x\u{9b}2J\n\n[\u{1b}]8;;x\u{7}a](http://\u{202e}b) `\u{1b}c`\n\n    \u{7}code");
         let shown: String = (0..doc.len()).map(|line| doc.text_of(line)).collect();
         assert!(!shown.chars().any(|char| char.is_control() || char == '\u{202e}'), "{shown:?}");
     }
 
     #[test]
-    fn the_tail_of_a_long_text_is_its_end() {
+    fn tail_of_long_text_is_its_end() {
         let text = format!("{}```\nfn last() {{\n}}", "word word\n".repeat(10_000));
         let end = tail(&text, 60);
         assert_eq!(end.text_of(end.len() - 1), "  }");

@@ -1,4 +1,4 @@
-//! The terminal UI: sessions, what happens in one, pending requests, and a place to answer and to write.
+//! The terminal UI: lists sessions, shows the events of one, and lets the user answer requests and send messages.
 //!
 //! ```text
 //! keys, mouse ──┐                        ┌─▶ commands ─▶ control socket, journal, terminal
@@ -7,19 +7,19 @@
 //!                      └───────────────────────────────────────┘
 //! ```
 //!
-//! *Source of the timeline.* The journal's files, read here with the fold that makes `mode=ui`. They are complete: they
-//! exist while no relay runs and across restarts, and they record gaps, which that stream does not. One follower reads the
-//! end of the journal and every later record, so nothing is lost between the two. An entry is named by the position of
-//! its record, so entries that are read again further back fit in without duplicates. Pending requests and answers use the
-//! control socket only: the relay decides.
+//! *Source of the timeline.* The journal's files, read here with the fold behind `mode=ui`. They are complete: they exist while
+//! no relay is running and across restarts, and they record gaps, which that stream does not. One follower reads the end of the
+//! journal and every later record, so nothing is lost between the two. An entry's name is the position of its record, so
+//! entries that are read again later fit in without duplicates. Pending requests and answers use only the control socket,
+//! because the relay decides.
 //!
-//! *Bounds.* The window holds a fixed number of entries and bytes; the journal is read again if someone scrolls beyond it.
-//! Every channel is bounded. Drawing breaks only the lines that are visible, and of a message that is being written only its
-//! end.
+//! *Bounds.* The window holds a limited number of entries and bytes; the journal is read again if someone scrolls beyond it.
+//! Every channel is bounded. Drawing wraps only visible lines, and only the end of a message that is being written.
 //!
 //! *Purity.* Everything is pure except [`run`], `reader`, `poller` and `terminal`.
 //!
-//! Neither chat nor a click ever answers a request, nor does a key that was pressed before the request could be read. Text of others reaches the terminal only through [`text::plain`].
+//! Neither chat nor a click ever answers a request, nor does a key that was pressed before the request could be read. Untrusted
+//! text reaches the terminal only through [`text::plain`].
 
 pub(crate) mod ask;
 mod attention;

@@ -1,6 +1,6 @@
 //! The state of the terminal UI.
 //!
-//! Pure: plain data. [`super::update`] changes it, [`super::view`] shows it.
+//! Pure: plain data. [`super::update`] changes it, [`super::view`] draws it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use super::zone::Zone;
 use crate::control::SessionDocument;
 use crate::history::Activity;
 
-/// How long a request must be visible before a key answers it, in microseconds: a key meant for something else does nothing.
+/// How long a request must be visible before a key answers it, in microseconds, so that a key meant for something else does
+/// nothing.
 pub(crate) const LOOK_FIRST_US: u64 = 500_000;
 
 /// Lifetime of a note, in microseconds.
@@ -57,7 +58,7 @@ pub(crate) struct Model {
     pub spots: Vec<Spot>,
     /// The part of the screen that scrolls, as it was last laid out.
     pub room: Room,
-    /// Number of attachments so far: news of an earlier one are recognized by it.
+    /// Number of attachments so far, by which news of an earlier one are recognized.
     pub attachments: u64,
 }
 
@@ -70,43 +71,39 @@ pub(crate) enum Colours {
     None,
 }
 
-/// A message to the user, for a while.
+/// A temporary message to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     /// The text.
     pub text: String,
-    /// Whether something went wrong.
     pub tone: Tone,
-    /// Its cause.
     pub about: About,
-    /// When it goes.
+    /// When it disappears.
     pub until_us: u64,
 }
 
-/// Whether something went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// It did not.
     Plain,
-    /// It did.
+    /// Something went wrong.
     Bad,
 }
 
 /// The cause of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// The last key: the next key removes it.
+    /// About the last key; the next key removes it.
     Key,
-    /// Something that happened: it stays for its time.
+    /// About an event; it stays for its lifetime.
     News,
 }
 
 /// The list of sessions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct List {
-    /// The rows in their order on the screen.
+    /// The rows in screen order.
     pub rows: Vec<SessionRow>,
-    /// The id of the selected one.
+    /// The id of the selected session.
     pub chosen: Option<String>,
     /// Whether the sessions were read at least once.
     pub is_known: bool,
@@ -115,19 +112,14 @@ pub(crate) struct List {
 /// A session of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionRow {
-    /// Its id.
     pub id: String,
-    /// Whether a relay runs in it.
     pub live: bool,
     /// Its activity; `None` if it does not answer.
     pub state: Option<Activity>,
-    /// Pending requests.
     pub pending: u64,
     /// The ids and summaries of those that wait for a human.
     pub waiting: Vec<(String, String)>,
-    /// Its folder.
     pub cwd: String,
-    /// Its client.
     pub client: Option<String>,
     /// When it was last used, in microseconds since the Unix epoch.
     pub used_us: u64,
@@ -136,26 +128,25 @@ pub(crate) struct SessionRow {
 /// How a session can be reached.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Link {
-    /// Its relay was not asked yet.
+    /// The relay was not queried yet.
     New,
-    /// Its relay answers.
+    /// The relay answers.
     Up(Box<Live>),
-    /// A relay runs but does not answer.
+    /// A relay is running but does not answer; the reason.
     Silent(String),
-    /// No relay runs.
+    /// No relay is running.
     Stopped,
 }
 
 /// A session whose relay answers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Live {
-    /// The relay's document.
     pub document: SessionDocument,
-    /// When the present state began, in microseconds since the Unix epoch.
+    /// Start of the current state, in microseconds since the Unix epoch.
     pub since_us: Option<u64>,
 }
 
-/// What keys mean.
+/// The meaning of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Typed text is sent to the model.
@@ -167,7 +158,6 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Its name.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -178,7 +168,7 @@ impl Mode {
     }
 }
 
-/// The part of the screen that takes the keys.
+/// The part of the screen that receives keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Focus {
     /// The composer or the request.
@@ -189,20 +179,18 @@ pub(crate) enum Focus {
     Search(Field),
     /// A document in full.
     Reading(Box<Reading>),
-    /// The threads, and the selected row; the first row means all of them.
+    /// The list of threads, with the selected row; the first row stands for all threads.
     Threads(usize),
 }
 
 /// A document in full.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reading {
-    /// What it shows.
     pub subject: Subject,
-    /// Its text.
     pub text: Text,
-    /// How far it is scrolled.
+    /// The scroll position.
     pub at: At,
-    /// The selected file, while the list of files has the keys.
+    /// The selected file, while the list of files receives keys.
     pub files: Option<usize>,
     /// Whether Esc leads back to the timeline.
     pub from_history: bool,
@@ -250,14 +238,12 @@ impl Reading {
     }
 }
 
-/// A request that is being answered.
+/// A request on the screen.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answering {
-    /// The request.
     pub ask: Arc<Ask>,
-    /// Its visible details.
     pub details: Arc<Details>,
-    /// Start of the time in which keys are ignored, in microseconds since the Unix epoch.
+    /// Start of the period in which keys are ignored, in microseconds since the Unix epoch.
     pub since_us: u64,
     /// How it ended, if someone else answered it.
     pub ended: Option<String>,
@@ -265,26 +251,23 @@ pub(crate) struct Answering {
     pub is_sent: bool,
     /// An answer that needs a confirmation.
     pub sure: Option<Choice>,
-    /// The reason to decline it, while it is typed.
+    /// The reason for declining, while it is typed.
     pub reason: Option<Field>,
-    /// How far its details are scrolled.
+    /// Scroll position of the details.
     pub at: At,
-    /// Its questions and the answers so far.
     pub form: Form,
 }
 
 /// The attached session.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
-    /// Its id.
     pub id: String,
-    /// Its folder, once it is known.
+    /// Its folder, once known.
     pub cwd: String,
     /// The number of this attachment.
     pub attachment: u64,
-    /// How often its timeline was begun anew.
+    /// Number of times its timeline was restarted.
     pub epoch: u64,
-    /// How it can be reached.
     pub link: Link,
     /// Its pending requests, oldest first.
     pub asks: Vec<Arc<Ask>>,
@@ -294,17 +277,17 @@ pub(crate) struct Session {
     pub timeline: Option<Timeline>,
     /// The selected entry; `None` follows the newest.
     pub cursor: Option<Key>,
-    /// The only visible kind of entries.
+    /// The kind of entries that the filter shows.
     pub filter: Option<Kind>,
-    /// The chosen thread. Without one, all of them are visible, and messages go to that of the last turn.
+    /// The chosen thread. Without one, all threads are visible, and messages go to the thread of the last turn.
     pub thread: Option<String>,
     /// The last search.
     pub searched: Option<Matcher>,
     /// The reason of the read in progress.
     pub reading: Option<Awaited>,
-    /// The part of the screen that takes the keys.
+    /// The part of the screen that receives keys.
     pub focus: Focus,
-    /// The request that is being answered.
+    /// The request on the screen.
     pub answering: Option<Answering>,
     /// The composer.
     pub composer: Field,
@@ -314,7 +297,7 @@ pub(crate) struct Session {
     pub is_saying: bool,
 }
 
-/// The reason of a read of the journal.
+/// The purpose of a read of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// A page.
@@ -349,7 +332,7 @@ impl Session {
         }
     }
 
-    /// What keys mean.
+    /// The meaning of keys.
     #[must_use]
     pub(crate) fn mode(&self) -> Mode {
         match &self.answering {
@@ -359,7 +342,7 @@ impl Session {
         }
     }
 
-    /// Whether a request holds back messages: one that waits for a human, in the chosen thread if there is one.
+    /// Whether a request blocks messages: one that waits for a person, in the chosen thread if there is one.
     #[must_use]
     pub(crate) fn is_gated(&self) -> bool {
         let is_here = |ask: &&Arc<Ask>| match (&self.thread, ask.thread_id()) {
@@ -369,7 +352,7 @@ impl Session {
         self.asks.iter().filter(is_here).any(|ask| ask.is_for_human())
     }
 
-    /// The client, once it is known.
+    /// The client, once known.
     #[must_use]
     pub(crate) fn client(&self) -> Option<&str> {
         match &self.link {
@@ -380,7 +363,7 @@ impl Session {
 }
 
 impl Model {
-    /// A model that knows nothing yet.
+    /// The initial model.
     #[must_use]
     pub(crate) fn new(size: Size, colours: Colours, zone: Zone, now_us: u64) -> Model {
         Model {
@@ -402,7 +385,7 @@ impl Model {
         }
     }
 
-    /// Where a key is pressed, and whether letters are text there.
+    /// The place that receives keys, and whether letters are text there.
     #[must_use]
     pub(crate) fn place(&self) -> (Place, Letters) {
         let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
@@ -425,7 +408,7 @@ impl Model {
             },
             (Focus::Threads(_), _) => (Place::Threads, Letters::Keys),
             (Focus::Answer, None) => {
-                // With nothing typed yet `?` is the key for help.
+                // In an empty composer `?` shows the help.
                 (Place::Chat, if session.composer.text().is_empty() { Letters::Keys } else { Letters::Typed })
             }
             (Focus::Answer, Some(answering)) if answering.ask.wants_input() => {
@@ -439,7 +422,7 @@ impl Model {
         }
     }
 
-    /// Whether something on the screen moves by itself.
+    /// Whether the screen shows an animation.
     #[must_use]
     pub(crate) fn is_busy(&self) -> bool {
         let is_running = |state: &Activity| matches!(state, Activity::Thinking | Activity::Working);
@@ -450,7 +433,7 @@ impl Model {
         }
     }
 
-    /// The other sessions in which a request waits for a human.
+    /// The other sessions in which a request waits for a person.
     pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &SessionRow> {
         let here = self.session.as_ref().map(|session| session.id.as_str());
         self.list.rows.iter().filter(move |row| Some(row.id.as_str()) != here && !row.waiting.is_empty())

@@ -1,4 +1,4 @@
-//! Names of sessions and threads: for a person, and as every command takes them.
+//! Names of sessions and threads, for display and for use in commands.
 //!
 //! Pure.
 
@@ -14,13 +14,13 @@ pub(super) fn session(cwd: &str, client: Option<&str>) -> String {
     client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})"))
 }
 
-/// A client without the words that all clients of codex have in their names.
+/// A client's name without the words that all Codex clients have in common.
 fn client_name(name: &str) -> &str {
     let bare = ["codex_", "codex-"].iter().find_map(|prefix| name.strip_prefix(prefix));
     bare.unwrap_or(name)
 }
 
-/// The shortest start of an id that no other id has, as commands take it. A name that a user chose stays whole.
+/// The shortest unique prefix of an id, which every command accepts. A name that a user chose stays whole.
 pub(super) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
     if Uuid::try_parse(id).is_err() {
         return id;

@@ -1,19 +1,19 @@
-//! What is kept of the time in front of the journal, as entries: what was said and done, without its pieces.
+//! Entries from before the journal: messages and actions from the transcripts, without their intermediate states.
 //!
-//! Pure. A line of a transcript is put in the words of `mode=ui` and taken by a timeline like any other event, so that it
-//! looks as it did while the journal had it.
+//! Pure. A transcript line is converted to a `mode=ui` event and taken by a timeline like any other, so it looks as it did
+//! while the journal contained it.
 
 use serde_json::{Value, json};
 
 use super::entry::{Entry, Key, Kind, Spot, Stage};
-use super::timeline::{Heard, Range, Timeline};
+use super::timeline::{Range, SessionEvent, Timeline};
 use crate::index::{JournalGap, TranscriptLine};
 use crate::journal::{Generation, Position, SegmentName};
 
-/// The entry of a line of a transcript; `None` where it is nothing of a timeline.
+/// The entry of a transcript line; `None` if the timeline does not show it.
 pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<Entry> {
-    let mut told: Value = serde_json::from_str(&said.entry).ok()?;
-    let role = told["role"].as_str().unwrap_or_default().to_owned();
+    let mut fields: Value = serde_json::from_str(&said.entry).ok()?;
+    let role = fields["role"].as_str().unwrap_or_default().to_owned();
     let kind = match role.as_str() {
         "user" => "message",
         "assistant" => "assistant_finalize",
@@ -21,29 +21,29 @@ pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<E
         "diff" | "plan" | "status" | "error" => &role,
         "approval" => "approval",
         "context_compacted" => {
-            told["status"] = json!("completed");
-            told["subject"] = json!("compaction");
+            fields["status"] = json!("completed");
+            fields["subject"] = json!("compaction");
             "status"
         }
         "command" | "file_change" | "tool" => "tool_end",
         _ => return None,
     };
-    told["type"] = json!(kind);
-    told["thread_id"] = json!(said.thread_id);
+    fields["type"] = json!(kind);
+    fields["thread_id"] = json!(said.thread_id);
     match role.as_str() {
-        "status" => told["subject"] = json!("turn"),
-        "error" => told["message"] = told["text"].take(),
+        "status" => fields["subject"] = json!("turn"),
+        "error" => fields["message"] = fields["text"].take(),
         _ => {}
     }
-    let at_us = told["ts"].as_str().and_then(us_of).unwrap_or_default();
+    let at_us = fields["ts"].as_str().and_then(us_of).unwrap_or_default();
     let mut timeline = Timeline::of(Range::default(), body_bytes_max);
     if role == "approval" {
-        // What is asked comes first, and what became of it then.
-        let mut asked = told.clone();
+        // The request comes before its outcome.
+        let mut asked = fields.clone();
         asked["status"] = json!("pending");
-        timeline.take(&Heard { at: nowhere(), at_us, told: asked });
+        timeline.take(&SessionEvent { at: nowhere(), at_us, fields: asked });
     }
-    timeline.take(&Heard { at: nowhere(), at_us, told });
+    timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
     let mut entry = timeline.into_entries().pop()?;
     entry.key = Key { at: Spot::Kept(said.id), nth: 0 };
     entry.handle = None;
@@ -53,28 +53,28 @@ pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<E
     Some(entry)
 }
 
-/// A stretch that the journal lacked; `nth` of those behind the same line.
+/// A gap in the journal; `nth` distinguishes several after the same line.
 pub(super) fn entry_of_lacking(lacking: &JournalGap, nth: u16) -> Option<Entry> {
-    let told = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
+    let fields = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
     let at_us = us_of(&lacking.at).unwrap_or_default();
-    let mut entry = alone(at_us, told)?;
+    let mut entry = alone(at_us, fields)?;
     entry.key = Key { at: Spot::Kept(lacking.after_id), nth: nth.saturating_add(1) };
     Some(entry)
 }
 
-/// Says where the journal begins, and what there is in front of it.
+/// The entry that marks the start of the journal.
 pub(super) fn journal_begins(at_us: u64) -> Entry {
     marker(
         Key::JOURNAL_BEGINS,
         Kind::Run,
         at_us,
-        "the journal begins here; of what was before, what was said and done is kept",
+        "the journal begins here; from before, only messages and actions are kept",
     )
 }
 
-/// Says where all ends that is kept.
+/// The entry that marks the end of the kept history.
 pub(super) fn nothing_before(at_us: u64) -> Entry {
-    marker(Key::START, Kind::Gap, at_us, "nothing of what was before this is kept")
+    marker(Key::START, Kind::Gap, at_us, "nothing before this is kept")
 }
 
 fn marker(key: Key, kind: Kind, at_us: u64, title: &str) -> Entry {
@@ -84,9 +84,9 @@ fn marker(key: Key, kind: Kind, at_us: u64, title: &str) -> Entry {
     entry
 }
 
-fn alone(at_us: u64, told: Value) -> Option<Entry> {
+fn alone(at_us: u64, fields: Value) -> Option<Entry> {
     let mut timeline = Timeline::default();
-    timeline.take(&Heard { at: nowhere(), at_us, told });
+    timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
     timeline.into_entries().pop()
 }
 
@@ -99,7 +99,7 @@ fn no_run() -> Generation {
     Generation::parse("000000000000").expect("BUG: these are 12 hex digits")
 }
 
-/// A position that is no place: what is told here stands in no journal.
+/// A placeholder: these entries have no position in the journal.
 fn nowhere() -> Position {
     Position { segment: SegmentName { generation: no_run(), number: 0 }, offset: 0 }
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_transcript_looks_as_it_did() {
+    fn old_entries_look_like_recorded_ones() {
         let check = |mut entry: Value, expect: &str| {
             entry["ts"] = json!("2026-01-01T00:00:00.858Z");
             assert_eq!(shown(entry.clone()).as_deref(), Some(expect), "{entry}");

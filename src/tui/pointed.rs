@@ -15,10 +15,10 @@ use super::respond;
 use super::review;
 use super::steps::{attach, next_request};
 
-/// Rows that one turn of the wheel scrolls.
+/// Rows scrolled by one step of the wheel.
 const WHEEL_ROWS: usize = 3;
 
-/// The mouse did something at a position.
+/// Handles a mouse action at a position.
 pub(super) fn pointed(model: &mut Model, at: Position, does: Pointing) -> Vec<Command> {
     let hit = |spot: &&Spot| spot.area.contains(at);
     let Some(target) = model.spots.iter().rev().find(hit).map(|spot| spot.target.clone()) else { return Vec::new() };
@@ -80,7 +80,7 @@ fn clicked(model: &mut Model, target: Target) -> Vec<Command> {
     Vec::new()
 }
 
-/// Gives the keys to the request or the composer.
+/// Moves the keys to the request or the composer.
 fn to_answer(model: &mut Model) {
     let now_us = model.now_us;
     if let Some(session) = model.session.as_mut().filter(|session| session.focus != Focus::Answer) {

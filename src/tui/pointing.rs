@@ -1,4 +1,4 @@
-//! The mouse: places on the screen that it can point at.
+//! The mouse: its targets on the screen.
 //!
 //! Pure. A click moves, opens and selects; it never answers a request.
 
@@ -9,18 +9,16 @@ use super::entry::Key;
 /// The receiver of clicks and the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mouse {
-    /// We do.
+    /// The UI receives them.
     Taken,
-    /// The terminal does, for its own selection.
+    /// The terminal receives them, for its own selection.
     Left,
 }
 
-/// Something on the screen that the mouse can point at.
+/// A target of the mouse with its area.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
-    /// Its place.
     pub area: Rect,
-    /// What it is.
     pub target: Target,
 }
 

@@ -1,7 +1,7 @@
-//! Asks sessions for their state and sends them answers: everything that uses a control socket.
+//! Polls sessions and sends answers: everything that uses a control socket.
 //!
-//! One thread polls, every second or on request. An answer or a turn may take long, so each has a thread of its own;
-//! there are as few of them as a human can cause.
+//! One thread polls, every second or on request. Answers and turns may take long, so each call gets its own thread; a person
+//! cannot start many.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -28,13 +28,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often all sessions are polled.
 const LIST_EVERY: Duration = Duration::from_secs(2);
 
-/// Limit for starting or interrupting a turn: the relay gives the server 30 s.
+/// Timeout for starting or interrupting a turn: the relay gives the server 30 s.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
 
-/// Limit for storing an answer: the relay gives itself 10 s.
+/// Timeout for storing an answer: the relay allows itself 10 s.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// A thread that polls until this is dropped.
+/// A polling thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Looking {
     look: SyncSender<()>,
@@ -87,7 +87,7 @@ pub(super) fn list(home: &Path, events: SyncSender<Event>) -> io::Result<Looking
     })
 }
 
-/// A session's document, and the requests in it that wait for a human.
+/// A session's document, and the requests that wait for a person.
 type Polled = (SessionDocument, Vec<(String, String)>);
 
 fn polled(session: &Found, requests: &mut Requests) -> Option<Polled> {
@@ -117,7 +117,7 @@ fn cwd(session: &Found) -> String {
     session.holder.as_ref().map(|holder| holder.place.cwd.clone()).unwrap_or_default()
 }
 
-/// The pending requests of a session, read again only after something has passed through its relay.
+/// The pending requests of a session; they are read again only after traffic in the session.
 #[derive(Default)]
 struct Requests {
     asks: Vec<Arc<Ask>>,
@@ -126,7 +126,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// Reads them if they may have changed.
+    /// Reads the requests if they may have changed.
     fn read(&mut self, dir: &Path, document: &SessionDocument) {
         let counters = &document.counters;
         let pending = document.pending_requests;
@@ -135,7 +135,7 @@ impl Requests {
             return;
         }
         let Some(rows) = pending_rows(dir) else { return };
-        // The count and the ledger are not read at the same time.
+        // The count and the ledger are not read atomically.
         self.read_at = (rows.len() as u64 == pending).then_some(now);
         let mut known: BTreeMap<String, Arc<Ask>> =
             std::mem::take(&mut self.asks).into_iter().map(|ask| (ask.id.clone(), ask)).collect();
@@ -147,7 +147,6 @@ impl Requests {
     }
 }
 
-/// A time in microseconds since the Unix epoch.
 pub(super) fn us(at: SystemTime) -> u64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
@@ -205,7 +204,7 @@ fn link(found: &Found) -> (Link, Option<SessionDocument>) {
     }
 }
 
-/// A document without its counters, so that an unchanged one is sent only once.
+/// A document without counters, so that an unchanged one is sent only once.
 fn steady(mut document: SessionDocument) -> SessionDocument {
     document.counters = crate::control::Counters::default();
     document.journal = crate::control::JournalDocument::default();
@@ -224,7 +223,7 @@ fn pending_rows(dir: &Path) -> Option<Vec<Value>> {
     Some(requests)
 }
 
-/// A row with its whole payload, which a long list leaves out.
+/// The whole row; a list omits large payloads.
 fn whole(dir: &Path, row: Value) -> Value {
     let is_cut = row["request_payload"]["omitted"] == "size";
     match row["request_id"].as_str().filter(|_| is_cut).and_then(|id| ended(dir, id)) {
@@ -245,7 +244,7 @@ fn ended(dir: &Path, id: &str) -> Option<Value> {
     Some(document["request"].take())
 }
 
-/// A call that has a thread of its own.
+/// A call that runs in its own thread.
 #[derive(Debug)]
 pub(super) enum Call {
     Respond { request_id: String, body: Value },
@@ -253,7 +252,7 @@ pub(super) enum Call {
     Interrupt(Option<String>),
 }
 
-/// Makes the call and tells the result.
+/// Makes the call and sends the result.
 pub(super) fn run(call: Call, dir: PathBuf, teller: Teller) -> io::Result<()> {
     std::thread::Builder::new().name("call".to_owned()).spawn(move || {
         let news = match call {
@@ -277,7 +276,7 @@ fn post(dir: &Path, path: &str, body: &Value) -> Result<Value, String> {
     asked.map_err(|error| error.to_string())?.document()
 }
 
-/// A body with its thread, if one is chosen.
+/// A body with the chosen thread, if any.
 fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
     if let Some(thread_id) = thread_id {
         body["thread_id"] = json!(thread_id);

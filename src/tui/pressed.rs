@@ -1,7 +1,7 @@
-//! Keys.
+//! Key handling.
 //!
-//! Pure. A key is looked up in the table of [`super::keys`]. A key without a row is text if text is being typed; otherwise
-//! a note says which keys are valid. Chat never answers a request, and no key answers one that was not visible before.
+//! Pure. A key is looked up in the table of [`super::keys`]. A key without a row is text if text is being typed; otherwise a
+//! note names the valid keys. Chat never answers a request, and no key answers one that was not visible before.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -16,7 +16,7 @@ use super::review;
 use super::steps::{attach, keep, next_request, say, show_request};
 use super::threads;
 
-/// A key was pressed.
+/// Handles a key.
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();
@@ -77,7 +77,7 @@ fn mouse(model: &mut Model) -> Vec<Command> {
     vec![Command::Mouse(mouse)]
 }
 
-/// A key that means nothing here.
+/// Handles a key without an action here.
 fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
     let KeyCode::Char(char) = key.code else { return };
     let is_held = !(key.modifiers - KeyModifiers::SHIFT).is_empty();
@@ -199,7 +199,7 @@ fn to_request(model: &mut Model) -> Vec<Command> {
     let Some(shown) = &mut session.answering else {
         next_request(model);
         let Some(session) = &model.session else { return Vec::new() };
-        // A request of an unknown kind does not wait for a human, but the user can look at it.
+        // A request of an unknown kind does not wait for a person, but the user can look at it.
         let first = session.asks.first().cloned().filter(|_| session.answering.is_none());
         if let Some(ask) = first {
             show_request(model, ask);
@@ -224,7 +224,7 @@ fn to_request(model: &mut Model) -> Vec<Command> {
     Vec::new()
 }
 
-/// Attaches to another session in which a request waits.
+/// Attaches to another session with a pending request.
 pub(super) fn elsewhere(model: &mut Model) -> Vec<Command> {
     let Some(id) = model.elsewhere().next().map(|row| row.id.clone()) else {
         say(model, Tone::Plain, "no request is pending in any other session");
@@ -245,7 +245,7 @@ pub(super) fn to_history(model: &mut Model) {
     }
 }
 
-/// A reason, or a text to search for.
+/// Handles a key while a reason or a search text is typed.
 fn line(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     if let Focus::Search(field) = &mut session.focus {
@@ -256,7 +256,7 @@ fn line(model: &mut Model, does: Action) -> Vec<Command> {
     respond::reason(model, does)
 }
 
-/// The field that takes text now.
+/// The field that receives text.
 fn field(session: &mut Session) -> Option<&mut Field> {
     let mode = session.mode();
     let at_request = match &mut session.focus {
@@ -276,7 +276,7 @@ fn field(session: &mut Session) -> Option<&mut Field> {
     }
 }
 
-/// Typing at a question chooses its text.
+/// Selects the text answer when the user types at a question.
 fn choose_text(session: &mut Session) {
     if session.focus != Focus::Answer || session.mode() != Mode::Input {
         return;
@@ -291,7 +291,7 @@ fn choose_text(session: &mut Session) {
     }
 }
 
-/// Edits the field that takes text; returns `false` without such a field.
+/// Edits the field that receives text; returns `false` if there is none.
 fn edit(model: &mut Model, place: Place, key: &KeyEvent) -> bool {
     let held = key.modifiers - KeyModifiers::SHIFT;
     let Some(session) = &mut model.session else { return false };
@@ -315,7 +315,7 @@ fn edit(model: &mut Model, place: Place, key: &KeyEvent) -> bool {
     true
 }
 
-/// A text was pasted: all of it is text, whatever keys its letters are.
+/// Inserts pasted text, even if its letters are keys.
 pub(super) fn pasted(model: &mut Model, text: &str) {
     if model.help.is_some() || text.is_empty() {
         return;

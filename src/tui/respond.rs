@@ -19,7 +19,7 @@ use crate::control::form::in_one_line;
 
 const TOO_SOON: &str = "this request has just appeared: read it, then press the key again";
 
-/// The keys that answer the request, if it is answered by keys.
+/// The keys that answer the request, if keys do.
 pub(super) fn valid(model: &Model) -> Option<String> {
     let shown = model.session.as_ref()?.answering.as_ref()?;
     let mut keys: Vec<String> = shown.ask.choices().iter().map(|choice| choice.key.to_string()).collect();
@@ -29,7 +29,7 @@ pub(super) fn valid(model: &Model) -> Option<String> {
     (!keys.is_empty()).then(|| keys.join(" "))
 }
 
-/// At an approval.
+/// Handles a key at an approval.
 pub(super) fn approval(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
     let room = model.room;
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -56,7 +56,7 @@ fn scroll(shown: &mut Answering, to: Move, room: super::doc::Room) {
     shown.at = browse::scrolled(&shown.details.doc, shown.at, to, room);
 }
 
-/// Answers the request, or asks again first.
+/// Answers the request, or asks for a confirmation first.
 pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
     let now_us = model.now_us;
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -85,14 +85,14 @@ pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Com
     send(session, choice.body)
 }
 
-/// At the confirmation of a risky answer.
+/// Handles a key at the confirmation.
 pub(super) fn sure(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(choice) = session.answering.as_mut().and_then(|shown| shown.sure.take()) else { return Vec::new() };
     if does == Action::Answer(Answer::Yes) { send(session, choice.body) } else { Vec::new() }
 }
 
-/// At the reason to decline.
+/// Handles a key at the reason.
 pub(super) fn reason(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
@@ -116,7 +116,7 @@ fn send(session: &mut Session, body: serde_json::Value) -> Vec<Command> {
     vec![Command::Respond { request_id: shown.ask.id.clone(), body }]
 }
 
-/// At a question, or at the list of all answers.
+/// Handles a key at a question or at the list of all answers.
 pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
     let (now_us, room) = (model.now_us, model.room);
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -150,7 +150,7 @@ pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Comm
     Vec::new()
 }
 
-/// Takes the answer to one question; after the last one, or from the list of answers, all are sent.
+/// Takes the answer to one question. After the last one, or from the list, all answers are sent.
 fn take_answer(model: &mut Model) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
@@ -175,7 +175,7 @@ fn take_answer(model: &mut Model) -> Vec<Command> {
     }
 }
 
-/// Back to the request from a document in full.
+/// Returns to the request from a document in full.
 pub(super) fn return_to(session: &mut Session, now_us: u64) {
     session.focus = Focus::Answer;
     if let Some(shown) = &mut session.answering {

@@ -38,7 +38,6 @@ pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
     Vec::new()
 }
 
-/// An entry in full.
 pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
     // The newest text of a message in progress stays visible.
     let follows = entry.stage == Stage::Open && entry.kind.keeps(entry.stage) == Keeps::End;
@@ -83,7 +82,7 @@ fn lines(entry: &Entry) -> Doc {
     doc
 }
 
-/// At a document in full.
+/// Handles a key at a document in full.
 pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
     let (room, now_us) = (model.room, model.now_us);
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -159,14 +158,14 @@ enum Jump {
     Hunk,
 }
 
-/// To the next start of a file or hunk, or to the one before.
+/// Jumps to the next or previous start of a file or hunk.
 fn jump(reading: &mut Reading, to: Jump, forward: bool) {
     let Some(diff) = reading.diff() else { return };
     let starts: Vec<usize> = match to {
         Jump::File => diff.files.iter().map(|file| file.line).collect(),
         Jump::Hunk => diff.hunks.clone(),
     };
-    // A selected file stands for the position while the list has the keys.
+    // While the list has the keys, its selected file is the position.
     let here = reading.files.and_then(|file| diff.files.get(file)).map_or(reading.at.line, |file| file.line);
     let found = match forward {
         true => starts.iter().find(|line| **line > here),

@@ -1,4 +1,4 @@
-//! The event loop: waits for an event, updates the model, carries out its commands, and draws.
+//! The event loop: waits for an event, updates the model, executes its commands, and draws.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,25 +21,24 @@ use super::view::view;
 use super::zone::Zone;
 use crate::store::Found;
 
-/// Events that may wait for the loop.
+/// Capacity of the event channel.
 const WAITING_MAX: usize = 256;
 
-/// Events that are taken before the screen is drawn again.
+/// Most events between two drawings.
 const AT_ONCE_MAX: usize = 512;
 
-/// How often times on the screen advance.
+/// How often the times on the screen are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The same while a spinner turns.
+/// [`TICK`] while a spinner turns.
 const BUSY_TICK: Duration = Duration::from_millis(120);
 
-/// Shortest time between two drawings, so that a storm of events costs no more than this.
+/// Shortest time between two drawings, so that a burst of events costs no more.
 const FRAME: Duration = Duration::from_millis(33);
 
-/// What is shown first.
+/// The first screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// The list of sessions.
     List,
     /// A session, by its id.
     Session(String),
@@ -50,9 +49,9 @@ pub(crate) enum Start {
 pub(crate) struct Setup {
     /// Whether the screen shows colours.
     pub colours: Colours,
-    /// The user's pager, a command of the shell.
+    /// The user's pager, a shell command.
     pub pager: OsString,
-    /// The user's own settings for `less`, if there are any.
+    /// The user's own settings for `less`, if any.
     pub less: Option<OsString>,
 }
 
@@ -61,7 +60,7 @@ struct Beside {
     home: PathBuf,
     setup: Setup,
     events: SyncSender<Event>,
-    /// Held for as long as it is to go on.
+    /// Keeps its thread running.
     _list: Looking,
     attached: Option<Attached>,
     keys: Keys,
@@ -72,11 +71,11 @@ struct Attached {
     teller: Teller,
     looking: Looking,
     pages: Pages,
-    /// Held for as long as it is to go on.
+    /// Keeps its thread running.
     _following: Option<Following>,
 }
 
-/// Whether the loop goes on.
+/// Whether the loop continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goes {
     On,
@@ -105,7 +104,7 @@ pub(crate) fn run(home: &Path, start: Start, setup: Setup) -> io::Result<Ending>
     let mut drawn_at: Option<Instant> = None;
     loop {
         if let Some(wait) = drawn_at.and_then(|at| FRAME.checked_sub(at.elapsed())) {
-            // Time itself is waited for: the screen is drawn this often and no more.
+            // This limits the frame rate, so there is no condition to wait for.
             std::thread::sleep(wait);
         }
         draw(&mut model, &mut screen)?;
@@ -136,7 +135,7 @@ fn draw(model: &mut Model, screen: &mut Screen) -> io::Result<()> {
         let area = frame.area();
         let Rect { width, height, .. } = area;
         if model.size != (Size { width, height }) {
-            // The terminal got another size that no event has told yet.
+            // The terminal was resized, but the event has not arrived yet.
             update(model, model.now_us, Event::Resized(Size { width, height }));
         }
         let drawn = view(model, area, frame.buffer_mut());
@@ -184,12 +183,12 @@ impl Beside {
         Ok(Goes::On)
     }
 
-    /// Runs the user's pager on a document. Nothing else reads keys meanwhile; events wait.
+    /// Runs the user's pager on a document. Nothing else reads keys meanwhile, and events wait.
     fn page(&mut self, doc: &super::doc::Doc, screen: &mut Screen) -> io::Result<()> {
         let pause = self.keys.pause();
         let result = screen.page(doc, &self.setup)?;
         drop(pause);
-        // The channel may be full, and the loop that empties it is this one.
+        // The channel may be full, and this loop is the one that empties it.
         let _ = self.events.try_send(Event::Paged(result));
         Ok(())
     }
@@ -198,7 +197,7 @@ impl Beside {
         let teller = Teller { events: self.events.clone(), attachment };
         let found = Found::all(&self.home).unwrap_or_default().into_iter().find(|found| found.id == id);
         let Some(found) = found else {
-            // The session was deleted after the list was read. The channel has room: the loop empties it.
+            // The session was deleted after the list was read. The channel has room, because the loop empties it.
             let gone = News::Unreadable(format!("session {id} does not exist any more"));
             let _ = self.events.try_send(Event::Of(attachment, gone));
             return Ok(None);

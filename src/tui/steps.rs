@@ -1,4 +1,4 @@
-//! Steps that several keys and several news share.
+//! Steps that several keys and news share.
 //!
 //! Pure.
 
@@ -15,7 +15,7 @@ pub(super) fn say(model: &mut Model, tone: Tone, text: impl Into<String>) {
     model.note = Some(Note { text: text.into(), tone, about: About::Key, until_us: model.now_us + NOTE_US });
 }
 
-/// Shows a note about something that happened.
+/// Shows a note about an event.
 pub(super) fn tell(model: &mut Model, tone: Tone, text: impl Into<String>) {
     model.note = Some(Note { text: text.into(), tone, about: About::News, until_us: model.now_us + NOTE_US });
 }
@@ -42,14 +42,14 @@ pub(super) fn keep(model: &mut Model) {
     }
 }
 
-/// Begins the timeline anew, at its end.
+/// Restarts the timeline at its end.
 pub(super) fn follow(session: &mut Session) -> Vec<Command> {
     session.epoch += 1;
     session.reading = Some(Awaited::Page);
     vec![Command::Follow { epoch: session.epoch }]
 }
 
-/// Shows a request, with the answers that were begun for it; the one before is put aside.
+/// Shows a request with the answers begun earlier, and puts the current one aside.
 pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
     put_aside(model);
     let now_us = model.now_us;
@@ -66,7 +66,7 @@ pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
         reason: None,
         at: At::default(),
     });
-    // However it was left, it has to be seen again before a key answers it.
+    // It must be visible again for a while before a key answers it.
     session.answering = Some(Answering { since_us: now_us, sure: None, ..answering });
 }
 
@@ -94,7 +94,7 @@ pub(super) fn next_request(model: &mut Model) {
     }
 }
 
-/// Whether a request was visible for long enough to be answered. If not, it has to be again: someone is typing.
+/// Whether a request was visible long enough to be answered. If not, the period starts again, because the user is typing.
 pub(super) fn was_seen(answering: &mut Answering, now_us: u64) -> bool {
     let was_seen = now_us.saturating_sub(answering.since_us) >= LOOK_FIRST_US;
     if !was_seen {
@@ -103,7 +103,7 @@ pub(super) fn was_seen(answering: &mut Answering, now_us: u64) -> bool {
     was_seen
 }
 
-/// Reads the journal; one thing at a time.
+/// Starts a read of the journal, one at a time.
 pub(super) fn ask_journal(session: &mut Session, awaited: Awaited, command: Command) -> Vec<Command> {
     if session.reading.is_some() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The terminal: taken for as long as the program runs, and given back on every way out.
+//! The terminal: acquired while the program runs, and restored on every way out.
 
 use std::io::{self, Stdout, Write};
 use std::process::{Command, Stdio};
@@ -25,40 +25,40 @@ use super::model::Colours;
 use super::pointing::{Mouse, Pointing};
 use super::run::Setup;
 
-/// Longest text that is handed to a clipboard, in bytes: terminals take about 74,994 letters of base64.
+/// Longest text for the clipboard, in bytes: terminals accept about 74,994 characters of base64.
 const COPY_BYTES_MAX: usize = 56_000;
 
-/// Exit status after a panic, as of any program of Rust.
+/// Exit status after a panic, as of any Rust program.
 const PANICKED: i32 = 101;
 
-/// How long the loop has to end by itself.
+/// How long the loop may take to end by itself.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How often the thread that reads keys checks whether it has to pause.
 const KEYS_POLL: Duration = Duration::from_millis(100);
 
-/// How long a pause of that thread is waited for. After this it waits for the loop and reads nothing either.
+/// How long to wait for that thread to pause. After this it is blocked on the full channel and reads nothing either.
 const PAUSE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A pager that ends within this time has not waited for anyone to read.
+/// A pager that exits within this time did not wait for a reader.
 const READ_MIN: Duration = Duration::from_millis(300);
 
-/// Clicks and the wheel, in the encoding without a limit of columns. Moves are not reported.
+/// Clicks and the wheel, in the encoding without a column limit. Movements are not reported.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
-/// Saves the terminal's title, and restores it; a terminal that cannot do that is left without one.
+/// Saves and restores the terminal's title. A terminal without this feature ends up without a title.
 const TITLE_SAVE: &str = "\x1b[22;0t";
 const TITLE_RESTORE: &str = "\x1b]0;\x07\x1b[23;0t";
 
-/// Number of pagers that own the terminal, or owned it at the last signal. Signals of keys belong to them.
+/// Number of pagers that own the terminal, or owned it at the last signal. Signals from keys are meant for them.
 static PAGING: AtomicUsize = AtomicUsize::new(0);
 
-/// We send this signal to ourselves when a pager has ended. The thread below handles it after an earlier signal of a key,
-/// because it handles pending signals in the order of their numbers.
+/// We send ourselves this signal when a pager has ended. The thread below handles pending signals in numerical order, so this
+/// one comes after an earlier signal from a key.
 const PAGED: i32 = SIGURG;
 
-/// The terminal, while it is ours.
+/// The terminal while we own it.
 pub(super) struct Screen {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
     mouse: Mouse,
@@ -66,8 +66,8 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes it. From here on a panic in any thread gives it back, reports itself, and ends the program: nothing can be
-    /// drawn on a terminal that is not ours any more.
+    /// Acquires the terminal. From now on a panic in any thread restores it, reports itself and ends the program, because
+    /// nothing can be drawn on a restored terminal.
     pub(super) fn take() -> io::Result<Screen> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -80,25 +80,25 @@ impl Screen {
         Ok(Screen { terminal, mouse: Mouse::Taken, title: String::new() })
     }
 
-    /// Takes it again, whatever was done to it meanwhile.
+    /// Acquires it again, whatever has changed meanwhile.
     pub(super) fn retake(&mut self) -> io::Result<()> {
         disable_raw_mode()?;
         enter(self.mouse)?;
         self.title.clear();
-        // All is drawn anew. `clear` would ask the terminal for its cursor, and the answer would come as a key.
+        // Redraws everything. `clear` would query the cursor, and the reply would arrive as a key.
         let Size { width, height } = self.terminal.size()?;
         self.terminal.resize(Rect::new(0, 0, width, height))
     }
 
-    /// Gives it back, stops our process group, and takes it again when the shell continues us. Without a shell that
-    /// could do that, the kernel does not stop us.
+    /// Restores the terminal, stops our process group, and acquires it again when the shell continues us. Without a shell that
+    /// can do that, the kernel does not stop us.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         give_back();
         stop_group()?;
         self.retake()
     }
 
-    /// Hands a text to the clipboard, as much as terminals take.
+    /// Copies text to the clipboard, up to the limit of terminals.
     pub(super) fn copy(&mut self, text: &str) -> io::Result<()> {
         let text = &text[..text.floor_char_boundary(COPY_BYTES_MAX)];
         write(&format!("\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)))
@@ -115,7 +115,7 @@ impl Screen {
         write(if mouse == Mouse::Taken { MOUSE_ON } else { MOUSE_OFF })
     }
 
-    /// Gives the terminal a title, if it is another one.
+    /// Sets the terminal's title if it has changed.
     pub(super) fn name(&mut self, title: &str) -> io::Result<()> {
         if self.title == title {
             return Ok(());
@@ -125,7 +125,7 @@ impl Screen {
         write(&format!("\x1b]0;{title}\x07"))
     }
 
-    /// Shows a document in the user's pager. The inner error says why that was of no use.
+    /// Shows a document in the user's pager. The inner error says why the pager failed.
     pub(super) fn page(&mut self, doc: &Doc, setup: &Setup) -> io::Result<Result<(), String>> {
         PAGING.fetch_add(1, Ordering::SeqCst);
         give_back();
@@ -156,7 +156,7 @@ fn enter(mouse: Mouse) -> io::Result<()> {
         .inspect_err(|_| give_back())
 }
 
-/// Whatever of it is not ours any more is left as it is.
+/// Restores the terminal. Errors are ignored, because it may be gone.
 fn give_back() {
     let (mouse, title) = (Print(MOUSE_OFF), Print(TITLE_RESTORE));
     let _ = execute!(io::stdout(), mouse, DisableBracketedPaste, title, LeaveAlternateScreen, cursor::Show);
@@ -170,7 +170,7 @@ fn paged(doc: &Doc, setup: &Setup) -> Result<(), String> {
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(&setup.pager).stdin(Stdio::piped());
     if setup.less.is_none() {
-        // Colours as colours, as git asks for.
+        // Passes colours through, as git does.
         command.env("LESS", "R");
     }
     let mut child = command.spawn().map_err(|error| format!("start the pager `{name}`: {error}"))?;
@@ -215,11 +215,11 @@ fn code(role: Role) -> Option<u8> {
     }
 }
 
-/// Stops our process group as the terminal's own key would: with the default action, which stops any program.
+/// Stops our process group as Ctrl-Z would: with the default action, which stops any program.
 #[expect(unsafe_code, reason = "no safe interface takes a handler away and puts it back")]
 fn stop_group() -> io::Result<()> {
-    // SAFETY: an all-zero `sigaction` is valid, and means the default action if it is given; both pointers are to
-    // values that live through the call.
+    // SAFETY: an all-zero `sigaction` is valid and means the default action; both pointers refer to values that live through
+    // the call.
     let ours = unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         let mut ours: libc::sigaction = std::mem::zeroed();
@@ -234,13 +234,13 @@ fn stop_group() -> io::Result<()> {
     Ok(stopped?)
 }
 
-/// A handle that pauses the thread that reads keys.
+/// Pauses the thread that reads keys.
 #[derive(Debug, Clone)]
 pub(super) struct Keys(Arc<(Mutex<Reads>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
-    /// It reads.
+    /// Reading.
     On,
     /// A pause was requested.
     Pausing,
@@ -248,7 +248,7 @@ enum Reads {
     Paused,
 }
 
-/// Nobody reads keys until this is dropped.
+/// No one reads keys until this is dropped.
 #[derive(Debug)]
 pub(super) struct Pause(Keys);
 
@@ -266,7 +266,7 @@ impl Keys {
         Pause(self.clone())
     }
 
-    /// Waits as long as there is a pause.
+    /// Blocks during a pause.
     fn heed(&self) {
         let mut state = self.state();
         if *state == Reads::Pausing {
@@ -284,7 +284,7 @@ impl Drop for Pause {
     }
 }
 
-/// Tells of keys, of the mouse, and of the screen's size.
+/// Sends events for keys, the mouse, and the screen's size.
 pub(super) fn listen(events: SyncSender<Event>) -> io::Result<Keys> {
     let keys = Keys(Arc::new((Mutex::new(Reads::On), Condvar::new())));
     let pauses = keys.clone();
@@ -332,8 +332,8 @@ fn told(event: event::Event) -> Option<Event> {
     }
 }
 
-/// Tells of signals. If the loop does not end after one that ends us, because its terminal does not take anything any more,
-/// the program is ended here.
+/// Sends events for signals. If the loop hangs after a fatal signal, because its terminal accepts no output, this ends the
+/// program.
 pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT, PAGED])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -342,14 +342,15 @@ pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
             match signal {
                 PAGED if is_paging => drop(PAGING.fetch_sub(1, Ordering::SeqCst)),
                 PAGED => {}
-                // The pager's key stops the pager and us: the shell has the terminal.
+                // Ctrl-Z in the pager stops the pager and us: the terminal goes back to the shell.
                 SIGTSTP if is_paging => drop(stop_group()),
                 SIGINT | SIGQUIT | SIGCONT if is_paging => {}
                 SIGTSTP => drop(events.send(Event::Stopped)),
                 SIGCONT => drop(events.send(Event::Continued)),
                 ending => {
                     let _ = events.try_send(Event::Ended(Ending::Signal(ending)));
-                    // The loop ends the process, and this thread with it; the time is up only if the loop hangs in a write.
+                    // Normally the loop ends the process during this sleep. The sleep completes only if the loop hangs in a
+                    // write.
                     std::thread::sleep(END_WAIT_MAX);
                     give_back();
                     std::process::exit(128 + ending);
@@ -371,7 +372,7 @@ mod tests {
 
     use super::*;
 
-    /// What makes the process of this test the one that panics.
+    /// Makes the test's child process panic.
     const PANICS: &str = "CODEX_SHIM_TEST_PANICS";
 
     #[expect(clippy::disallowed_methods, reason = "a test that starts itself is told so by its environment")]
@@ -380,11 +381,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_any_thread_gives_the_terminal_back_and_ends_the_program() {
+    fn panic_restores_the_terminal_and_exits() {
         if is_to_panic() {
             let _screen = Screen::take().expect("there is a terminal");
             assert!(!tcgetattr(std::io::stdin()).expect("a terminal").local_modes.contains(LocalModes::ICANON));
-            // Whoever panics, the program ends, and with it this wait.
+            // A panic in any thread ends the program, and with it this wait.
             let _ = std::thread::spawn(|| panic!("as it was to be")).join();
             return;
         }
@@ -396,13 +397,13 @@ mod tests {
         let stdio = || Stdio::from(theirs.try_clone().expect("it is open"));
         let mut child = Command::new(std::env::current_exe().expect("this program"));
         child.args(["--exact", "--nocapture", "--test-threads=1"]);
-        child.arg("tui::terminal::tests::a_panic_in_any_thread_gives_the_terminal_back_and_ends_the_program");
+        child.arg("tui::terminal::tests::panic_restores_the_terminal_and_exits");
         child.env(PANICS, "1").env("RUST_BACKTRACE", "0").stdin(stdio()).stdout(stdio()).stderr(stdio());
         let status = child.status().expect("it runs");
         assert_eq!(status.code(), Some(PANICKED));
         let modes = tcgetattr(&theirs).expect("a terminal").local_modes;
         assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG), "{modes:?}");
-        // Once nobody has it open any more, reading ends behind all that was written.
+        // Reading ends once every writer is closed.
         drop((child, theirs));
         let mut shown = Vec::new();
         let _ = File::from(ours).read_to_end(&mut shown);

@@ -64,7 +64,8 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
-/// The end of a text that fits in `columns`, with `…` if something is missing: of a path, the file name matters.
+/// The end of a text that fits in `columns`, with `…` in front if something is missing; for paths, because their end matters
+/// most.
 #[must_use]
 pub(crate) fn cut_front(text: &str, columns: usize) -> String {
     if width(text) <= columns {
@@ -82,7 +83,7 @@ pub(crate) fn cut_front(text: &str, columns: usize) -> String {
     if columns == 0 { String::new() } else { format!("…{}", &text[from..]) }
 }
 
-/// A text in exactly `columns`: cut, or filled with blanks.
+/// Text in exactly `columns`: cut, or padded with blanks.
 #[must_use]
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let mut text = cut(text, columns);
@@ -117,7 +118,7 @@ pub(crate) fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize
         let at = match fits.rfind(' ').filter(is_word_before) {
             _ if rest[fits.len()..].starts_with(' ') && !fits.is_empty() => fits.len() + 1,
             Some(blank) => blank + 1,
-            // Not even one letter fits: it gets a row of its own and is cut when it is drawn.
+            // Not even one character fits: it gets its own row and is cut when it is drawn.
             None if fits.is_empty() => rest.graphemes(true).next().map_or(rest.len(), str::len),
             None => fits.len(),
         };
@@ -131,7 +132,7 @@ pub(crate) fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize
     rows
 }
 
-/// Whether a text is wider than `columns`; looks at no more of it than it has to.
+/// Whether a text is wider than `columns`; reads no further than necessary.
 fn width_exceeds(text: &str, columns: usize) -> bool {
     text.len() > columns && head(text, columns).len() < text.len()
 }
@@ -147,7 +148,7 @@ pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     rows
 }
 
-/// A number of tokens in a few letters.
+/// A number of tokens in compact form.
 #[must_use]
 pub(crate) fn short(number: u64) -> String {
     match number {
@@ -163,7 +164,7 @@ pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
-/// A duration in a few letters.
+/// A duration in compact form.
 #[must_use]
 pub(crate) fn lasted(us: u64) -> String {
     let seconds = us / 1_000_000;
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn control_characters_are_removed() {
         let check = |line: &str, expect: &str| assert_eq!(plain(line), expect, "{line:?}");
         check("plain äöü 漢字", "plain äöü 漢字");
         check("\x1b[31mred\x1b[0m", "red");
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_broken_by_width() {
+    fn lines_wrap_by_width() {
         let check = |text: &str, columns, expect: &[&str]| assert_eq!(wrap(text, columns), expect, "{text:?}");
         check("one two three", 8, &["one two", "three"]);
         check("abcdefgh", 3, &["abc", "def", "gh"]);
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_times_are_short() {
+    fn numbers_and_durations_are_compact() {
         let told = [0, 59, 61, 3_700, 90_000].map(|seconds| lasted(seconds * 1_000_000));
         assert_eq!(told, ["0s", "59s", "1m 01s", "1h 01m", "1d 01h"]);
         assert_eq!([999, 12_345, 2_000_000].map(short), ["999", "12.3k", "2M"]);

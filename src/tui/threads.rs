@@ -1,7 +1,7 @@
-//! The threads of a session, and the choice of one of them.
+//! The threads of a session, and the choice of one.
 //!
-//! Pure. A thread is known from the relay, from the window of the timeline, or from both. The choice belongs to this
-//! terminal and changes nothing in the session.
+//! Pure. A thread is known from the relay, from the timeline's window, or from both. The choice belongs to this terminal and
+//! changes nothing in the session.
 
 use super::events::Command;
 use super::keys::{Action, Move};
@@ -9,20 +9,17 @@ use super::model::{Focus, Link, Model, Session};
 use super::names;
 use crate::history::Activity;
 
-/// A thread in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ThreadRow {
-    /// Its id.
     pub(super) id: String,
-    /// Its activity; `None` if no relay tells.
+    /// Its activity; `None` if the relay does not report it.
     pub(super) state: Option<Activity>,
-    /// Its pending requests.
     pub(super) pending: u64,
     /// The last message or action in it.
     pub(super) about: String,
 }
 
-/// The threads: first the relay's, in its order, then the others of the timeline.
+/// The threads: first the relay's in its order, then others from the timeline.
 pub(super) fn rows(session: &Session) -> Vec<ThreadRow> {
     let facts = session.timeline.as_ref().map(|timeline| &timeline.facts);
     let said = |id: &str| facts.and_then(|facts| facts.of(Some(id))).and_then(|facts| facts.said.clone());
@@ -43,7 +40,7 @@ pub(super) fn rows(session: &Session) -> Vec<ThreadRow> {
     rows
 }
 
-/// Shows the list, with the chosen thread selected; or closes it.
+/// Opens the list with the chosen thread selected, or closes it.
 pub(super) fn enter_or_leave(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     session.focus = match session.focus {
@@ -55,7 +52,7 @@ pub(super) fn enter_or_leave(model: &mut Model) {
     };
 }
 
-/// At the list.
+/// Handles a key in the list.
 pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Focus::Threads(chosen) = session.focus else { return Vec::new() };
@@ -77,7 +74,7 @@ pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
     Vec::new()
 }
 
-/// A thread's id as commands take it, and short.
+/// The unique prefix of a thread's id, which commands accept.
 pub(super) fn short<'a>(session: &Session, id: &'a str) -> &'a str {
     let rows = rows(session);
     names::short_id(id, rows.iter().map(|row| row.id.as_str()))

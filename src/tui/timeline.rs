@@ -1,24 +1,24 @@
-//! The timeline: events of a session joined to entries, in a window that never grows beyond its bounds.
+//! The timeline: joins a session's events to entries, in a window with fixed limits.
 //!
-//! Pure. Events come in the order of the journal, each with its position, so an entry has one place whoever reads it and
-//! however often: what is read again later fits in where it was.
+//! Pure. Events come in journal order, each with its position, so an entry has the same place whoever reads it and however
+//! often. Entries that are read again fit in where they were.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
-pub(crate) use super::facts::{Facts, Heard, Range};
+pub(crate) use super::facts::{Facts, Range, SessionEvent};
 use super::facts::{asked, body, files_of_diff, title};
 use super::text::lasted;
 
-/// Most entries of a window.
+/// Most entries in a window.
 pub(crate) const ENTRIES_MAX: usize = 1_000;
 
-/// Most bytes of a window, about.
+/// Approximate size limit of a window, in bytes.
 pub(crate) const WINDOW_BYTES_MAX: usize = 6 << 20;
 
-/// What became of a request whose server ended before there was an answer, behind what it asks.
+/// The outcome of a request whose server exited before there was an answer.
 const ORPHANED: &str = " → orphaned: server_restarted";
 
 /// A window of entries.
@@ -30,15 +30,14 @@ pub(crate) struct Timeline {
     body_bytes_max: usize,
     range: Range,
     last: Option<Key>,
-    /// Nothing new is taken: the window shows what was.
+    /// New events are not taken: the window shows the past.
     pub is_held: bool,
-    /// Entries that would have been new since.
+    /// New entries since then.
     pub missed: u64,
-    /// There were entries in front of the first.
+    /// Whether there are entries before the first.
     pub has_older: bool,
-    /// What was told besides.
     pub facts: Facts,
-    /// What is looked for in entries that go.
+    /// The search among entries that leave the window.
     looking: Option<Looking>,
 }
 
@@ -49,7 +48,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// One that takes what is in a range, and holds so much of each body.
+    /// A timeline for a range of entries, with a limit on each body.
     #[must_use]
     pub(crate) fn of(range: Range, body_bytes_max: usize) -> Timeline {
         Timeline {
@@ -67,20 +66,20 @@ impl Timeline {
         }
     }
 
-    /// The same, and it looks at each entry as it goes.
+    /// A timeline that also searches the entries that leave it.
     #[must_use]
     pub(crate) fn looking(mut self, matcher: Matcher) -> Timeline {
         self.looking = Some(Looking { matcher, first: None, last: None });
         self
     }
 
-    /// Whether an entry that has gone is one that is looked for.
+    /// Whether the search has found an entry that left the window.
     #[must_use]
     pub(crate) fn has_match(&self) -> bool {
         self.looking.as_ref().is_some_and(|looking| looking.first.is_some())
     }
 
-    /// The first and the last entry that is looked for, of all that were taken.
+    /// The first and the last match among all entries.
     #[must_use]
     pub(crate) fn into_matches(self) -> (Option<Key>, Option<Key>) {
         let Some(mut looking) = self.looking else { return (None, None) };
@@ -88,39 +87,38 @@ impl Timeline {
         (looking.first, looking.last)
     }
 
-    /// Its entries, oldest first.
+    /// Oldest first.
     #[must_use]
     pub(crate) fn entries(&self) -> &VecDeque<Entry> {
         &self.entries
     }
 
-    /// Gives them away.
     #[must_use]
     pub(crate) fn into_entries(self) -> Vec<Entry> {
         self.entries.into()
     }
 
-    /// Whether something in it may still change.
+    /// Whether an entry is still open.
     #[must_use]
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Nothing behind this is taken any more.
+    /// Takes no further entries from `key` on.
     pub(crate) fn end_before(&mut self, key: Key) {
         self.range.before = Some(key);
     }
 
-    /// Where an entry stands.
+    /// The index of an entry.
     ///
     /// # Errors
     ///
-    /// The place where it would stand.
+    /// The index where it would be inserted.
     pub(crate) fn index_of(&self, key: &Key) -> Result<usize, usize> {
         self.entries.binary_search_by(|entry| entry.key.cmp(key))
     }
 
-    /// Puts entries in front; those at the other end that are too many go, and with them what is new.
+    /// Inserts entries at the front. Excess entries at the other end are dropped, and new events are no longer taken.
     pub(crate) fn prepend(&mut self, older: Vec<Entry>, has_older: bool) {
         for entry in older.into_iter().rev() {
             if self.entries.front().is_none_or(|first| entry.key < first.key) {
@@ -136,7 +134,7 @@ impl Timeline {
         }
     }
 
-    /// Puts entries behind; those at the other end that are too many go.
+    /// Appends entries. Excess entries at the other end are dropped.
     pub(crate) fn append(&mut self, newer: Vec<Entry>) {
         for entry in newer {
             if self.entries.back().is_none_or(|last| entry.key > last.key) {
@@ -147,7 +145,7 @@ impl Timeline {
         self.shrink();
     }
 
-    /// Shows these entries and no others.
+    /// Replaces all entries.
     pub(crate) fn replace(&mut self, entries: Vec<Entry>, has_older: bool) {
         self.entries.clear();
         self.open.clear();
@@ -179,66 +177,66 @@ impl Timeline {
         }
     }
 
-    /// Takes what has happened.
-    pub(crate) fn take(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let text = |member: &str| told[member].as_str().unwrap_or_default();
-        self.facts.take(told);
+    /// Takes an event.
+    pub(crate) fn take(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let text = |member: &str| fields[member].as_str().unwrap_or_default();
+        self.facts.take(fields);
         match text("type") {
             "message" => {
-                let other = told["content"].as_array().map(|parts| {
+                let other = fields["content"].as_array().map(|parts| {
                     let parts: Vec<&str> =
                         parts.iter().filter_map(Value::as_str).filter(|part| *part != "text").collect();
                     format!("[{}]", parts.join(", "))
                 });
-                self.say(heard, Kind::User, Stage::Done, &other.unwrap_or_default(), text("text"));
+                self.say(event, Kind::User, Stage::Done, &other.unwrap_or_default(), text("text"));
             }
-            "assistant_delta" => self.grows(heard, Kind::Assistant, text("delta")),
-            "assistant_finalize" => self.ends_as(heard, Kind::Assistant, text("text")),
-            "reasoning_delta" => self.grows(heard, Kind::Reasoning, text("delta")),
-            "reasoning_finalize" => self.ends_as(heard, Kind::Reasoning, text("text")),
-            "plan" => self.plan(heard),
-            "diff" => self.diff(heard, text("text")),
-            "tool_begin" => self.tool(heard, Stage::Open),
-            "tool_delta" => self.tool_grows(heard),
+            "assistant_delta" => self.grows(event, Kind::Assistant, text("delta")),
+            "assistant_finalize" => self.ends_as(event, Kind::Assistant, text("text")),
+            "reasoning_delta" => self.grows(event, Kind::Reasoning, text("delta")),
+            "reasoning_finalize" => self.ends_as(event, Kind::Reasoning, text("text")),
+            "plan" => self.plan(event),
+            "diff" => self.diff(event, text("text")),
+            "tool_begin" => self.tool(event, Stage::Open),
+            "tool_delta" => self.tool_grows(event),
             "tool_end" => {
-                let stage = match told["status"].as_str() {
+                let stage = match fields["status"].as_str() {
                     Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
-                    _ if told["is_error"] == true => Stage::Failed,
+                    _ if fields["is_error"] == true => Stage::Failed,
                     _ => Stage::Done,
                 };
-                self.tool(heard, stage);
+                self.tool(event, stage);
             }
-            "approval" | "user_input" => self.request(heard),
-            "status" => self.status(heard),
+            "approval" | "user_input" => self.request(event),
+            "status" => self.status(event),
             "error" => {
-                let again = if told["will_retry"] == true { "it is tried again" } else { "" };
+                let again = if fields["will_retry"] == true { "it is tried again" } else { "" };
                 let stage = if again.is_empty() { Stage::Failed } else { Stage::Done };
-                self.say(heard, Kind::Error, stage, text("message"), again);
+                self.say(event, Kind::Error, stage, text("message"), again);
             }
             "rpc_error" => {
                 let title = format!("{} was refused: {}", text("method"), text("message"));
-                self.say(heard, Kind::Error, Stage::Failed, &title, "");
+                self.say(event, Kind::Error, Stage::Failed, &title, "");
             }
             "run" => {
-                self.run_ended(heard.at_us);
-                self.say(heard, Kind::Run, Stage::Done, &format!("run {} begins", text("generation")), "");
+                self.run_ended(event.at_us);
+                self.say(event, Kind::Run, Stage::Done, &format!("run {} begins", text("generation")), "");
             }
             "gap" => {
-                let lines = match told["lines"].as_u64() {
+                let lines = match fields["lines"].as_u64() {
                     Some(0) | None => "something".to_owned(),
                     Some(1) => "1 line".to_owned(),
                     Some(lines) => format!("{lines} lines"),
                 };
-                self.say(heard, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {}", text("reason")), "");
+                self.say(event, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {}", text("reason")), "");
             }
             _ => {}
         }
     }
 
-    /// The key that an entry of this record has, where it is one of ours.
-    fn key(&mut self, heard: &Heard) -> Option<Key> {
-        let mut key = Key::recorded(heard.at.clone());
+    /// The key of a new entry for this record, if it is in our range.
+    fn key(&mut self, event: &SessionEvent) -> Option<Key> {
+        let mut key = Key::recorded(event.at.clone());
         if let Some(last) = self.last.as_ref().filter(|last| last.at == key.at) {
             key.nth = last.nth.saturating_add(1);
         }
@@ -246,22 +244,22 @@ impl Timeline {
         let Range { after, before } = &self.range;
         let is_ours =
             after.as_ref().is_none_or(|after| key > *after) && before.as_ref().is_none_or(|before| key < *before);
-        // What was read again is here already.
+        // Entries that are read again exist already.
         let is_new = self.entries.back().is_none_or(|last| key > last.key);
         (is_ours && is_new).then_some(key)
     }
 
-    /// A new entry.
-    fn add(&mut self, heard: &Heard, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
-        let key = self.key(heard)?;
+    /// Adds an entry.
+    fn add(&mut self, event: &SessionEvent, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
+        let key = self.key(event)?;
         if self.is_held {
-            let is_piece = heard.told["type"].as_str().is_some_and(|name| name.ends_with("_delta"));
+            let is_piece = event.fields["type"].as_str().is_some_and(|name| name.ends_with("_delta"));
             self.missed += u64::from(!is_piece);
             return None;
         }
-        let mut entry = Entry::new(key.clone(), kind, heard.at_us);
+        let mut entry = Entry::new(key.clone(), kind, event.at_us);
         entry.stage = stage;
-        entry.thread_id = heard.told["thread_id"].as_str().map(str::to_owned);
+        entry.thread_id = event.fields["thread_id"].as_str().map(str::to_owned);
         entry.handle = handle.clone();
         if let Some(handle) = handle {
             self.open.insert(handle, key);
@@ -272,9 +270,9 @@ impl Timeline {
         self.entries.back_mut()
     }
 
-    fn say(&mut self, heard: &Heard, kind: Kind, stage: Stage, title: &str, body: &str) {
+    fn say(&mut self, event: &SessionEvent, kind: Kind, stage: Stage, title: &str, body: &str) {
         let max = self.body_bytes_max;
-        if let Some(entry) = self.add(heard, kind, stage, None) {
+        if let Some(entry) = self.add(event, kind, stage, None) {
             entry.title = title.to_owned();
             entry.set_body(body, max);
             let grown = title.len() + entry.body.len();
@@ -282,9 +280,9 @@ impl Timeline {
         }
     }
 
-    /// What an event is about, as a name.
-    fn handle(heard: &Heard, kind: Kind) -> String {
-        let part = |member: &str| heard.told[member].as_str().unwrap_or_default();
+    /// The name that links the events of one thing.
+    fn handle(event: &SessionEvent, kind: Kind) -> String {
+        let part = |member: &str| event.fields[member].as_str().unwrap_or_default();
         match kind.of() {
             Of::Turn => format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")),
             Of::Request => format!("{}:{}", kind.name(), part("request_id")),
@@ -292,13 +290,13 @@ impl Timeline {
         }
     }
 
-    /// Does something to the entry that is open under a name, or to a new one.
-    fn with_open(&mut self, heard: &Heard, kind: Kind, handle: String, does: impl FnOnce(&mut Entry, usize)) {
+    /// Applies `does` to the open entry with this handle, or to a new one.
+    fn with_open(&mut self, event: &SessionEvent, kind: Kind, handle: String, does: impl FnOnce(&mut Entry, usize)) {
         let max = self.body_bytes_max;
         let known = self.open.get(&handle).and_then(|key| self.index_of(key).ok());
         let entry = match known {
             Some(index) => self.entries.get_mut(index),
-            None => self.add(heard, kind, Stage::Open, Some(handle)),
+            None => self.add(event, kind, Stage::Open, Some(handle)),
         };
         let Some(entry) = entry else { return };
         let before = entry.bytes();
@@ -314,17 +312,17 @@ impl Timeline {
         self.shrink();
     }
 
-    fn grows(&mut self, heard: &Heard, kind: Kind, delta: &str) {
-        let handle = Timeline::handle(heard, kind);
-        self.with_open(heard, kind, handle, |entry, max| entry.push(delta, max));
+    fn grows(&mut self, event: &SessionEvent, kind: Kind, delta: &str) {
+        let handle = Timeline::handle(event, kind);
+        self.with_open(event, kind, handle, |entry, max| entry.push(delta, max));
     }
 
-    fn ends_as(&mut self, heard: &Heard, kind: Kind, text: &str) {
-        let handle = Timeline::handle(heard, kind);
+    fn ends_as(&mut self, event: &SessionEvent, kind: Kind, text: &str) {
+        let handle = Timeline::handle(event, kind);
         if text.is_empty() && !self.open.contains_key(&handle) {
             return;
         }
-        self.with_open(heard, kind, handle, |entry, max| {
+        self.with_open(event, kind, handle, |entry, max| {
             entry.stage = Stage::Done;
             if !text.is_empty() {
                 entry.set_body(text, max);
@@ -332,12 +330,12 @@ impl Timeline {
         });
     }
 
-    fn plan(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let Some(steps) = told["steps"].as_array() else {
-            return match told["delta"].as_str() {
-                Some(delta) => self.grows_written_plan(heard, delta, Stage::Open),
-                None => self.grows_written_plan(heard, told["text"].as_str().unwrap_or_default(), Stage::Done),
+    fn plan(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let Some(steps) = fields["steps"].as_array() else {
+            return match fields["delta"].as_str() {
+                Some(delta) => self.grows_written_plan(event, delta, Stage::Open),
+                None => self.grows_written_plan(event, fields["text"].as_str().unwrap_or_default(), Stage::Done),
             };
         };
         let line = |step: &Value| {
@@ -349,16 +347,16 @@ impl Timeline {
             format!("{mark} {}", step["step"].as_str().unwrap_or_default())
         };
         let body = steps.iter().map(line).collect::<Vec<_>>().join("\n");
-        let title = told["explanation"].as_str().unwrap_or_default().to_owned();
-        self.with_open(heard, Kind::Plan, Timeline::handle(heard, Kind::Plan), |entry, max| {
+        let title = fields["explanation"].as_str().unwrap_or_default().to_owned();
+        self.with_open(event, Kind::Plan, Timeline::handle(event, Kind::Plan), |entry, max| {
             entry.title = title;
             entry.set_body(&body, max);
         });
     }
 
-    fn grows_written_plan(&mut self, heard: &Heard, text: &str, stage: Stage) {
-        let handle = format!("written {}", Timeline::handle(heard, Kind::Assistant));
-        self.with_open(heard, Kind::Plan, handle, |entry, max| {
+    fn grows_written_plan(&mut self, event: &SessionEvent, text: &str, stage: Stage) {
+        let handle = format!("written {}", Timeline::handle(event, Kind::Assistant));
+        self.with_open(event, Kind::Plan, handle, |entry, max| {
             entry.stage = stage;
             match stage {
                 Stage::Open => entry.push(text, max),
@@ -367,66 +365,66 @@ impl Timeline {
         });
     }
 
-    fn diff(&mut self, heard: &Heard, text: &str) {
+    fn diff(&mut self, event: &SessionEvent, text: &str) {
         let files = files_of_diff(text);
-        self.with_open(heard, Kind::Diff, Timeline::handle(heard, Kind::Diff), |entry, max| {
+        self.with_open(event, Kind::Diff, Timeline::handle(event, Kind::Diff), |entry, max| {
             entry.title = if text.is_empty() { "no changes any more".to_owned() } else { files };
             entry.set_body(text, max);
         });
     }
 
-    fn tool(&mut self, heard: &Heard, stage: Stage) {
-        let told = &heard.told;
-        let kind = match told["item_type"].as_str() {
+    fn tool(&mut self, event: &SessionEvent, stage: Stage) {
+        let fields = &event.fields;
+        let kind = match fields["item_type"].as_str() {
             Some("commandExecution") => Kind::Command,
             Some("fileChange") => Kind::Change,
             Some(_) | None => Kind::Tool,
         };
-        self.with_open(heard, kind, Timeline::handle(heard, kind), |entry, max| {
+        self.with_open(event, kind, Timeline::handle(event, kind), |entry, max| {
             entry.stage = stage;
-            entry.title = title(kind, told);
-            if let Some(body) = body(kind, told) {
+            entry.title = title(kind, fields);
+            if let Some(body) = body(kind, fields) {
                 entry.set_body(&body, max);
             }
-            entry.cut_bytes += told["output_truncated_by_bytes"].as_u64().unwrap_or_default();
-            entry.exit_code = told["exit_code"].as_i64();
-            // A declined action took no time: it did not run.
+            entry.cut_bytes += fields["output_truncated_by_bytes"].as_u64().unwrap_or_default();
+            entry.exit_code = fields["exit_code"].as_i64();
+            // A declined action did not run, so it has no duration.
             if matches!(stage, Stage::Done | Stage::Failed) {
-                let measured = told["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
-                entry.took_us = measured.or_else(|| heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
+                let measured = fields["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
+                entry.took_us = measured.or_else(|| event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
             }
         });
     }
 
-    fn tool_grows(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let handle = Timeline::handle(heard, Kind::Tool);
-        let kind = if told["changes"].is_array() { Kind::Change } else { Kind::Command };
-        self.with_open(heard, kind, handle, |entry, max| {
-            match (told["delta"].as_str(), told["stdin"].as_str()) {
+    fn tool_grows(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let handle = Timeline::handle(event, Kind::Tool);
+        let kind = if fields["changes"].is_array() { Kind::Change } else { Kind::Command };
+        self.with_open(event, kind, handle, |entry, max| {
+            match (fields["delta"].as_str(), fields["stdin"].as_str()) {
                 (Some(delta), _) => entry.push(delta, max),
                 (None, Some(stdin)) => entry.push(stdin, max),
                 (None, None) => {}
             }
-            if told["changes"].is_array() {
-                entry.title = title(Kind::Change, told);
-                entry.set_body(&body(Kind::Change, told).unwrap_or_default(), max);
+            if fields["changes"].is_array() {
+                entry.title = title(Kind::Change, fields);
+                entry.set_body(&body(Kind::Change, fields).unwrap_or_default(), max);
             }
         });
     }
 
-    fn request(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let text = |member: &str| told[member].as_str().unwrap_or_default();
+    fn request(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let text = |member: &str| fields[member].as_str().unwrap_or_default();
         let is_pending = text("status") == "pending";
-        self.with_open(heard, Kind::Request, Timeline::handle(heard, Kind::Request), |entry, max| {
+        self.with_open(event, Kind::Request, Timeline::handle(event, Kind::Request), |entry, max| {
             if is_pending {
-                entry.title = asked(told);
-                entry.set_body(&body(Kind::Change, told).unwrap_or_default(), max);
+                entry.title = asked(fields);
+                entry.set_body(&body(Kind::Change, fields).unwrap_or_default(), max);
                 return;
             }
             entry.stage = if text("status") == "orphaned" { Stage::Failed } else { Stage::Done };
-            entry.took_us = heard.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+            entry.took_us = event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
             if entry.title.is_empty() {
                 entry.title = text("kind").to_owned();
             }
@@ -439,9 +437,9 @@ impl Timeline {
         });
     }
 
-    fn status(&mut self, heard: &Heard) {
-        let told = &heard.told;
-        let text = |member: &str| told[member].as_str().unwrap_or_default();
+    fn status(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        let text = |member: &str| fields[member].as_str().unwrap_or_default();
         let is_turn = text("subject") == "turn";
         let stage = match text("status") {
             "in_progress" if is_turn => return,
@@ -450,34 +448,34 @@ impl Timeline {
             _ => Stage::Done,
         };
         if is_turn {
-            self.turn_ended(told, heard.at_us);
+            self.turn_ended(fields, event.at_us);
         }
-        let took = told["duration_ms"].as_u64().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
+        let took = fields["duration_ms"].as_u64().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
         let why = [text("error_message"), text("error_code")].into_iter().find(|why| !why.is_empty());
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         let title = format!("{} {}{took}{why}", text("subject"), text("status").replace('_', " "));
         if is_turn {
-            return self.say(heard, Kind::Status, stage, &title, "");
+            return self.say(event, Kind::Status, stage, &title, "");
         }
         let handle = format!("compaction:{}", text("thread_id"));
-        self.with_open(heard, Kind::Status, handle, |entry, _| {
+        self.with_open(event, Kind::Status, handle, |entry, _| {
             entry.stage = stage;
             entry.title = title;
         });
     }
 
-    /// What belongs to a turn as a whole does not change any more.
-    fn turn_ended(&mut self, told: &Value, at_us: u64) {
-        let part = |member: &str| told[member].as_str().unwrap_or_default();
+    /// Closes the entries that belong to the turn as a whole.
+    fn turn_ended(&mut self, fields: &Value, at_us: u64) {
+        let part = |member: &str| fields[member].as_str().unwrap_or_default();
         for kind in [Kind::Diff, Kind::Plan] {
             self.close(&format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")), Stage::Done, at_us);
         }
     }
 
-    /// What was open when the server ended never ends by itself.
+    /// Closes all entries that were open when the server ended.
     fn run_ended(&mut self, at_us: u64) {
         for (handle, key) in std::mem::take(&mut self.open) {
-            // Nothing in the journal ends a request whose relay has died: the ledger alone says so.
+            // No record in the journal ends a request whose relay was killed; only the ledger knows.
             if let Some(entry) = self.index_of(&key).ok().and_then(|index| self.entries.get_mut(index))
                 && entry.kind == Kind::Request
             {

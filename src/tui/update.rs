@@ -16,7 +16,7 @@ use super::review;
 use super::steps::{follow, is_untouched, next_request, show_request, tell};
 use super::{attention, layout, pointed, pressed};
 
-/// Time between two reads of an unfinished entry that is open in full, in microseconds.
+/// Time between two reads of an unfinished entry in full, in microseconds.
 const READ_AGAIN_US: u64 = 1_000_000;
 
 /// Takes an event and the time in microseconds since the Unix epoch; returns commands.
@@ -65,7 +65,7 @@ fn taken(model: &mut Model, event: Event) -> Vec<Command> {
 }
 
 fn listed(model: &mut Model, mut rows: Vec<SessionRow>) {
-    // Sessions that wait for someone come first, then live ones.
+    // Sessions that wait for a person come first, then live ones.
     rows.sort_by_key(|row| (row.waiting.is_empty(), !row.live));
     let is_there = |id: &String| rows.iter().any(|row| row.id == *id);
     if !model.list.chosen.as_ref().is_some_and(is_there) {
@@ -91,15 +91,15 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
         News::Glanced(epoch, timeline) if epoch == session.epoch => {
             let before = session.timeline.take();
             let mut timeline = *timeline;
-            // Facts about threads were read from further back.
+            // The facts come from further back.
             if let Some(before) = before {
                 timeline.facts = before.facts;
             }
             session.timeline = Some(timeline);
             session.reading = Some(Awaited::Page);
         }
-        News::Heard { epoch, heard } if epoch == session.epoch => return heard_of(session, heard, model.now_us),
-        News::Glanced(..) | News::Restored { .. } | News::Heard { .. } => {}
+        News::Events { epoch, events } if epoch == session.epoch => return take_events(session, events, model.now_us),
+        News::Glanced(..) | News::Restored { .. } | News::Events { .. } => {}
         News::Unreadable(why) => {
             session.reading = None;
             tell(model, Tone::Bad, why);
@@ -143,15 +143,15 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
     Vec::new()
 }
 
-fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>, now_us: u64) -> Vec<Command> {
+fn take_events(session: &mut Session, events: Vec<super::timeline::SessionEvent>, now_us: u64) -> Vec<Command> {
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
     let mut look = false;
-    for one in heard {
-        look |= matches!(one.told["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
-        timeline.take(&one);
+    for event in events {
+        look |= matches!(event.fields["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
+        timeline.take(&event);
     }
     let mut commands = if look { vec![Command::Look] } else { Vec::new() };
-    // An unfinished entry that is open in full is read again now and then, and at its end.
+    // An unfinished entry in full is read again now and then, and at its end.
     if let Focus::Reading(reading) = &mut session.focus
         && let Subject::Entry(shown) = &mut reading.subject
         && shown.stage == Stage::Open
@@ -166,7 +166,7 @@ fn heard_of(session: &mut Session, heard: Vec<super::timeline::Heard>, now_us: u
     commands
 }
 
-/// The first entries of all are there.
+/// Shows the first page of the session.
 fn started(session: &mut Session, page: Page) -> Vec<Command> {
     session.reading = None;
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
@@ -183,7 +183,7 @@ fn newer(session: &mut Session, page: Page) -> Vec<Command> {
     if next.is_some() {
         session.cursor = next;
     }
-    // The page reached the end of the journal: it is followed from here on.
+    // If the page reached the end of the journal, it is followed from here.
     if page.is_last { follow(session) } else { Vec::new() }
 }
 
@@ -201,19 +201,19 @@ fn found_entry(model: &mut Model, found: Option<(Key, Page)>) -> Vec<Command> {
     Vec::new()
 }
 
-/// The pending requests have changed.
+/// Updates the shown request after a change of the pending ones.
 fn pending(model: &mut Model, ended: &[Value]) {
     let Some(session) = &mut model.session else { return };
     let (id, asks) = (session.id.clone(), session.asks.clone());
     model.begun.retain(|(of, request_id), _| *of != id || asks.iter().any(|ask| ask.id == *request_id));
-    // A note about a key belongs to requests that were pending then.
+    // A note about a key refers to the requests that were pending then.
     if !ended.is_empty() {
         model.note.take_if(|note| note.about == About::Key);
     }
     let mut told = None;
     let shown = session.answering.as_ref().map(|answering| (answering.ask.id.clone(), answering.is_sent));
     for row in ended {
-        // The reply to our own answer tells about it.
+        // The reply to our own answer reports the outcome.
         if shown.as_ref().is_none_or(|(id, is_sent)| row["request_id"] != id.as_str() || !*is_sent) {
             told = Some(ending(row));
         }
@@ -234,7 +234,7 @@ fn pending(model: &mut Model, ended: &[Value]) {
             answering.sure = None;
             let reviews = matches!(session.focus, Focus::Reading(_));
             if !is_typed && !reviews && session.asks.is_empty() {
-                // No key that is being pressed could go to the composer by mistake.
+                // A key that the user is pressing must not go to the composer.
                 session.answering = None;
             }
         }
@@ -245,7 +245,7 @@ fn pending(model: &mut Model, ended: &[Value]) {
         && is_untouched(session)
         && let Some(ask) = session.asks.iter().find(|ask| ask.is_for_human()).cloned()
     {
-        // A session that waits is attached at what it waits for.
+        // Attaching to a waiting session shows its request.
         show_request(model, ask);
     }
     if let Some(told) = told {

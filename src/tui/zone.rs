@@ -1,12 +1,11 @@
-//! Times of day in the time zone of this machine.
+//! Times of day in this machine's time zone.
 //!
-//! Pure: the zone is read once at start and handed in.
+//! Pure: the zone is read once at the start and passed in.
 
 use jiff::Timestamp;
 use jiff::Zoned;
 use jiff::tz::TimeZone;
 
-/// A time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Zone(TimeZone);
 
@@ -17,7 +16,6 @@ impl Zone {
         Zone(zone)
     }
 
-    /// Coordinated universal time.
     #[cfg(test)]
     pub(crate) fn utc() -> Zone {
         Zone(TimeZone::UTC)
@@ -46,7 +44,7 @@ impl Zone {
         self.at(us).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
 
-    /// The zone as a reader of a clock needs it: `local time, +01:00`.
+    /// The zone as the user reads it: `local time, +01:00`.
     #[must_use]
     pub(crate) fn name(&self, us: u64) -> String {
         format!("local time, {}", self.at(us).strftime("%:z"))
@@ -60,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_of_the_zone() {
+    fn times_use_the_zone() {
         let zone = Zone::new(TimeZone::fixed(offset(5)));
         let us = 1_767_225_599_000_000;
         assert_eq!(zone.time(us), "04:59:59");

@@ -304,7 +304,7 @@ fn attached_client_gets_what_it_is_owed_when_the_server_ends() {
     assert_eq!(client.next(), "no end");
     // The client's stdin is still open.
     let stdin = client.stdin.take();
-    failed(&client.end(), 1, "the server or its relay has ended");
+    failed(&client.end(), 1, "the server or its relay has exited");
     drop(stdin);
     live.await_client("codex-shim");
     // Before the restart.
@@ -320,7 +320,7 @@ fn attached_client_sees_that_the_server_is_stopped() {
     client.gets(&mut live, r#"{"method":"goodbye"}"#);
     drop(live.down.take());
     let stdin = client.stdin.take();
-    failed(&client.end(), 1, "the server or its relay has ended");
+    failed(&client.end(), 1, "the server or its relay has exited");
     drop(stdin);
     assert_eq!(stopped.join().expect("it is answered"), (200, json!({"ok": true})));
     failed(&attach_fails(&live.home), 1, "has exited, is not reading");
@@ -334,7 +334,7 @@ fn attached_client_sees_that_the_shim_is_killed() {
     let stdin = client.stdin.take();
     live.relay.kill().expect("it runs");
     live.relay.wait().expect("it is ours");
-    failed(&client.end(), 1, "the server or its relay has ended");
+    failed(&client.end(), 1, "the server or its relay has exited");
     drop(stdin);
 }
 

@@ -78,7 +78,7 @@ fn attached_client_that_takes_nothing_is_cut_off() {
     eventually("that the server goes on", || (lines(&scripted.document()?) > lines(&document)).then_some(()));
     let rest = lines_of(tool.stdout.take().expect("stdout is piped"));
     while rest.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Disconnected) {}
-    failed(&tool.wait_with_output().expect("it is ours"), 1, "the server or its relay has ended");
+    failed(&tool.wait_with_output().expect("it is ours"), 1, "the server or its relay has exited");
     drop(stdin);
     scripted.kill();
 }
@@ -122,7 +122,7 @@ fn attached_client_is_told_all_by_a_server_that_reads_no_more() {
     }
     drop(live.down.take());
     let stdin = client.stdin.take();
-    failed(&client.end(), 1, "the server or its relay has ended");
+    failed(&client.end(), 1, "the server or its relay has exited");
     drop(stdin);
     assert_eq!(stopped.join().expect("it is answered"), (200, json!({"ok": true})));
     live.signal_end();

@@ -108,7 +108,7 @@ fn doctor_fails_with_a_codex_without_app_server() {
     let version = "[ \"$1\" = --version ] && echo codex-cli 0.1.0 && exit\n";
     let cases = [
         ("echo \"error: unrecognized subcommand '$1'\" >&2; exit 2", "unrecognized subcommand 'app-server'"),
-        ("exit 0", "ended without an answer"),
+        ("exit 0", "exited without an answer"),
         ("echo hello; exec cat", "`hello`"),
         (r#"echo '{"id":1,"error":{"code":-1,"message":"no config"}}'; exec cat"#, "no config"),
         ("exec sleep 600", "no answer"),
@@ -196,13 +196,10 @@ file ServerNotification error thread/started thread/status/changed thread/compac
         check(&told(&lab), "protocol")
     };
     assert_eq!(schema("false").0, "ok");
-    assert_eq!(
-        schema(r#"[ "$m" = turn/steer ]"#),
-        ("note".to_owned(), "this codex does not know turn/steer".to_owned())
-    );
+    assert_eq!(schema(r#"[ "$m" = turn/steer ]"#), ("note".to_owned(), "this codex lacks turn/steer".to_owned()));
     let renamed =
         r#"[ "$m" = turn/diff/updated ] && kind "$m" '{"properties":{"threadId":{},"turnId":{},"patch":{}}}'"#;
-    assert_eq!(schema(renamed), ("note".to_owned(), "this codex does not know turn/diff/updated: diff".to_owned()));
+    assert_eq!(schema(renamed), ("note".to_owned(), "this codex lacks turn/diff/updated: diff".to_owned()));
 }
 
 #[test]
@@ -218,18 +215,18 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
     let release = Release::under_test().to_string();
     let lacks = match &*release {
         "0.77.0" => Some(
-            "this codex does not know initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
+            "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
              thread/fork, thread/read, thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
              item/commandExecution/requestApproval: command, item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval and 7 more",
         ),
         "0.98.0" => Some(
-            "this codex does not know initialize: capabilities.optOutNotificationMethods, thread/inject_items, turn/steer, \
+            "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/inject_items, turn/steer, \
              item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
              mcpServer/elicitation/request, currentTime/read, thread/status/changed, serverRequest/resolved",
         ),
-        "0.125.0" | "0.135.0" => Some("this codex does not know currentTime/read"),
+        "0.125.0" | "0.135.0" => Some("this codex lacks currentTime/read"),
         _ => None,
     };
     let (status, found) = check(&told, "protocol");
@@ -259,7 +256,7 @@ fn doctor_with_a_codex_that_is_ourselves_in_disguise_or_hangs() {
     is_broken(&lab, "codex", "leads back to codex-shim");
     fs::write(&codex, "#!/bin/sh\nexec sleep 600\n").expect("a file");
     let told = told(&lab);
-    assert!(check(&told, "codex").1.contains("has not ended"), "{told}");
+    assert!(check(&told, "codex").1.contains("did not exit"), "{told}");
     // The doctor stops checking this codex; it would hang itself.
     assert!(!told.to_string().contains("protocol"), "{told}");
 }
@@ -300,7 +297,7 @@ fn doctor_with_a_home_that_is_open_to_others() {
 
 #[test]
 fn doctor_with_databases_that_are_broken_or_newer() {
-    for (file, remedy) in [("ledger.db", "keep it"), ("history.db", "built again")] {
+    for (file, remedy) in [("ledger.db", "keep it"), ("history.db", "rebuilt")] {
         let lab = well();
         let path = session(&lab).join(file);
         fs::write(&path, "no database ".repeat(500)).expect("a file");
@@ -347,7 +344,7 @@ fn doctor_with_a_ledger_that_somebody_has_locked_does_not_have_it_moved_away() {
         of_it["remedy"].as_str().expect("a remedy").to_owned()
     };
     let stopped = remedy();
-    assert!(stopped.contains("who has it open") && !stopped.contains("move it"), "{stopped}");
+    assert!(stopped.contains("has it open") && !stopped.contains("move it"), "{stopped}");
     // If a stopped relay holds the lock, the remedy is to end the relay, not to move its database.
     let lock = ledger.with_file_name("lock");
     let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
@@ -405,7 +402,7 @@ fn doctor_with_hooks_that_are_there_and_one_that_leads_nowhere() {
     let told_now = told(&lab);
     assert_eq!(check(&told_now, "shell hooks"), ("ok".to_owned(), format!("in {}", rc.display())));
     fs::write(&rc, "eval \"$(codex-shim hook bash)\"\n").expect("a file");
-    is_broken(&lab, "shell hooks", "there is no codex-shim");
+    is_broken(&lab, "shell hooks", "codex-shim does not exist");
     let program = lab.user.join("bin/codex-shim");
     std::os::unix::fs::symlink(SHIM, &program).expect("a link");
     assert_eq!(check(&told(&lab), "shell hooks").0, "ok");

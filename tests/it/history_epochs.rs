@@ -409,7 +409,7 @@ fn tools_tell_a_reader_of_another_history() {
         (String::from_utf8(output.stdout).expect("UTF-8"), String::from_utf8(output.stderr).expect("UTF-8"))
     };
     let (listed, said) = events(&home, &["--since", "999"]);
-    assert!(said.contains("event 999 is not of this history"), "{said}");
+    assert!(said.contains("event 999 does not belong to this history"), "{said}");
     assert_eq!(listed, events(&home, &["--since", "0"]).0);
     let document: Value = serde_json::from_str(&events(&home, &["--since", "999", "--json"]).0).expect("JSON");
     assert_eq!((&document["gap_reason"], &document["epoch"]), (&json!("cursor_ahead"), &json!(reader.epoch)));
@@ -419,7 +419,7 @@ fn tools_tell_a_reader_of_another_history() {
     forget(&session(&home.path()), &["history.db"]);
     cut_lines(segments(&session(&home.path())).last().expect("a segment"), 5);
     let (_, said) = events(&home, &["--since", &reader.cursor.to_string()]);
-    assert!(said.contains("the numbering of events has begun anew"), "{said}");
+    assert!(said.contains("event numbers have restarted"), "{said}");
     assert!(history_path(&session(&home.path())).exists());
 }
 

@@ -634,7 +634,7 @@ fn invalid_config_changes_nothing_and_is_reported_once() {
     let status = live.tool(&["status"]);
     assert!(String::from_utf8_lossy(&status.stdout).contains("config.toml is not applied"), "{status:?}");
     let told = live.tool(&["config"]);
-    assert!(String::from_utf8_lossy(&told.stderr).contains("session s goes on with the settings before"), "{told:?}");
+    assert!(String::from_utf8_lossy(&told.stderr).contains("session s keeps its previous settings"), "{told:?}");
     configure(&live, "on_idle = [\"x\"]\n", is_newer_than(&before));
 }
 
@@ -649,15 +649,12 @@ fn settings_that_wait_for_restart_are_named() {
     );
     let table = live.tool(&["config"]);
     let told = String::from_utf8_lossy(&table.stderr);
-    assert!(table.status.success() && told.contains("session s has to be restarted for: record, exit_grace"), "{told}");
+    assert!(table.status.success() && told.contains("restart session s to apply: record, exit_grace"), "{told}");
     let document: Value = serde_json::from_slice(&live.tool(&["config", "--json"]).stdout).expect("one document");
     assert_eq!(document["exit_grace"]["restart_needed"], json!(["s"]), "{document}");
     assert_eq!(document["hold"]["restart_needed"], json!([]), "{document}");
     let status = live.tool(&["status"]);
-    assert!(
-        String::from_utf8_lossy(&status.stdout).contains("waits for a restart of this session: record"),
-        "{status:?}"
-    );
+    assert!(String::from_utf8_lossy(&status.stdout).contains("restart this session to apply: record"), "{status:?}");
     fs::remove_file(live.home.path().join("config.toml")).expect("it is there");
     eventually("the defaults", || (live.get("/sessions/self")["config"]["restart_needed"] == json!([])).then_some(()));
 }

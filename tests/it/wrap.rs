@@ -200,7 +200,7 @@ fn a_link_of_a_codex_shim_that_was_moved_is_mended_and_its_codex_comes_back() {
         )
     };
     let (_, found) = told(&["doctor"]);
-    assert!(found.contains("which is gone: `codex-shim wrap") && found.contains("which leads nowhere"), "{found}");
+    assert!(found.contains("does not exist; `codex-shim wrap"), "{found}");
     let (code, shown) = told(&["wrap", &target, "--dry-run"]);
     assert!(code == Some(0) && shown.contains("no longer to") && !codex.exists(), "{shown}");
     for args in [&["wrap", &target, "--yes"][..], &["wrap", "vscode", "--yes"]] {
@@ -212,7 +212,7 @@ fn a_link_of_a_codex_shim_that_was_moved_is_mended_and_its_codex_comes_back() {
     assert_eq!(says(&lab.home.path().join("bin/vscode/codex")), "codex-cli 1.2.3 --version\n");
     assert_eq!(fs::read(&aside).expect("it is kept"), before);
     let (_, found) = told(&["doctor"]);
-    assert!(!found.contains("which is gone") && !found.contains("leads nowhere"), "{found}");
+    assert!(!found.contains("does not exist"), "{found}");
     assert_eq!(told(&["unwrap"]).0, Some(0));
     assert_eq!(fs::read(&codex).expect("it is back"), before);
     assert!(!aside.exists() && fs::read_to_string(lab.settings()).ok().as_deref() == Some("{}"));
@@ -320,7 +320,7 @@ fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
     lab.well(&["wrap", "vscode", "--yes"]);
     fs::write(lab.settings(), "{}").expect("write");
-    assert!(lab.well(&["unwrap"]).contains("is as it was"));
+    assert!(lab.well(&["unwrap"]).contains("has its previous value"));
     assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
     // Only our member goes where others came; one that somebody has set to something else stays.
     lab.well(&["wrap", "vscode", "--yes"]);
@@ -817,7 +817,7 @@ fn irregular_settings_files_are_refused() {
     mknodat(CWD, lab.settings(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
     refused("not a regular file");
     symlink(lab.user.join("nowhere.json"), lab.settings()).expect("a link");
-    refused("leads nowhere");
+    refused("has no target");
     // The backup that a crash has left may hold the only good text.
     let backup = lab.settings().with_extension("json.codex-shim-backup");
     fs::write(lab.settings(), SETTINGS).expect("write");

@@ -1,4 +1,4 @@
-//! The demo's client: writes lines, reads lines, waits with a limit.
+//! The demo's client: writes and reads lines, and waits with a timeout.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, Command};
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use super::{Outcome, line_of, write_line};
 
-/// How long the client waits for anything.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// How often a wait looks whether it is to go on.
+/// How often a wait checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// SIGINT or SIGTERM has come: what was begun is to be removed.
+/// Set by SIGINT or SIGTERM; the demo then cleans up and exits.
 static TOLD_TO_END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Lets a wait end, and not the process, when the user has seen enough.
+/// Makes SIGINT and SIGTERM end the current wait rather than the process.
 pub(super) fn listen_for_the_end() -> std::io::Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&TOLD_TO_END))?;
@@ -28,10 +28,10 @@ pub(super) fn listen_for_the_end() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Lines that were read and not looked at yet.
+/// Most received lines that are buffered.
 const LINES_AHEAD_MAX: usize = 1_024;
 
-/// A client and what it drives.
+/// A client and its server process.
 pub(super) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -40,7 +40,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Starts `command`, whose stdio is piped.
+    /// Starts `command` with piped stdio.
     pub(super) fn start(mut command: Command) -> Outcome<Client> {
         let mut child = command.spawn().map_err(|error| format!("start {:?}: {error}", command.get_program()))?;
         let stdout = child.stdout.take().ok_or("the relay has no stdout")?;
@@ -60,7 +60,7 @@ impl Client {
         self.write(&line_of(message))
     }
 
-    /// Waits for a message; what comes before it is passed over.
+    /// Waits for a message and skips those before it.
     pub(super) fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Outcome<Value> {
         loop {
             let line = self.next()?;
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// How long a line and its echo take.
+    /// The time from sending a line to receiving its echo.
     pub(super) fn round_trip(&mut self, message: &Value) -> Outcome<Duration> {
         let line = line_of(message);
         let began = Instant::now();
@@ -81,7 +81,8 @@ impl Client {
         Ok(began.elapsed())
     }
 
-    /// Writes lines as fast as they go, kills what it drives once `lines_min` have come back, and returns all that came.
+    /// Writes lines as fast as possible, kills the server process once `lines_min` have come back, and returns all received
+    /// lines.
     pub(super) fn storm_until_killed(&mut self, lines_min: usize) -> Outcome<Vec<String>> {
         let mut stdin = self.stdin.take().ok_or("stdin is closed")?;
         let writer = std::thread::spawn(move || {
@@ -98,7 +99,7 @@ impl Client {
         }
         self.child.kill().map_err(|error| format!("kill the relay: {error}"))?;
         received.extend(self.lines.iter());
-        // The last line may have been cut off by the kill; then it was not received.
+        // The kill may have cut off the last line, which then does not count as received.
         if received.last().is_some_and(|last| serde_json::from_str::<Value>(last).is_err()) {
             received.pop();
         }
@@ -106,7 +107,7 @@ impl Client {
         Ok(received)
     }
 
-    /// Closes stdin, and returns every line that was received.
+    /// Closes stdin and returns all received lines.
     pub(super) fn finish(mut self) -> Outcome<Vec<String>> {
         drop(self.stdin.take());
         let mut received = std::mem::take(&mut self.received);

@@ -1,7 +1,7 @@
-//! `codex-shim demo`: what it is for, shown in a few seconds, with nothing installed and nothing left behind.
+//! `codex-shim demo`: shows the features in a few seconds, installs nothing and leaves nothing behind.
 //!
-//! A bundled tape of the real codex is played behind a relay to a small client. Every figure is measured in that run;
-//! what does not come out as promised makes the demo fail.
+//! A bundled tape of the real codex is played behind a relay to a small client. Every figure is measured in that run; if a
+//! promise is not kept, the demo fails.
 
 mod client;
 mod screen;
@@ -27,21 +27,21 @@ use crate::wire::Side;
 use client::Client;
 use screen::Stage;
 
-/// The conversation that is played: a turn with a command that is approved.
+/// The tape: a turn with an approved command.
 const TAPE: &[u8] = include_bytes!("../../../fixtures/tapes/command_approval.jsonl");
 
-/// How fast it is played, so that it can be watched.
+/// Playback speed, slow enough to watch.
 const PLAYED_TIMES: &str = "1";
 
 const ROUND_TRIPS: usize = 2_000;
 
-/// Lines that come back before the relay is killed.
+/// Lines that must come back before the relay is killed.
 const LINES_BEFORE_KILL: usize = 20_000;
 
-/// Why the demo could not show something, in words.
+/// A result whose error is a message.
 type Outcome<T> = Result<T, String>;
 
-/// Shows the demo.
+/// Runs the demo; returns the exit status.
 pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> i32 {
     launch::keep_descriptors();
     let mut stage = if arguments.json { Stage::kept() } else { Stage::of_stdout(environment) };
@@ -74,7 +74,7 @@ fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     Ok(())
 }
 
-/// The folder that the demo plays in, removed at its end.
+/// The temporary folder of the demo, removed at the end.
 struct Folder {
     dir: PathBuf,
     shim: PathBuf,
@@ -84,7 +84,7 @@ struct Folder {
 impl Folder {
     fn new() -> Outcome<Folder> {
         let shim = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
-        // Short, since the path of a socket may not be long.
+        // A short name, because the path of a socket is limited.
         let id = uuid::Uuid::now_v7().simple().to_string();
         let dir = std::env::temp_dir().join(format!("codex-shim-{}", &id[24..]));
         let failed = |error| format!("create {}: {error}", dir.display());
@@ -95,14 +95,14 @@ impl Folder {
         Ok(folder)
     }
 
-    /// `codex-shim ARG…`, with nothing of the user's settings and its journal under `name`.
+    /// `codex-shim ARG…` without the user's settings, with its journal under `name`.
     fn shim(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.shim);
         for variable in SETTING_VARIABLES {
             command.env_remove(variable);
         }
         command.env("CODEX_SHIM_HOME", self.dir.join(name)).current_dir(&self.dir);
-        // Where a socket goes whose path would be too long: what is killed leaves it behind.
+        // Sockets with long paths go here too: a killed relay leaves its socket behind.
         command.env("XDG_RUNTIME_DIR", self.dir.join("run")).stderr(Stdio::null());
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
@@ -130,7 +130,7 @@ impl Drop for Folder {
     }
 }
 
-/// Drives the conversation; returns what the client received.
+/// Plays the conversation; returns what the client received.
 fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
     stage.heading("A turn through the relay");
     let server = [
@@ -147,7 +147,7 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
     client.finish()
 }
 
-/// Asks what has happened.
+/// Shows the recorded history.
 fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
     let page = at_the_side(side::get(session, "/sessions/self/codex-events?since_seq=0&limit=500"))?;
     let actions = at_the_side(side::get(session, "/sessions/self/activity-actions"))?;
@@ -162,12 +162,12 @@ fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
     holds(events > 0 && !has_hole, "the history has a hole")
 }
 
-/// Asks the relay at its socket, as somebody in a second terminal does.
+/// Queries the relay's socket, as a second terminal does.
 fn at_the_side(asked: Result<side::Answer, side::ClientError>) -> Outcome<Value> {
     asked.map_err(|error| error.to_string())?.document()
 }
 
-/// Accepts what waits.
+/// Accepts the pending request.
 fn answer_at_the_side(session: &Path) -> Outcome<()> {
     let listed = at_the_side(side::get(session, "/sessions/self/codex-pending-requests"))?;
     let request_id = listed["requests"][0]["request_id"].as_str().unwrap_or_default();
@@ -176,9 +176,9 @@ fn answer_at_the_side(session: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Who else is there.
+/// Who else takes part.
 enum Beside {
-    /// Somebody in a second terminal, who finds the session here.
+    /// A second terminal that uses the session in this folder.
     Terminal(PathBuf),
     Nobody,
 }
@@ -220,7 +220,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
             said("terminal", "$ codex-shim respond latest accept");
             answer_at_the_side(session)?;
         }
-        // A recording goes on as it did: its client was not the one who answered.
+        // The tape continues by itself: its client did not answer the request either.
         Beside::Nobody => {}
     }
     let message = client.wait(|message| {
@@ -232,7 +232,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     Ok(())
 }
 
-/// What the model got ahead of the user's words: each command in the envelope with its output.
+/// The context that the model got before the user's words: each command with its output.
 fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
     let told = at_the_side(side::get(session, "/sessions/self/context/deliveries"))?;
     let text = told["deliveries"][0]["text"].as_str().unwrap_or_default();
@@ -249,7 +249,7 @@ fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
     Ok(lines)
 }
 
-/// Compares what the client received with what is on record.
+/// Compares what the client received with the journal.
 fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome<()> {
     let recorded = Recorded::read(&folder.journal("turn"))?;
     let bytes = |lines: &[Vec<u8>]| lines.iter().map(Vec::len).sum::<usize>();
@@ -267,7 +267,7 @@ fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome
     holds(shown == 1 && seen == 0, "context did not go to the model alone")
 }
 
-/// Measures a line and its echo, with and without the relay, in turns.
+/// Measures the round trip of a line with and without the relay, in alternation.
 fn cost(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     let mut direct_command = Command::new("cat");
     direct_command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -291,7 +291,7 @@ fn cost(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     Ok(())
 }
 
-/// Kills a relay under load and counts what is missing.
+/// Kills a relay under load and counts missing lines.
 fn a_kill(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     let mut client = Client::start(folder.relay("kill", &["cat".as_ref()]))?;
     let received = client.storm_until_killed(LINES_BEFORE_KILL)?;
@@ -307,7 +307,7 @@ fn a_kill(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     holds(missing == 0, "lines are missing on record")
 }
 
-/// Plays the turn's own recording to the same client.
+/// Replays the recording of the turn to the same client.
 fn a_server_again(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome<()> {
     let tape = folder.dir.join("again.jsonl");
     let mut export = folder.shim("turn", &["tape", "export", "demo", "-o"]);
@@ -328,12 +328,12 @@ fn holds(promise: bool, otherwise: &str) -> Outcome<()> {
     if promise { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
-/// The lines that a journal holds.
+/// The lines in a journal.
 #[derive(Default)]
 struct Recorded {
     client: Vec<Vec<u8>>,
     server: Vec<Vec<u8>>,
-    /// What went to the server in the place of the client's line.
+    /// Lines sent to the server instead of the client's line.
     to_server: Vec<Vec<u8>>,
 }
 
@@ -358,12 +358,11 @@ impl Recorded {
     }
 }
 
-/// A message as one line.
 fn line_of(message: &Value) -> String {
     format!("{message}\n")
 }
 
-/// Writes a message and sees it go.
+/// Writes a line and flushes it.
 fn write_line(to: &mut impl std::io::Write, line: &str) -> Outcome<()> {
     to.write_all(line.as_bytes()).map_err(|error| format!("write to the relay: {error}"))
 }

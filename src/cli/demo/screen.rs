@@ -1,4 +1,4 @@
-//! The demo's screen: 80 columns, colour where it is wanted; or the same as a document.
+//! Output of the demo: text in 80 columns, in colour if the terminal takes it, or one JSON document.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use crate::cli::requests::print_json;
 use crate::cli::screen::{Screen, Tone, plain};
 use crate::config::Environment;
 
-/// Columns of a line.
+/// Line width in columns.
 const COLUMNS: usize = 78;
 
-/// Where the demo is shown.
+/// Destination of the demo's output.
 pub(super) struct Stage {
     shown: Shown,
     headings: u32,
 }
 
 enum Shown {
-    /// As it happens.
+    /// Printed while the demo runs.
     OnScreen(Screen),
-    /// As one document at the end.
+    /// Collected for one document at the end.
     Kept(Vec<Part>),
     Nowhere,
 }
 
-/// What stands under a heading.
+/// A heading with its rows.
 #[derive(Serialize)]
 struct Part {
     heading: String,
@@ -49,17 +49,17 @@ struct Row {
 }
 
 impl Stage {
-    /// On our stdout.
+    /// Prints to stdout.
     pub(super) fn of_stdout(environment: &Environment) -> Stage {
         Stage { shown: Shown::OnScreen(Screen::of_stdout(environment)), headings: 0 }
     }
 
-    /// A document.
+    /// Collects a document.
     pub(super) fn kept() -> Stage {
         Stage { shown: Shown::Kept(Vec::new()), headings: 0 }
     }
 
-    /// Nowhere.
+    /// Discards the output.
     pub(super) fn dark() -> Stage {
         Stage { shown: Shown::Nowhere, headings: 0 }
     }
@@ -77,7 +77,7 @@ impl Stage {
         }
     }
 
-    /// What one of the two said, and when.
+    /// A line of the conversation with its time.
     pub(super) fn said(&mut self, after: Duration, who: &str, what: &str) {
         let tone = match who {
             "codex" => Tone::Good,
@@ -97,12 +97,12 @@ impl Stage {
         }
     }
 
-    /// The end, and why it came before everything was shown; gives the status to exit with where it was shown.
+    /// Prints the end, with the reason if the demo stopped early; returns the exit status.
     pub(super) fn end(self, why: Option<&str>) -> i32 {
         match &self.shown {
             Shown::Kept(parts) => {
                 let shim = env!("CARGO_PKG_VERSION");
-                // Advice is for who looks on.
+                // Advice is only for people.
                 let parts: Vec<&Part> =
                     parts.iter().filter(|part| !part.rows.is_empty() || !part.said.is_empty()).collect();
                 print_json(&json!({ "shim": shim, "held": why.is_none(), "error": why, "parts": parts }))
@@ -132,7 +132,7 @@ impl Stage {
     fn write(&self, text: &str) {
         if matches!(self.shown, Shown::OnScreen(_)) {
             let mut stdout = std::io::stdout().lock();
-            // Nobody who looks away is waited for.
+            // A closed stdout does not stop the demo.
             let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
         }
     }

@@ -1,4 +1,4 @@
-//! The real codex: whether it is there, which it is, and whether it still speaks as we know it.
+//! Checks the real codex: whether it exists, its version, and whether its protocol is still compatible.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::files;
 use crate::protocol::Method;
 use crate::relay::locate::{self, Codex};
 
-/// How long codex may take to tell its version; a launcher in Node takes a moment.
+/// How long codex may take to print its version; the Node launcher is slow to start.
 const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
 
-/// How long it may take to write its schema.
+/// How long codex may take to write its schema.
 const SCHEMA_WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// How long its app-server may take to answer `initialize`.
+/// How long the app-server may take to answer `initialize`.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Limit for a line in a message, in characters.
+/// Longest quoted line, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// How many of what a codex lacks are named.
+/// Most missing items that are named.
 const NAMED_MAX: usize = 12;
 
 pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mut Vec<Check>) {
@@ -56,8 +56,8 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
             Check::broken("codex", format!("{at} --version: {why}"), "reinstall codex, or name another one")
         }
         Ran::TooSlow => {
-            let found = format!("{at} --version has not ended in {VERSION_WAIT_MAX:?}");
-            Check::broken("codex", found, "run it by hand and see what it waits for")
+            let found = format!("{at} --version did not exit within {VERSION_WAIT_MAX:?}");
+            Check::broken("codex", found, "run it by hand to see what it waits for")
         }
     });
     if has_version {
@@ -70,15 +70,14 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     checks.push(on_path(environment));
 }
 
-/// The codex as a command.
 fn command(codex: &Codex) -> Command {
     let mut command = Command::new(&codex.program);
     command.envs(codex.path.iter().map(|path| ("PATH", path)));
     command
 }
 
-/// Starts the app-server, as a relay does, and initializes it. Its CODEX_HOME is new and empty, so that it neither reads nor
-/// changes the user's state; no account is needed.
+/// Starts the app-server as a relay does, and initializes it. CODEX_HOME is new and empty, so the check neither reads nor
+/// changes the user's state and needs no account.
 fn app_server(codex: &Codex) -> Check {
     const NAME: &str = "app-server";
     const REMEDY: &str = "install a codex that has it with `npm install -g @openai/codex@latest`, or name another one with \
@@ -97,13 +96,13 @@ fn app_server(codex: &Codex) -> Check {
             None => return Check::ok(NAME, format!("{at} answers")),
             Some(why) => why,
         },
-        Asked::Ended(why) => format!("it has ended without an answer to `initialize` ({why})"),
+        Asked::Ended(why) => format!("it exited without an answer to `initialize` ({why})"),
         Asked::TooSlow => format!("no answer to `initialize` in {ANSWER_WAIT_MAX:?}"),
     };
     Check::broken(NAME, format!("{at}: {why}"), REMEDY)
 }
 
-/// The reason if a line is not a good answer to `initialize`.
+/// Why a line is not a valid answer to `initialize`.
 fn initialize_error(line: &str) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     if answer["id"] == 1 && answer.get("result").is_some() {
@@ -116,10 +115,11 @@ fn initialize_error(line: &str) -> Option<String> {
     Some(format!("`{shown}` is not an answer to `initialize`"))
 }
 
-/// Compares what we touch with the schema that this codex writes.
+/// Compares the fields that we use with the schema that this codex writes.
 fn protocol(codex: &Codex) -> Check {
     const NAME: &str = "protocol";
-    const UNTOLD: &str = "everything is relayed all the same; what an older codex lacks is told when it is met";
+    const UNTOLD: &str =
+        "messages are relayed anyway; missing features of an older codex are reported when they are needed";
     let folder = std::env::temp_dir().join(format!("codex-shim-schema-{}", std::process::id()));
     if let Err(error) = files::create_folder(&folder) {
         return Check::note(NAME, format!("create {}: {error}", folder.display()), UNTOLD);
@@ -129,7 +129,7 @@ fn protocol(codex: &Codex) -> Check {
         command.args(["app-server", "generate-json-schema"]).args(flags).arg("--out").arg(&folder);
         run(&mut command, SCHEMA_WAIT_MAX)
     };
-    // The oldest know no other than experimental ones, and do not know the flag.
+    // The oldest versions have only experimental schemas and do not know the flag.
     let ran = match write(&["--experimental"]) {
         Ran::Badly(_) => write(&[]),
         ran @ (Ran::Well(_) | Ran::TooSlow) => ran,
@@ -139,23 +139,20 @@ fn protocol(codex: &Codex) -> Check {
     match (ran, missing) {
         (Ran::Well(_), Some(missing)) if missing.is_empty() => {
             let (methods, fields) = drift::touched();
-            Check::ok(
-                NAME,
-                format!("this codex knows all {methods} methods and {fields} fields that we look into or make"),
-            )
+            Check::ok(NAME, format!("this codex has all {methods} methods and {fields} fields that codex-shim uses"))
         }
         (Ran::Well(_), Some(missing)) => {
             let remedy = "what hangs on them does not work with this codex; everything else does, and all is relayed";
             let rest = missing.len().saturating_sub(NAMED_MAX);
             let named = missing.get(..NAMED_MAX).unwrap_or(&missing).join(", ");
             let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-            Check::note(NAME, format!("this codex does not know {named}{more}"), remedy)
+            Check::note(NAME, format!("this codex lacks {named}{more}"), remedy)
         }
         (Ran::Well(_) | Ran::Badly(_) | Ran::TooSlow, _) => Check::note(NAME, "this codex writes no schema", UNTOLD),
     }
 }
 
-/// Whether the first `codex` on `PATH` is we ourselves.
+/// Whether the first `codex` on `PATH` is codex-shim.
 fn on_path(environment: &Environment) -> Check {
     const NAME: &str = "path";
     let path = environment.get("PATH").unwrap_or_default();
@@ -174,7 +171,7 @@ fn on_path(environment: &Environment) -> Check {
     }
 }
 
-/// The first request of each client.
+/// The first request of every client.
 fn initialize() -> String {
     let client = json!({ "name": "codex-shim-doctor", "title": null, "version": env!("CARGO_PKG_VERSION") });
     let message = json!({ "id": 1, "method": Method::Initialize.name(), "params": { "clientInfo": client } });

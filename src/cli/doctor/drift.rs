@@ -1,4 +1,4 @@
-//! What we touch of codex's protocol, held against the schema that a codex writes of itself.
+//! Compares the parts of the protocol that we use with the schema that codex writes.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use crate::protocol::{Method, RESPONSES};
 
-/// A message or a response of which fields are used, as codex's schema describes it.
+/// A message or response, and the fields of it that are used.
 struct Touched {
-    /// The file of the schema that has it, without `.json`.
+    /// The schema file, without `.json`.
     file: &'static str,
-    /// Its method in the files that list kinds of messages; `None` in those of one response.
+    /// The method, in files that cover several kinds of messages; `None` in the file of one response.
     method: Option<&'static str>,
-    /// Paths of the fields that are used.
+    /// Paths of the used fields.
     fields: &'static [&'static str],
 }
 
-/// All messages and responses that this program uses and a schema can have, each file's together.
+/// All messages and responses that this program uses and that a schema can describe, grouped by file.
 fn all_touched() -> impl Iterator<Item = Touched> {
     let messages = Method::ALL.iter().filter_map(|method| {
         Some(Touched { file: method.listed().file()?, method: Some(method.name()), fields: method.fields() })
@@ -29,18 +29,18 @@ fn all_touched() -> impl Iterator<Item = Touched> {
     }))
 }
 
-/// How many schemas are looked at for one field, and how deep: in those of codex it takes a few hundred and less than twenty.
-/// One may refer to itself.
+/// Most schemas visited for one field, and the greatest depth. codex's own need a few hundred, and less than twenty. A schema
+/// may refer to itself.
 const STEPS_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 40;
 
-/// What we touch: (methods, fields).
+/// The number of methods and fields that we use.
 pub(super) fn touched() -> (usize, usize) {
     let methods = all_touched().filter(|touched| touched.method.is_some()).count();
     (methods, all_touched().map(|touched| touched.fields.len()).sum())
 }
 
-/// What the schema in `folder` lacks, as methods and as `METHOD: FIELD`; `None` where there is no schema.
+/// The methods, and fields as `METHOD: FIELD`, that the schema in `folder` lacks; `None` if there is no schema.
 pub(super) fn missing(folder: &Path) -> Option<Vec<String>> {
     let mut missing = Vec::new();
     let mut last: Option<(&str, Value)> = None;
@@ -50,7 +50,7 @@ pub(super) fn missing(folder: &Path) -> Option<Vec<String>> {
         }
         match (&last, touched.method) {
             (Some((_, schema)), method) => lacks(schema, &touched, method, &mut missing),
-            // An answer that has no file is that of a call which is told already.
+            // A missing response file belongs to a request that is reported already.
             (None, None) => {}
             (None, Some(_)) => return None,
         }
@@ -80,7 +80,7 @@ fn lacks(schema: &Value, touched: &Touched, method: Option<&str>, missing: &mut 
     }
 }
 
-/// The properties of the kind of message that has this method: `{"method": {"enum": [NAME]}, "params": …}`.
+/// The properties of the message kind with this method: `{"method": {"enum": [NAME]}, "params": …}`.
 fn kind<'a>(schema: &'a Value, method: &str) -> Option<&'a Value> {
     let kinds = schema["oneOf"].as_array()?;
     kinds.iter().map(|kind| &kind["properties"]).find(|properties| {
@@ -88,7 +88,7 @@ fn kind<'a>(schema: &'a Value, method: &str) -> Option<&'a Value> {
     })
 }
 
-/// The look for one field.
+/// A search for one field.
 struct Search<'a> {
     root: &'a Value,
     steps_left: Cell<usize>,
@@ -99,14 +99,14 @@ impl<'a> Search<'a> {
         Search { root, steps_left: Cell::new(STEPS_MAX) }
     }
 
-    /// Whether what `schema` describes may have a field at `path`.
+    /// Whether `schema` allows a field at `path`.
     fn finds(&self, schema: &Value, path: &[&str], depth: usize) -> bool {
         let Some((first, rest)) = path.split_first() else { return true };
         let (Some(depth), Some(steps)) = (depth.checked_sub(1), self.steps_left.get().checked_sub(1)) else {
             return false;
         };
         self.steps_left.set(steps);
-        // `true` is the schema of anything.
+        // The schema `true` allows anything.
         let Some(object) = schema.as_object() else { return schema == &Value::Bool(true) };
         let says_nothing = !["$ref", "allOf", "anyOf", "oneOf", "items", "properties", "type", "enum"]
             .iter()
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A schema that has all that we touch, but for what `without` says.
+    /// A schema with everything that we use, except `without`.
     fn written(without: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::create_dir(folder.path().join("v2")).expect("create");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_schema_lacks_is_named() {
+    fn missing_schema_parts_are_named() {
         let none = tempfile::tempdir().expect("BUG: a temporary folder");
         assert_eq!(missing(none.path()), None);
         assert_eq!(missing(written("").path()), Some(Vec::new()));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_behind_references_kinds_and_lists() {
+    fn fields_are_found_through_references() {
         let root = json!({"definitions": {
             "Turn": {"type": "object", "properties": {"items": {"type": "array", "items": {"$ref": "#/definitions/Item"}}}},
             "Item": {"oneOf": [

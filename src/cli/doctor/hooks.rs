@@ -1,4 +1,4 @@
-//! Whether a shell tells us what is typed in it, and whether what its file names is there.
+//! Checks the hooks in the startup files of shells, and the program that each names.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::files;
 
 const NAME: &str = "shell hooks";
 
-/// Looks at the files that shells read at their start.
+/// Checks the startup files.
 pub(super) fn check(environment: &Environment) -> Check {
     let folder = |variable: &str| environment.get(variable).map(PathBuf::from);
     let home = folder("HOME").unwrap_or_default();
@@ -19,8 +19,8 @@ pub(super) fn check(environment: &Environment) -> Check {
     for file in files {
         let Some(program) = files::read_named(&file).ok().and_then(|text| program_of(&text)) else { continue };
         if !is_there(&program, environment) {
-            let found = format!("{} runs `{program} hook`, and there is no {program}", file.display());
-            return Check::broken(NAME, found, "correct that line: `codex-shim hook --help` has it for each shell");
+            let found = format!("{} runs `{program} hook`, but {program} does not exist", file.display());
+            return Check::broken(NAME, found, "correct that line; `codex-shim hook --help` shows it for each shell");
         }
         hooked.push(file.display().to_string());
     }
@@ -28,13 +28,13 @@ pub(super) fn check(environment: &Environment) -> Check {
         false => Check::ok(NAME, format!("in {}", hooked.join(", "))),
         true => Check::note(
             NAME,
-            "none: codex knows only of commands that are pushed",
-            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if it is to know what you run",
+            "no hook: the model sees only commands that are pushed",
+            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if the model should see what you run",
         ),
     }
 }
 
-/// The program whose hook a shell's file loads.
+/// The program whose hook a startup file loads.
 fn program_of(text: &str) -> Option<String> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let mut unquoted = lines.map(|line| line.replace(['"', '\''], ""));
@@ -43,14 +43,14 @@ fn program_of(text: &str) -> Option<String> {
     Some(format!("{}codex-shim", &before[from..]))
 }
 
-/// Whether a program is where it is named, or on PATH.
+/// Whether the program exists at its path or on PATH.
 fn is_there(program: &str, environment: &Environment) -> bool {
     let in_home = ["~/", "$HOME/", "${HOME}/"].iter().find_map(|home| program.strip_prefix(home));
     if let Some(rest) = in_home {
         return environment.get("HOME").is_some_and(|home| Path::new(&home).join(rest).exists());
     }
     if program.contains('$') {
-        // Only the shell knows what stands there.
+        // Only the shell can expand this.
         return true;
     }
     if program.contains('/') {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_of_a_hook() {
+    fn hook_program_is_found() {
         let check = |text: &str, expect: Option<&str>| assert_eq!(program_of(text).as_deref(), expect, "{text}");
         check("alias x=y\neval \"$(codex-shim hook bash)\"\n", Some("codex-shim"));
         check("eval \"$(/opt/bin/codex-shim hook bash)\"", Some("/opt/bin/codex-shim"));

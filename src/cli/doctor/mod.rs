@@ -1,4 +1,4 @@
-//! `codex-shim doctor`: what could be wrong with us and around us, each with what to do about it.
+//! `codex-shim doctor`: checks the installation and its surroundings, and gives a remedy for each problem.
 //!
 //! It changes nothing.
 
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::screen::{Screen, Tone, plain};
 use super::session_args::SessionWord;
-use super::{FAILED, chosen, screen};
+use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::launch;
 use crate::store::Otherwise;
@@ -44,25 +44,22 @@ pub(super) struct DoctorArguments {
     json: bool,
 }
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// As it should be.
     Ok,
-    /// Worth knowing; all works.
+    /// Worth knowing, but everything works.
     Note,
     /// Something does not work.
     Broken,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Check {
     name: &'static str,
     verdict: Verdict,
-    /// What was found.
     found: String,
-    /// What to do about it.
     remedy: Option<String>,
 }
 
@@ -100,11 +97,12 @@ impl Verdict {
 
 pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
     launch::keep_descriptors();
-    let only = match arguments.session.name().map(|named| chosen::one(Some(named), Otherwise::Latest, environment)) {
-        None => None,
-        Some(Ok(found)) => Some(found.id),
-        Some(Err(error)) => return error.told(),
-    };
+    let only =
+        match arguments.session.name().map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
+            None => None,
+            Some(Ok(found)) => Some(found.id),
+            Some(Err(error)) => return error.report(),
+        };
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let mut checks = Vec::new();
     for complaint in complaints {
@@ -162,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_check_stands_with_what_to_do() {
+    fn checks_are_listed_with_their_remedies() {
         let checks = [Check::ok("settings", "all can be used"), Check::broken("codex", "not there", "install it")];
         let text = as_text(&checks, Screen::None, None);
         assert_eq!(

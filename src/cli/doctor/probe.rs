@@ -1,7 +1,7 @@
-//! Running something for a bounded time.
+//! Runs a program with a timeout.
 //!
-//! It runs in a process group of its own, which is killed as a whole where it takes too long, or where a signal ends us meanwhile: a
-//! launcher that dies leaves what it has launched. Where it ends by itself and leaves something running, that is its own affair.
+//! The program gets its own process group. On a timeout, or if a signal ends us, the whole group is killed, because killing a
+//! launcher alone would leave its children running. Processes that outlive a program that exits by itself are left alone.
 
 use std::io::{ErrorKind, Read, Write as _};
 use std::os::fd::AsFd;
@@ -13,36 +13,36 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cli::kept_back::KeptBack;
 
-/// How often a program is looked at that has not ended.
+/// Polling interval.
 const LOOK_WAIT: Duration = Duration::from_millis(10);
 
-/// The most that is read of what it prints, in bytes.
+/// Most output that is kept, in bytes.
 const PRINTED_BYTES_MAX: usize = 64 << 10;
 
-/// How often a stream is read before its program is looked at again.
+/// Most reads of a stream between two checks of its program.
 const ROUND_READS_MAX: usize = 64;
 
-/// Limits for the output of a failed program in a message, in lines and in characters.
+/// Longest quoted output of a failed program, in lines and in characters.
 const SHOWN_LINES_MAX: usize = 3;
 const SHOWN_CHARS_MAX: usize = 300;
 
-/// What came of running a program.
+/// Result of [`run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// It has ended well, and printed this.
+    /// Exited successfully, with this output.
     Well(String),
-    /// It has ended otherwise, or could not be started, in words.
+    /// Failed or could not be started; the reason.
     Badly(String),
-    /// It did not end in time, and was killed.
+    /// Killed after the timeout.
     TooSlow,
 }
 
 /// Runs `command` for at most `wait_max`.
 pub(super) fn run(command: &mut Command, wait_max: Duration) -> Ran {
-    // In a group of its own it does not get what the terminal sends us.
+    // Its own process group does not receive the signals of the terminal.
     let kept_back = match KeptBack::begin() {
         Ok(kept_back) => kept_back,
-        Err(error) => return Ran::Badly(format!("signals cannot be listened for: {error}")),
+        Err(error) => return Ran::Badly(format!("install signal handlers: {error}")),
     };
     let ran = run_in_group(command, wait_max, kept_back);
     kept_back.let_go_and_obey();
@@ -79,14 +79,14 @@ fn run_in_group(command: &mut Command, wait_max: Duration, kept_back: &KeptBack)
     }
 }
 
-/// Result of a request to a program.
+/// Result of [`ask`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// The first line that it has printed.
+    /// The first line of output.
     Line(String),
-    /// The program ended, or could not start; the reason.
+    /// The program exited or could not be started; the reason.
     Ended(String),
-    /// The program printed no line in time.
+    /// No line before the timeout.
     TooSlow,
 }
 
@@ -94,7 +94,7 @@ pub(super) enum Asked {
 pub(super) fn ask(command: &mut Command, request: &str, wait_max: Duration) -> Asked {
     let kept_back = match KeptBack::begin() {
         Ok(kept_back) => kept_back,
-        Err(error) => return Asked::Ended(format!("signals cannot be listened for: {error}")),
+        Err(error) => return Asked::Ended(format!("install signal handlers: {error}")),
     };
     let asked = ask_in_group(command, request, wait_max, kept_back);
     kept_back.let_go_and_obey();
@@ -107,13 +107,13 @@ fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_b
         Ok(child) => child,
         Err(error) => return Asked::Ended(format!("it cannot be started: {error}")),
     };
-    // A short request has room in the pipe. A program that has ended already is seen below.
+    // A short request fits into the pipe. If the program has exited already, that is noticed below.
     let written = child.stdin.as_mut().map(|stdin| stdin.write_all(request.as_bytes()));
     let mut printed = (Printed::default(), Printed::default());
     let began = Instant::now();
     let mut is_reaped = false;
     let asked = loop {
-        // Asks for the status before the last read, so that no output from before the end is lost.
+        // The status is read before the last output, so that no output from before the exit is lost.
         let status = child.try_wait();
         is_reaped |= matches!(status, Ok(Some(_)));
         printed.0.take(child.stdout.as_mut());
@@ -135,17 +135,17 @@ fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_b
     asked
 }
 
-/// The first bytes that a program prints on a stream; anything behind them is read and dropped.
+/// The first bytes of a stream; later bytes are read and dropped.
 #[derive(Debug, Default)]
 struct Printed(Vec<u8>);
 
 impl Printed {
-    /// Reads the available bytes and never waits: a program that was left running may hold the other end open.
+    /// Reads the available bytes and never blocks: a process that was left running may hold the other end open.
     fn take(&mut self, stream: Option<&mut (impl Read + AsFd)>) {
         let Some(stream) = stream else { return };
         let _ = rustix::fs::fcntl_setfl(stream.as_fd(), rustix::fs::OFlags::NONBLOCK);
         let mut buffer = [0; 4096];
-        // A program that prints without end is looked at between two of these rounds.
+        // The limit lets the caller check a program that prints without end.
         for _ in 0..ROUND_READS_MAX {
             let read = match stream.read(&mut buffer) {
                 Ok(0) => return,
@@ -162,14 +162,14 @@ impl Printed {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
-    /// The first line, or the part of it that fits.
+    /// The first line, or the part that was kept.
     fn first_line(&self) -> Option<String> {
         let end = self.0.iter().position(|byte| *byte == b'\n');
         let end = end.or_else(|| (self.0.len() == PRINTED_BYTES_MAX).then_some(PRINTED_BYTES_MAX))?;
         Some(String::from_utf8_lossy(&self.0[..end]).into_owned())
     }
 
-    /// How a program has ended, with the first lines that it has printed.
+    /// How the program ended, with the first lines of its output.
     fn why(&self, status: String) -> String {
         let text = self.text();
         let lines: Vec<&str> =
@@ -179,10 +179,10 @@ impl Printed {
     }
 }
 
-/// Kills one that has not been reaped with all that it has started, and reaps it.
+/// Kills the process group of a child that has not been reaped, and reaps the child.
 fn kill(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself meanwhile.
+        // It may have exited meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait();
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_waited_for_so_long() {
+    fn programs_time_out() {
         let sh = |script: &str| run(Command::new("sh").args(["-c", script]), Duration::from_secs(20));
         assert_eq!(sh("echo hi; sleep 60 &"), Ran::Well("hi".to_owned()));
         assert!(matches!(sh("exit 3"), Ran::Badly(why) if why.contains('3')));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_that_is_too_slow_goes_with_what_it_has_launched() {
+    fn slow_launcher_is_killed_with_its_children() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let pid_file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", pid_file.display());

@@ -1,29 +1,29 @@
-//! Servers that a relay has started, and that run on without one.
+//! Finds servers that a relay started and that still run without one.
 
 use std::collections::HashMap;
 
 use super::Check;
 use crate::config::DEPTH_VARIABLE;
 
-/// A process, as far as it matters here.
+/// The facts about a process that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     parent: u32,
-    /// It is one of us.
+    /// It runs codex-shim.
     is_shim: bool,
-    /// A relay has started it, or what started it.
+    /// It descends from a relay.
     is_marked: bool,
-    /// It is a server, by its arguments.
+    /// Its arguments are those of a server.
     is_server: bool,
 }
 
-/// What runs on though no relay stands above it any more.
+/// Reports servers without a relay.
 pub(super) fn left_behind() -> Option<Check> {
     const NAME: &str = "servers";
     let mut left = orphans(&processes()?);
     left.sort_unstable();
     Some(match left.is_empty() {
-        true => Check::ok(NAME, "none runs on without its relay"),
+        true => Check::ok(NAME, "no server is running without its relay"),
         false => {
             let pids = left.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             Check::note(NAME, format!("pid {pids}: started by a relay that is gone"), format!("kill {pids}"))
@@ -31,17 +31,17 @@ pub(super) fn left_behind() -> Option<Check> {
     })
 }
 
-/// The servers above which there is none of us, the topmost of each.
+/// Marked servers without a codex-shim among their ancestors; only the topmost of each tree.
 fn orphans(processes: &HashMap<u32, Process>) -> Vec<u32> {
     let parent_of = |process: &Process| processes.get(&process.parent).filter(|_| process.parent != 0);
     let is_ours = |process: &Process| process.is_marked && process.is_server && !process.is_shim;
     let is_left = |process: &Process| {
         let mut above = parent_of(process);
-        // A launcher that is a server itself stands for what it has started.
+        // A launcher that looks like a server stands for its children.
         if !is_ours(process) || above.is_some_and(is_ours) {
             return false;
         }
-        // Nobody has more ancestors than there are processes, whatever has changed while they were read.
+        // The limit prevents endless loops if pids were reused while the table was read.
         for _ in 0..processes.len() {
             match above {
                 Some(process) if process.is_shim => return false,
@@ -54,7 +54,7 @@ fn orphans(processes: &HashMap<u32, Process>) -> Vec<u32> {
     processes.iter().filter(|(_, process)| is_left(process)).map(|(pid, _)| *pid).collect()
 }
 
-/// All processes that can be looked at.
+/// All processes that can be read.
 fn processes() -> Option<HashMap<u32, Process>> {
     let mark = format!("{DEPTH_VARIABLE}=");
     let ourselves = std::env::current_exe().ok();
@@ -64,7 +64,7 @@ fn processes() -> Option<HashMap<u32, Process>> {
         let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
         let words = |bytes: Vec<u8>, is: &dyn Fn(&[u8]) -> bool| bytes.split(|byte| *byte == 0).any(is);
         let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-        // Behind the name, which may hold anything, stand the state and the parent.
+        // The name may contain anything; the state and the parent follow after it.
         let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
         let Some(parent) = rest.split(' ').nth(1).and_then(|parent| parent.parse().ok()) else { continue };
         let program = std::fs::read_link(entry.path().join("exe")).ok();
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_left_behind_where_none_of_us_stands_above_it() {
+    fn servers_without_a_relay_are_found() {
         let process = |parent, is_shim, is_server| Process { parent, is_shim, is_marked: true, is_server };
         let of = |processes: &[(u32, Process)]| {
             let mut found = orphans(&processes.iter().cloned().collect());
@@ -98,7 +98,7 @@ mod tests {
         };
         let init = (1, Process { parent: 0, is_shim: false, is_marked: false, is_server: false });
         let user = (2, Process { parent: 1, is_shim: false, is_marked: false, is_server: false });
-        // A relay, a launcher below it, and the server below that.
+        // A relay, a launcher below it, and the server below the launcher.
         let whole = [
             init.clone(),
             user.clone(),
@@ -107,12 +107,12 @@ mod tests {
             (12, process(11, false, true)),
         ];
         assert_eq!(of(&whole), [0; 0]);
-        // The relay is gone: whoever takes its children, be it init or somebody between, is no relay.
+        // The relay is gone; init or another process has adopted its children.
         let gone = [init.clone(), user.clone(), (11, process(2, false, true)), (12, process(11, false, true))];
         assert_eq!(of(&gone), [11]);
         let of_init = [init.clone(), (12, process(1, false, true))];
         assert_eq!(of(&of_init), [12]);
-        // What is no server, or was started by no relay, is nobody's business.
+        // A process that is not a server, or that no relay started, is not reported.
         let unmarked = Process { is_marked: false, ..process(1, false, true) };
         assert_eq!(of(&[init, (13, process(1, false, false)), (14, unmarked)]), [0; 0]);
     }

@@ -1,4 +1,4 @@
-//! Our own folder: whether it can be written and has room, and whether each session in it is whole.
+//! Checks the state folder: whether it is writable and has room, and whether each session in it is intact.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,25 +16,25 @@ use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, label, short};
 
-/// Below this a disk is said to be getting full, in bytes.
+/// Free space below this counts as low, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
 
-/// Below this it is as good as full, in bytes.
+/// Free space below this counts as full, in bytes.
 const ROOM_NONE: u64 = 50 << 20;
 
-/// Sessions that are looked at at the same time.
+/// Sessions checked at the same time.
 const LOOKED_AT_ONCE_MAX: usize = 16;
 
-/// How long a database is looked at; what is not seen by then is left.
+/// Time limit for checking a database.
 const DATABASE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long it is waited for somebody to let go of it.
+/// How long to wait for a locked database.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The name of the check of a folder inside the home.
+/// Name of the check of a folder inside the home.
 const FOLDER: &str = "folder";
 
-/// Of the sessions it looks at all, or at `only` one.
+/// Checks the state folder and all sessions, or only the session `only`.
 pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<Check>) {
     let Some(home) = &settings.home.value else {
         checks.push(Check::broken("home", "neither CODEX_SHIM_HOME nor HOME is set", "set CODEX_SHIM_HOME"));
@@ -43,11 +43,11 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
     if let Err(error) = Folder::home(home)
         && let Some(refused) = Refused::behind(&error)
     {
-        checks.push(not_used("home", refused, "nothing is recorded and no request is kept"));
+        checks.push(not_used("home", refused, "nothing is recorded and no request is stored"));
         return;
     }
     checks.push(home_can_be_written(home));
-    checks.extend(folder_not_used(&home.join("marks"), "a session that is restored from a copy is not noticed"));
+    checks.extend(folder_not_used(&home.join("marks"), "a session restored from a copy is not detected"));
     checks.extend(folder_not_used(&home.join("places"), "a relay does not find the last session of its folder"));
     checks.extend(folder_not_used(&home.join("shell"), "`codex-shim shell` does not start"));
     checks.extend(open_to_others(home));
@@ -61,7 +61,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             let live = sessions.iter().filter(|session| session.live).count();
             checks.push(Check::ok("sessions", format!("{}, {live} of them live", sessions.len())));
             checks.extend(shared_folders(&sessions, only));
-            // At the same time: each of those that hang takes as long as it is waited for.
+            // In parallel, because each hung relay takes the full timeout.
             let meant: Vec<&Found> =
                 sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
             for some in meant.chunks(LOOKED_AT_ONCE_MAX) {
@@ -76,12 +76,12 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             checks.extend(refused.map(|refused| not_used("sessions", refused, "nothing is recorded")));
         }
         Err(error) => {
-            checks.push(Check::broken("sessions", error.to_string(), "see who owns that folder, and its mode"))
+            checks.push(Check::broken("sessions", error.to_string(), "check the owner and the mode of that folder"))
         }
     }
 }
 
-/// Folders in which several clients are live, each in a session of its own.
+/// Folders in which several clients are live, each with its own session.
 fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
     let mut by_folder: BTreeMap<&str, Vec<&Found>> = BTreeMap::new();
     for session in sessions.iter().filter(|session| session.live) {
@@ -96,21 +96,21 @@ fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
             there.iter().map(|session| format!("{} {}", label(session), short(session, sessions))).collect();
         let example = there.first().map_or("", |session| short(session, sessions));
         let remedy = format!(
-            "nothing, if that is meant: `status`, `requests` and `context show` show all of them, and each model is told what \
-             you run in a terminal; `tail`, `events` and `transcript` take the one used last, and `send` and `interrupt` need \
-             a name, such as `--session {example}`"
+            "nothing, if this is intended: `status`, `requests` and `context show` show all of them, and each model sees what you \
+             run in a terminal; `tail`, `events` and `transcript` use the most recent one, and `send` and `interrupt` need a \
+             name, such as `--session {example}`"
         );
         Check::note("clients", format!("{} are live in {folder}: {}", there.len(), names.join(", ")), remedy)
     };
     shared.map(check).collect()
 }
 
-/// Something of ours that cannot be trusted, and what that leads to.
+/// An untrusted part of the state folder, and the consequence.
 fn not_used(name: &'static str, refused: &Refused, so: &str) -> Check {
     Check::broken(name, format!("{}: {so}", refused.problem()), refused.remedy())
 }
 
-/// A folder that is there and cannot be trusted, and what that leads to.
+/// An existing folder that cannot be trusted, and the consequence.
 fn folder_not_used(folder: &Path, so: &str) -> Option<Check> {
     let error = Folder::at(folder).err()?;
     Refused::behind(&error).map(|refused| not_used(FOLDER, refused, so))
@@ -118,31 +118,35 @@ fn folder_not_used(folder: &Path, so: &str) -> Option<Check> {
 
 fn home_can_be_written(home: &Path) -> Check {
     const NAME: &str = "home";
-    // The nearest folder that is there: nothing is made.
+    // The nearest existing ancestor: the check creates nothing.
     let Some(there) = home.ancestors().find(|folder| folder.exists()) else {
-        return Check::broken(NAME, format!("{}: no folder above it is there", home.display()), "set CODEX_SHIM_HOME");
+        return Check::broken(
+            NAME,
+            format!("{}: its parent folders do not exist", home.display()),
+            "set CODEX_SHIM_HOME",
+        );
     };
     if !there.is_dir() {
         let remedy = "move that file away, or set CODEX_SHIM_HOME to a folder";
-        return Check::broken(NAME, format!("{} is a file and no folder", there.display()), remedy);
+        return Check::broken(NAME, format!("{} is a file, not a folder", there.display()), remedy);
     }
     match rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
-        Ok(()) if there == home => Check::ok(NAME, format!("{} can be written", home.display())),
-        Ok(()) => Check::ok(NAME, format!("{} will be made", home.display())),
+        Ok(()) if there == home => Check::ok(NAME, format!("{} is writable", home.display())),
+        Ok(()) => Check::ok(NAME, format!("{} will be created", home.display())),
         Err(error) => Check::broken(
             NAME,
             format!("{}: {error}", there.display()),
-            "nothing is recorded and no request kept until that folder can be written",
+            "nothing is recorded and no request is stored until that folder is writable",
         ),
     }
 }
 
-/// A folder that others may read or write in, which holds what was said and done.
+/// A folder with private data that other users can read or write.
 fn open_to_others(folder: &Path) -> Option<Check> {
     let mode = folder.metadata().ok()?.permissions().mode() & 0o777;
     let is_file = folder.is_file();
     let remedy = format!("chmod {} {}", if is_file { "600" } else { "700" }, folder.display());
-    let found = format!("{} has the mode {mode:04o}: others can look into it", folder.display());
+    let found = format!("{} has the mode {mode:04o}: other users can read it", folder.display());
     (mode & 0o077 != 0).then(|| Check::note("mode", found, remedy))
 }
 
@@ -152,10 +156,10 @@ fn room(home: &Path) -> Option<Check> {
     Some(room_of(disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
 
-/// What so many free bytes are worth.
+/// The result for an amount of free space.
 fn room_of(free: u64) -> Check {
     let found = format!("{} free", bytesize::ByteSize(free));
-    let remedy = "make room, or keep less: `codex-shim prune`, `journal_bytes_max`";
+    let remedy = "free some space, or store less: `codex-shim prune`, `journal_bytes_max`";
     match free {
         free if free < ROOM_NONE => Check::broken("disk", found, remedy),
         free if free < ROOM_LOW => Check::note("disk", found, remedy),
@@ -177,16 +181,16 @@ fn of_session(session: &Found) -> Vec<Check> {
         && let Err(why) = client::get(&session.dir, "/healthz")
         && session.is_still_live()
     {
-        let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start anew", session.dir.display());
-        checks.push(Check::broken("socket", why.told(session), remedy));
+        let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start again", session.dir.display());
+        checks.push(Check::broken("socket", why.message(session), remedy));
     }
     let is_silent = checks.iter().any(|check| check.name != FOLDER && check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
         let remedy = "nothing: the next start in this session replaces it";
         checks.push(Check::note("socket", format!("{id}: left over from a relay that was killed"), remedy));
     }
-    let history = "move it away; it is built again from the journal";
-    let ledger = "move it away; what it held is only there, so keep it";
+    let history = "move it away; it is rebuilt from the journal";
+    let ledger = "move it away, and keep it: it is the only copy";
     for (file, known, remedy) in [(LEDGER_FILE, LEDGER_FORM, ledger), (HISTORY_FILE, HISTORY_FORM, history)] {
         let path = session.dir.join(file);
         let told = |why: String| format!("{}: {why}", path.display());
@@ -197,18 +201,22 @@ fn of_session(session: &Found) -> Vec<Check> {
             Some(Looked::Broken(why)) => checks.push(Check::broken("database", told(why), remedy)),
             Some(Looked::Locked(why)) => {
                 let remedy = match session.is_still_live() {
-                    true => format!("leave it where it is: {holder} uses it; where that hangs, end it and start anew"),
-                    false => format!("leave it where it is; see who has it open (`fuser {}`)", path.display()),
+                    true => {
+                        format!("leave it in place: {holder} uses it; if that process hangs, end it and start again")
+                    }
+                    false => {
+                        format!("leave it in place; find the process that has it open (`fuser {}`)", path.display())
+                    }
                 };
-                // Of a relay that hangs that was told: what it holds is no fault of its own.
+                // For a hung relay, the lock was reported already.
                 checks.push(match is_silent {
                     true => Check::note("database", told(why), remedy),
                     false => Check::broken("database", told(why), remedy),
                 });
             }
             Some(Looked::TooSlow) => {
-                let why = format!("not seen to its end within {} s", DATABASE_WAIT_MAX.as_secs());
-                let remedy = "look again when the disk has less to do; `codex-shim prune` makes it smaller";
+                let why = format!("not checked completely within {} s", DATABASE_WAIT_MAX.as_secs());
+                let remedy = "run `doctor` again when the disk is less busy; `codex-shim prune` makes the file smaller";
                 checks.push(Check::note("database", told(why), remedy));
             }
             Some(Looked::Whole(form)) => {
@@ -220,35 +228,41 @@ fn of_session(session: &Found) -> Vec<Check> {
     checks
 }
 
-/// Whether who holds a session's lock is who signed it.
+/// Compares the process that holds the session's lock with the one that signed it.
 fn lock(session: &Found) -> Option<Check> {
     const NAME: &str = "lock";
     let id = &session.id;
     let Some(holder) = &session.holder else {
-        let remedy = "the next start in this session signs it anew";
-        return session.live.then(|| Check::note(NAME, format!("{id}: held, and by nobody that can be read"), remedy));
+        let remedy = "nothing: the next start in this session names its process";
+        return session
+            .live
+            .then(|| Check::note(NAME, format!("{id}: held by a process that is not named in it"), remedy));
     };
     let is_there = Pid::from_raw(holder.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
     (session.live && !is_there && session.is_still_live()).then(|| {
         let lock = session.dir.join("lock");
-        let found = format!("{id}: held, but not by pid {}, which has signed it and is gone", holder.pid);
-        Check::broken(NAME, found, format!("see who has it open (`fuser {}`), and end that", lock.display()))
+        let found = format!("{id}: held, but not by pid {}, which it names and which is gone", holder.pid);
+        Check::broken(
+            NAME,
+            found,
+            format!("find the process that has it open (`fuser {}`), and end it", lock.display()),
+        )
     })
 }
 
-/// What came of looking at a database.
+/// Result of checking a database.
 #[derive(Debug, PartialEq, Eq)]
 enum Looked {
-    /// SQLite finds it whole, and it is of this form.
+    /// Intact, with this schema version.
     Whole(usize),
-    /// It is not, in words.
+    /// Damaged; the reason.
     Broken(String),
-    /// Somebody has it locked: nothing can be said of it.
+    /// Locked by another process, so nothing is known.
     Locked(String),
     TooSlow,
 }
 
-/// Looks at a database for a bounded time. A thread that is not done by then ends with us.
+/// Checks a database within the time limit. A thread that is not done by then ends with the process.
 fn looked_at(path: &Path) -> Looked {
     let (done, looked) = sync_channel(1);
     let path = path.to_owned();
@@ -268,7 +282,7 @@ fn looked_at(path: &Path) -> Looked {
     }
 }
 
-/// The form of a database that SQLite finds whole, or what it finds. It reads all of it.
+/// The schema version of an intact database, or SQLite's finding. It reads the whole file.
 fn whole(path: &Path) -> rusqlite::Result<Result<usize, String>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let file = files::database(path).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
@@ -287,13 +301,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_has_room_or_not() {
+    fn free_space_has_two_limits() {
         let verdicts = [0, ROOM_NONE - 1, ROOM_NONE, ROOM_LOW - 1, ROOM_LOW].map(|free| room_of(free).verdict.name());
         assert_eq!(verdicts, ["broken", "broken", "note", "note", "ok"]);
     }
 
     #[test]
-    fn a_database_is_whole_or_not() {
+    fn damaged_databases_are_found() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         Connection::open(&path).and_then(|db| db.execute_batch("CREATE TABLE a (x)")).expect("it can be made");

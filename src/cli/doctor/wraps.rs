@@ -1,4 +1,4 @@
-//! Runs each wrap as a tool does that was started from the desktop.
+//! Runs each wrap as a tool started from the desktop does.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::config::Settings;
 use crate::files::{Folder, Refused};
 use crate::relay::locate::is_program;
 
-/// The PATH of a tool that was started from the desktop, on every system.
+/// PATH of a tool started from the desktop, on every system.
 const BARE_PATH: &str = "/usr/bin:/bin";
 
-/// How long a wrap may take to tell the version of codex.
+/// How long a wrap may take to print codex's version.
 const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
 
 const NAME: &str = "wrap";
@@ -26,7 +26,9 @@ pub(super) fn checks(settings: &Settings) -> Vec<Check> {
     }
     match wrap::looks(home) {
         Ok(looks) => looks.into_iter().map(check).collect(),
-        Err(why) => vec![Check::broken(NAME, why, "move that file away: it only says what to take back")],
+        Err(why) => {
+            vec![Check::broken(NAME, why, "move that file away; without it, `unwrap` does not know what to undo")]
+        }
     }
 }
 
@@ -44,9 +46,7 @@ fn check_made(made: &Made) -> Check {
     // A variable of this terminal may name a codex that the tool never sees.
     command.arg("--version").env("PATH", BARE_PATH).env_remove("CODEX_SHIM_CODEX");
     let remedy = || {
-        format!(
-            "run `codex-shim wrap {name}` in a terminal in which codex runs; `codex-shim unwrap {name}` takes it back"
-        )
+        format!("run `codex-shim wrap {name}` in a terminal where codex works; `codex-shim unwrap {name}` undoes it")
     };
     let shown = program.display();
     match run(&mut command, VERSION_WAIT_MAX) {
@@ -62,7 +62,7 @@ fn check_made(made: &Made) -> Check {
         }
         Ran::TooSlow => {
             let found =
-                format!("{place}: with PATH={BARE_PATH}, {shown} --version has not ended in {VERSION_WAIT_MAX:?}");
+                format!("{place}: with PATH={BARE_PATH}, {shown} --version did not exit within {VERSION_WAIT_MAX:?}");
             Check::broken(NAME, found, remedy())
         }
     }

@@ -1,4 +1,4 @@
-//! `codex-shim tail`: what the agent did last, one action per line.
+//! `codex-shim tail`: the agent's last actions, one per line.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,23 +15,23 @@ use super::{Read, put};
 use crate::config::Environment;
 use crate::history::action_in_words;
 
-/// Actions that are looked through for those that have changed: the most that can be asked for.
+/// Actions that are compared for changes: the most that one request returns.
 const LOOKED_THROUGH: u64 = 200;
 
-/// How long it is waited for more of what comes at once.
+/// How long to wait for further events before the actions are read again.
 const SETTLE_WAIT: Duration = Duration::from_millis(150);
 
-/// How long a stream that never rests may put off a look.
+/// Longest delay if events keep arriving.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Prints actions.
+/// Runs the tool; returns the exit status.
 pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environment) -> i32 {
     status(tail(arguments, environment))
 }
 
 fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Stop> {
     let mut read = Read::chosen(arguments.common.session.name(), environment)?;
-    // What happens behind this is looked at again.
+    // Events after this number trigger another look.
     let cursor = if arguments.follow { read.events(None, 1)?.latest_seq.unwrap_or(0) } else { 0 };
     let all = read.actions(if arguments.follow { LOOKED_THROUGH } else { arguments.limit })?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
@@ -73,9 +73,9 @@ struct Printer {
 /// Content of the first column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// How long ago, for a list that is printed once.
+    /// The age, for a list that is printed once.
     Ago,
-    /// The time, for a list that goes on.
+    /// The time, for a list that continues.
     Time,
 }
 
@@ -104,7 +104,7 @@ fn table(when: When, clock: &Clock, to: Screen) -> Table {
     Table::new(vec![first.spare(), Column::whole("STATUS"), Column::text("ACTION")], to)
 }
 
-/// Waits until something has happened, and a little for more of it.
+/// Waits for an event, and briefly for further ones.
 fn settled(following: &mut Following<'_>) -> Result<(), Stop> {
     while following.next(None)?.is_none() {}
     let began = Instant::now();
@@ -116,25 +116,25 @@ fn settled(following: &mut Following<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What was printed of each action.
+/// The printed state of each action.
 #[derive(Debug, Default)]
 struct Known(HashMap<String, String>);
 
 impl Known {
-    /// Those that are new, or in another state than they were.
+    /// The actions that are new or have changed.
     fn learn<'a>(&mut self, actions: &'a [Value]) -> Vec<&'a Value> {
         let told: Vec<(String, String, &Value)> =
             actions.iter().map(|action| (identity(action), state(action), action)).collect();
         let is_new = |(identity, state, _): &&(String, String, &Value)| self.0.get(identity) != Some(state);
         let new = told.iter().filter(is_new).map(|(_, _, action)| *action).collect();
-        // What has left the list does not come back.
+        // Actions that left the list do not come back.
         self.0 = told.into_iter().map(|(identity, state, _)| (identity, state)).collect();
         new
     }
 }
 
-/// What tells an action apart from all others. When an item began is learned better later; of one item more than one thing
-/// may be asked.
+/// The identity of an action. The start of an item can be corrected later, so it does not count; one item can have several
+/// requests, so their start does.
 fn identity(action: &Value) -> String {
     let is_item = matches!(action["action_kind"].as_str(), Some("command" | "file_change" | "tool"));
     let began = if is_item && !action["item_id"].is_null() { &Value::Null } else { &action["started_at"] };
@@ -142,7 +142,7 @@ fn identity(action: &Value) -> String {
     parts.map(Value::to_string).join(" ")
 }
 
-/// What of an action is worth a line of its own: not that it has put out more.
+/// The part of an action whose change is worth a new line. More output is not.
 fn state(action: &Value) -> String {
     action["status"].as_str().unwrap_or_default().to_owned()
 }
@@ -156,10 +156,21 @@ fn cells(action: &Value, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
         (When::Ago, Some(at)) => clock.age(at).map_or_else(|| "now".to_owned(), |age| format!("{age} ago")),
         (When::Time, Some(at)) => clock.cell(at, to),
     };
-    vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words(action))]
+    vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words_beside_status(action))]
 }
 
-/// How long ago it ended, or began where it has not.
+/// An action in words without a status in front, for a row that has the status in a cell of its own.
+fn words_beside_status(action: &Value) -> String {
+    let words = words(action);
+    let status = match action["status"].as_str().unwrap_or_default() {
+        "timeout" => "timed out",
+        status => status,
+    };
+    let bare = words.strip_prefix(status).and_then(|rest| rest.strip_prefix(": "));
+    bare.map(str::to_owned).unwrap_or(words)
+}
+
+/// Time since the action ended or, if it is running, since it began.
 pub(super) fn age(action: &Value, now: SystemTime) -> Option<String> {
     let at = action["ended_at"].as_str().or(action["started_at"].as_str())?;
     Some(screen::age(humantime::parse_rfc3339(at).ok()?, now))
@@ -174,12 +185,28 @@ fn tone(status: &str) -> Tone {
     }
 }
 
-/// An action in words. The JSON of an action repeats its status in front of its summary.
+/// An action in words. A status that the words do not imply comes first.
 pub(super) fn words(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     match (text("action_kind"), text("summary_text").split_once(": ")) {
         (kind @ ("command" | "file_change" | "tool"), Some((_, what))) => action_in_words(kind, text("status"), what),
+        ("approval", Some(("Approval decision", decision))) => approval_in_words(decision),
         (_, _) => text("summary_text").to_owned(),
+    }
+}
+
+/// `Approval declined: ls`, from `decline: ls`.
+fn approval_in_words(decision: &str) -> String {
+    let (word, subject) = match decision.split_once(": ") {
+        Some((word, subject)) => (word, format!(": {subject}")),
+        None => (decision, String::new()),
+    };
+    match word {
+        "accept" | "approved" => format!("Approval given{subject}"),
+        "acceptForSession" | "approved_for_session" => format!("Approval given for the session{subject}"),
+        "decline" | "denied" => format!("Approval declined{subject}"),
+        "cancel" | "abort" => format!("Approval cancelled{subject}"),
+        _ => format!("Approval decision: {decision}"),
     }
 }
 
@@ -196,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_was_done_and_how_it_went() {
+    fn a_row_shows_action_and_outcome() {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
         let check = |action: Value, expect: &str| {
             let row = cells(&action, When::Ago, &clock, Screen::None);
@@ -208,7 +235,12 @@ mod tests {
         );
         check(
             action("command", "Declined: rm -rf build", "declined", None, "05", Some("07")),
-            "2m ago  declined  declined: rm -rf build\n",
+            "2m ago  declined  rm -rf build\n",
+        );
+        check(action("command", "Timed out: make", "timeout", None, "05", Some("07")), "2m ago  timeout  make\n");
+        check(
+            action("approval", "Approval decision: decline: ls: a", "completed", None, "05", Some("07")),
+            "2m ago  completed  Approval declined: ls: a\n",
         );
         check(
             action("file_change", "Started: a: b", "running", None, "05", None),
@@ -222,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_followed_list_has_times_and_names_the_zone_once() {
+    fn followed_list_names_the_zone_once() {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
         let done = action("command", "Completed: ls", "completed", None, "05", Some("07"));
         let row = || cells(&done, When::Time, &clock, Screen::Plain);
@@ -247,7 +279,7 @@ mod tests {
         check(std::slice::from_ref(&begun), &["Started: a"]);
         check(&[begun.clone(), asked("06", "completed"), asked("07", "pending")], &["06", "07"]);
         check(&[begun.clone(), asked("06", "completed"), asked("07", "pending")], &[]);
-        // When it began is learned better at its end.
+        // The end of an item can correct its start.
         let ended = action("command", "Completed: a", "completed", Some("i"), "04", Some("09"));
         check(&[asked("06", "completed"), asked("07", "completed"), ended.clone()], &["07", "Completed: a"]);
         check(&[asked("06", "completed"), asked("07", "completed"), ended], &[]);

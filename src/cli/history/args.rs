@@ -1,4 +1,4 @@
-//! The arguments of the tools for the history.
+//! The arguments of the history tools.
 
 use clap::Args;
 

@@ -1,15 +1,15 @@
-//! `codex-shim children`: all sessions, what they are doing, and which of them are waiting for a person.
+//! `codex-shim children`: all sessions with their activity, those that wait for a person first.
 
 use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::past::{self, NoPast, Past};
+use super::super::offline::{self, OfflineError, OfflineSession};
 use super::super::requests::print_json;
 use super::super::screen::{self, Screen, Tone};
 use super::super::table::{Cell, Column, Table};
-use super::super::{chosen, say};
+use super::super::{say, select_session};
 use super::actions::{age, words};
 use super::args::ChildrenArguments;
 use crate::config::{Environment, RetentionBounds};
@@ -17,10 +17,10 @@ use crate::control::{SessionDocument, client};
 use crate::history::{Action, Activity};
 use crate::store::{ChoiceError, Found, label, short};
 
-/// Sessions that are looked at at once.
+/// Sessions queried at the same time.
 const LOOKED_AT_ONCE_MAX: usize = 16;
 
-/// A session, as it is listed.
+/// A listed session.
 #[derive(Debug, Clone, Serialize)]
 struct Child {
     session_id: String,
@@ -29,38 +29,37 @@ struct Child {
     /// The folder and the client: `proj (vscode)`.
     name: String,
     live: bool,
-    /// What it does; `null` where its relay does not answer.
+    /// `null` if the relay does not answer.
     activity_state: Option<Activity>,
-    /// Since when, where that is known.
     since: Option<String>,
     cwd: Option<String>,
     pending_requests: u64,
-    /// What waits for an answer, oldest first.
+    /// Pending requests, oldest first.
     waits_for: Vec<Value>,
     /// As in `activity-actions`.
     last_action: Option<Value>,
-    /// Why something of this cannot be told.
+    /// Why a part of this is unknown.
     error: Option<String>,
 }
 
 /// Lists the sessions.
 pub(in crate::cli) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> i32 {
-    let found = match chosen::listed(arguments.session.name(), environment) {
+    let found = match select_session::listed(arguments.session.name(), environment) {
         Ok(found) => found,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
-    let retention = past::retention(environment);
+    let retention = offline::retention(environment);
     let mut children: Vec<Child> = found.chunks(LOOKED_AT_ONCE_MAX).flat_map(|some| all(some, retention)).collect();
-    let everything = match chosen::all_quietly(environment) {
+    let everything = match select_session::all_quietly(environment) {
         Ok(everything) => everything,
-        Err(error) => return error.told(),
+        Err(error) => return error.report(),
     };
     for child in &mut children {
         if let Some(session) = everything.iter().find(|session| session.id == child.session_id) {
             child.short_id = short(session, &everything).to_owned();
         }
     }
-    // The order of what was found is kept otherwise.
+    // The sort is stable and keeps the order otherwise.
     children.sort_by_key(|child| (child.pending_requests == 0, !child.live));
     if arguments.as_json {
         return print_json(&json!({ "children": children }));
@@ -83,7 +82,7 @@ fn all(some: &[Found], retention: RetentionBounds) -> Vec<Child> {
 }
 
 impl Child {
-    /// What is known of a session before it is looked at.
+    /// The facts known without a query.
     fn of(session: &Found) -> Child {
         Child {
             session_id: session.id.clone(),
@@ -105,7 +104,7 @@ fn look(session: &Found, retention: RetentionBounds) -> Child {
     if session.is_still_live() {
         match live(session) {
             Ok(child) => return child,
-            // It may have ended meanwhile.
+            // It may have exited meanwhile.
             Err(why) if session.is_still_live() => {
                 return Child { live: true, error: Some(why), ..Child::of(session) };
             }
@@ -118,18 +117,18 @@ fn look(session: &Found, retention: RetentionBounds) -> Child {
         since: Some(screen::time(session.last_used)),
         ..Child::of(session)
     };
-    match Past::open(session, retention).map(|past| past.history.actions(1, 0)) {
+    match OfflineSession::open(session, retention).map(|past| past.history.actions(1, 0)) {
         Ok(Ok(actions)) => Child { last_action: actions.last().map(Action::document), ..stopped },
         Ok(Err(why)) => Child { error: Some(why.to_string()), ..stopped },
-        Err(NoPast::NothingRecorded) => stopped,
-        Err(NoPast::Failed(why)) => Child { error: Some(why), ..stopped },
-        Err(NoPast::Live) => Child { live: true, activity_state: None, ..stopped },
+        Err(OfflineError::NothingRecorded) => stopped,
+        Err(OfflineError::Failed(why)) => Child { error: Some(why), ..stopped },
+        Err(OfflineError::Live) => Child { live: true, activity_state: None, ..stopped },
     }
 }
 
-/// What the relay of a session says.
+/// Queries the relay of a session.
 fn live(session: &Found) -> Result<Child, String> {
-    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.told(session));
+    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.message(session));
     let document: SessionDocument = get("/sessions/self")?.document()?;
     let rows = match document.pending_requests {
         0 => Vec::new(),
@@ -144,7 +143,7 @@ fn live(session: &Found) -> Result<Child, String> {
             "requested_at": row["requested_at"], "summary": row["summary"],
         })
     };
-    // One that keeps no journal has none.
+    // A session without a journal has no actions.
     let actions: Value = get("/sessions/self/activity-actions?limit=1")?.document().unwrap_or_default();
     Ok(Child {
         live: true,
@@ -180,7 +179,7 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         format!("{}{ago}", words(action))
     });
     vec![
-        // Programs get the whole id, and no name: it has blanks.
+        // Programs get the whole id. They get no name, because names contain blanks.
         (Tone::Strong, if to == Screen::None { &child.session_id } else { &child.short_id }.clone()),
         (Tone::Plain, if to == Screen::None { String::new() } else { child.name.clone() }),
         (tone, state.to_owned()),
@@ -190,7 +189,7 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
     ]
 }
 
-/// The request that a session is waiting for, or the error of looking.
+/// The request that a session waits for, or the error of the query.
 fn waiting(child: &Child) -> Cell {
     if let Some(why) = &child.error {
         return (Tone::Bad, format!("error: {why}"));
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_a_session() {
+    fn each_session_is_one_line() {
         let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
         let child = |id: &str, state: Option<Activity>| Child {
             session_id: id.to_owned(),

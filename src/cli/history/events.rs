@@ -1,4 +1,4 @@
-//! `codex-shim events`: what happened, and what happens.
+//! `codex-shim events`: recorded and new events.
 
 use std::collections::VecDeque;
 
@@ -11,25 +11,25 @@ use super::super::screen::Screen;
 use super::super::table::Table;
 use super::super::{say, screen};
 use super::args::EventsArguments;
-use super::following::{Following, Told};
+use super::following::{FollowedEvent, Following};
 use super::words::{Event, table};
 use super::{Page, Read, put, threads};
 use crate::config::Environment;
 
-/// Events that are asked for at a time. Source: the contract.
+/// Events per request. Source: the contract.
 const PAGE: u64 = 500;
 
-/// Events that are printed where nobody says how many.
+/// Default number of events.
 const LAST: u64 = 50;
 
-/// The same where it goes on.
+/// Default number of events with `--follow`.
 const LAST_BEFORE_FOLLOWING: u64 = 10;
 
-/// Said to somebody whose number is older than the epoch of the history.
-const NEW_EPOCH: &str = "the numbering of events has begun anew, since the history could no longer vouch for the old numbers; these are \
+/// The message for a cursor from an earlier epoch.
+const NEW_EPOCH: &str = "event numbers have restarted, because the history could no longer vouch for the old numbers; these are \
      all events that it has";
 
-/// Events without a number whose keys are remembered.
+/// Most keys of unnumbered events that are remembered.
 const UNNUMBERED_MAX: usize = 10_000;
 
 /// Prints events.
@@ -59,11 +59,11 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
     if !arguments.follow {
         return Ok(0);
     }
-    // With a beginning, a limit is how many there are in all.
+    // With --since, the limit is the total number.
     let mut left = arguments.since.and(arguments.limit).map(|limit| limit.saturating_sub(shown.events.len() as u64));
     let mut following = Following::new(&mut read, shown.cursor);
     while left != Some(0) {
-        let Some(Told { json, event }) = following.next(None)? else { continue };
+        let Some(FollowedEvent { json, event }) = following.next(None)? else { continue };
         if wanted.has(&event) {
             if let Err(status) = printer.print([&*json]) {
                 return Ok(status);
@@ -74,7 +74,7 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
     Ok(0)
 }
 
-/// Which events are printed.
+/// The filter.
 #[derive(Debug, Default)]
 struct Wanted {
     types: Vec<String>,
@@ -82,12 +82,11 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Whether that is every one.
     fn has_all(&self) -> bool {
         self.types.is_empty() && self.thread.is_none()
     }
 
-    /// What says that something is missing always is.
+    /// Gap events always pass.
     fn has(&self, event: &Event) -> bool {
         let is_type = |wanted: &String| match wanted.strip_suffix('*') {
             Some(beginning) => event.event_type.starts_with(beginning),
@@ -100,17 +99,17 @@ impl Wanted {
     }
 }
 
-/// What was found in the history.
+/// Events from the history.
 #[derive(Debug, Default)]
 struct Shown {
     events: VecDeque<Box<RawValue>>,
-    /// Everything up to here was looked at.
+    /// Everything up to here was examined.
     cursor: u64,
     earliest_seq: Option<u64>,
     latest_seq: Option<u64>,
     epoch: Option<String>,
     gap_reason: Option<String>,
-    /// The number that was asked for, or from which on it was looked.
+    /// The number after which the search began.
     since: Option<u64>,
 }
 
@@ -132,7 +131,7 @@ impl Shown {
         })
     }
 
-    /// Says what is missing, where no event does: the stretches that the journal lacks are events.
+    /// Reports missing events that no event reports. Stretches missing from the journal are events themselves.
     fn say_gap(&self) {
         match (self.gap_reason.as_deref(), self.earliest_seq) {
             (Some("retention"), Some(earliest)) => {
@@ -143,7 +142,7 @@ impl Shown {
             (Some("new_epoch"), _) => say(NEW_EPOCH),
             (Some("cursor_ahead"), _) => {
                 let since = self.since.unwrap_or(0);
-                say(&format!("event {since} is not of this history; these are all events that it has"));
+                say(&format!("event {since} does not belong to this history; these are all of its events"));
             }
             (Some("persistence_error"), _) => {
                 say("some recorded messages are not indexed yet; see `codex-shim status`");
@@ -154,7 +153,7 @@ impl Shown {
     }
 }
 
-/// The first events behind `since` that are wanted.
+/// The first wanted events after `since`.
 fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
     let mut shown = Shown { cursor: since, since: Some(since), ..Shown::default() };
     loop {
@@ -180,12 +179,12 @@ fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Sho
     }
 }
 
-/// The last events that are wanted, looked for from the end backward.
+/// The last wanted events, searched backwards.
 fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
     let at_first = if wanted.has_all() { limit.min(PAGE) } else { PAGE };
     let mut page = read.events(None, at_first)?;
     let mut shown = Shown { cursor: page.latest_seq.unwrap_or(0), ..Shown::default() };
-    // Numbers from here on were looked at.
+    // Numbers from here on were examined.
     let mut from = u64::MAX;
     loop {
         shown.learn(&page);
@@ -202,7 +201,7 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
             }
         }
         let earliest = page.earliest_seq.unwrap_or(u64::MAX);
-        // Where no number was below, there is a stretch that was never given.
+        // If no number was below, the stretch was never assigned.
         from = if lowest < from { lowest } else { from.saturating_sub(PAGE) };
         if from <= earliest {
             return Ok(shown);
@@ -211,13 +210,13 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
     }
 }
 
-/// Prints events, each once.
+/// Prints each event once.
 struct Printer {
     as_json: bool,
     screen: Screen,
     clock: Clock,
     table: Table,
-    /// Keys of events that were printed before they had a number.
+    /// Keys of events that were printed without a number.
     unnumbered: VecDeque<String>,
 }
 
@@ -243,7 +242,7 @@ impl Printer {
         put(&self.table.add(rows))
     }
 
-    /// Whether an event was printed before, when it had no number yet.
+    /// Whether an event was already printed without its number.
     fn is_known(&mut self, event: &Event) -> bool {
         let Some(key) = &event.key else { return false };
         match (event.seq, self.unnumbered.iter().position(|known| known == key)) {
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted() {
+    fn filters_select_events() {
         let wanted = |types: &[&str], thread: Option<&str>| Wanted {
             types: types.iter().map(|one| (*one).to_owned()).collect(),
             thread: thread.map(str::to_owned),
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_gets_its_number_later_is_printed_once() {
+    fn late_numbered_event_is_printed_once() {
         let clock = Clock::stopped("2026-01-02T03:04:05Z");
         let table = table(&clock, Screen::None);
         let mut printer = Printer { as_json: false, screen: Screen::None, clock, table, unnumbered: VecDeque::new() };

@@ -1,7 +1,7 @@
-//! Follows the events of a session from a number on, across the ends and starts of its relay.
+//! Follows the events of a session across restarts of its relay.
 //!
-//! It stands at a number, as the stream does: what it is given has the next one, whether it comes from a relay that runs, from
-//! the one after it, or from what the last one has left. So nothing is missed between two of them, and nothing comes twice.
+//! It keeps a cursor. The next event has the next number, whether it comes from the running relay, from the one after it, or
+//! from the files that the last one left. So no event is missed or repeated.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,84 +10,82 @@ use serde_json::json;
 
 use super::Read;
 use super::words::Event;
-use crate::control::{Heard, Listener, Listening};
+use crate::control::{Listener, Listening, Received};
 use crate::index::{Cursor, GapReason};
 
 use super::super::requests::{Refused, Stop};
 
-/// How often it is looked whether a relay runs, or answers, again.
+/// How often to check for a running relay.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
-/// How long a relay may leave us without an answer, as one does that has only just started.
+/// How long a relay may not answer, as happens just after its start.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Events that are read at a time of a session that has stopped.
+/// Events read at a time from a stopped session.
 const PAGE: u64 = 500;
 
-/// An event of a session, as it is told.
+/// An event with its JSON text.
 #[derive(Debug)]
-pub(super) struct Told {
-    /// It, as JSON.
+pub(super) struct FollowedEvent {
     pub(super) json: String,
-    /// It.
     pub(super) event: Event,
 }
 
-/// A session that is followed.
+/// A followed session.
 pub(super) struct Following<'a> {
     read: &'a mut Read,
     /// The number of the last event, and its epoch.
     cursor: Cursor,
     listener: Option<Listener>,
-    waiting: VecDeque<Told>,
-    /// What a relay has left was read, so that there is nothing more until the next one.
+    waiting: VecDeque<FollowedEvent>,
+    /// The files of the last relay were read to the end; nothing more comes until the next relay.
     has_left_read: bool,
-    /// Since when a relay that runs has not answered.
+    /// Since when the running relay has not answered.
     silent_since: Option<Instant>,
-    /// The relay ended our stream to make room and asked for a pause until then.
+    /// The relay evicted our stream and asked for a pause until then.
     ask_again_at: Option<Instant>,
 }
 
 impl<'a> Following<'a> {
-    /// Follows a session from behind the event `seq` on.
+    /// Follows a session from after event `seq`.
     pub(super) fn new(read: &'a mut Read, seq: u64) -> Following<'a> {
         let (cursor, waiting, has_left_read, silent_since) = (Cursor::from(seq), VecDeque::new(), false, None);
         Following { read, cursor, listener: None, waiting, has_left_read, silent_since, ask_again_at: None }
     }
 
-    /// The session, for what else is asked of it.
+    /// Access for other queries to the session.
     pub(super) fn read(&mut self) -> &mut Read {
         self.read
     }
 
-    /// The next event; `None` where there was none in this time. Without one it waits as long as it takes.
-    pub(super) fn next(&mut self, wait_max: Option<Duration>) -> Result<Option<Told>, Stop> {
+    /// The next event; `None` after `wait_max`. Without a limit it waits indefinitely.
+    pub(super) fn next(&mut self, wait_max: Option<Duration>) -> Result<Option<FollowedEvent>, Stop> {
         let began = Instant::now();
         loop {
-            if let Some(told) = self.waiting.pop_front() {
-                return Ok(Some(told));
+            if let Some(followed) = self.waiting.pop_front() {
+                return Ok(Some(followed));
             }
             let left = wait_max.map(|wait_max| wait_max.saturating_sub(began.elapsed()));
             match &mut self.listener {
                 Some(listener) => match listener.next(left) {
-                    Ok(Heard::Sent(sent)) => {
-                        let told = told(sent.data);
-                        if let Some(seq) = sent.id.as_deref().and_then(|id| id.parse().ok()) {
-                            let epoch = told.as_ref().and_then(|told| told.event.epoch.clone());
+                    Ok(Received::Event(event)) => {
+                        let followed = parse(event.data);
+                        if let Some(seq) = event.id.as_deref().and_then(|id| id.parse().ok()) {
+                            let epoch = followed.as_ref().and_then(|followed| followed.event.epoch.clone());
                             self.cursor = Cursor { seq, epoch };
                         }
-                        self.waiting.extend(told);
+                        self.waiting.extend(followed);
                     }
-                    Ok(Heard::Nothing) => return Ok(None),
-                    // Another one may run by now, or soon.
-                    Ok(Heard::End) | Err(_) => {
+                    Ok(Received::Nothing) => return Ok(None),
+                    // Another relay may be running by now, or soon.
+                    Ok(Received::End) | Err(_) => {
                         self.ask_again_at = listener.retry_after().map(|after| Instant::now() + after);
                         self.listener = None;
                     }
                 },
                 None => {
                     let is_early = self.ask_again_at.is_some_and(|at| Instant::now() < at);
-                    // A relay that asked us to wait may have ended meanwhile.
+                    // The relay that asked for a pause may have exited.
                     if !is_early || !self.read.session.is_still_live() {
                         self.ask_again_at = None;
                         self.find()?;
@@ -104,7 +102,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Listens to the relay that runs, or reads what the last one has left.
+    /// Opens a stream of the running relay, or reads the files that the last one left.
     fn find(&mut self) -> Result<(), Stop> {
         let session = &self.read.session;
         if session.is_still_live() {
@@ -114,11 +112,11 @@ impl<'a> Following<'a> {
             match Listener::start(&session.dir, path, Some(&last_id(&self.cursor))) {
                 Ok(Listening::Begun(listener)) => (self.listener, self.silent_since) = (Some(listener), None),
                 Ok(Listening::Refused(answer)) => return Err(Stop::Failed(Refused::of(&answer).message)),
-                // It has only just started, or ends.
+                // The relay has just started or is exiting.
                 Err(why) => {
                     let silent_since = self.silent_since.get_or_insert_with(Instant::now);
                     if why.is_silence() || silent_since.elapsed() >= SILENCE_MAX {
-                        return Err(Stop::Failed(why.told(session)));
+                        return Err(Stop::Failed(why.message(session)));
                     }
                 }
             }
@@ -130,7 +128,7 @@ impl<'a> Following<'a> {
         if self.has_left_read {
             return Ok(());
         }
-        // What was opened before that relay ran does not know what it has left.
+        // A history opened before that relay ran does not cover its events.
         self.read.past = None;
         let Some(past) = self.read.past()? else { return Ok(()) };
         let page = past.history.events(Some(&self.cursor), PAGE, 0, false);
@@ -146,19 +144,19 @@ impl<'a> Following<'a> {
             let up_to_seq = first.map(|first| first - 1);
             let payload = json!({ "reason": reason.name(), "after_seq": self.cursor.seq, "up_to_seq": up_to_seq });
             let gap = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
-            self.waiting.extend(told(gap.to_string()));
+            self.waiting.extend(parse(gap.to_string()));
         }
         let seq = if other_history.is_some() { page.next_seq.saturating_sub(1) } else { self.cursor.seq };
         self.cursor = Cursor { seq, epoch: page.epoch.clone() };
         for event in &page.events {
             self.cursor.seq = event.seq.unwrap_or(self.cursor.seq);
-            self.waiting.extend(told(serde_json::to_string(event).expect("BUG: plain data is JSON")));
+            self.waiting.extend(parse(serde_json::to_string(event).expect("BUG: plain data is JSON")));
         }
         Ok(())
     }
 }
 
-/// A cursor as a stream takes it.
+/// A cursor as `Last-Event-ID`.
 fn last_id(cursor: &Cursor) -> String {
     match &cursor.epoch {
         Some(epoch) => format!("{epoch}:{}", cursor.seq),
@@ -166,7 +164,7 @@ fn last_id(cursor: &Cursor) -> String {
     }
 }
 
-fn told(json: String) -> Option<Told> {
+fn parse(json: String) -> Option<FollowedEvent> {
     let event = serde_json::from_str(&json).ok()?;
-    Some(Told { json, event })
+    Some(FollowedEvent { json, event })
 }

@@ -1,6 +1,6 @@
-//! The tools of the history: what happened, what was done, what was said.
+//! The history tools: events, actions, transcripts, children.
 //!
-//! Where a relay runs it is asked; where none does, what it has left is brought in order and read: see [`super::past`].
+//! If a relay is running it is queried, otherwise its files are indexed and read: see [`super::offline`].
 
 mod actions;
 mod args;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::FAILED;
-use super::past::{self, NoPast, Past};
+use super::offline::{self, OfflineError, OfflineSession};
 use super::requests::{Stop, answered, readable};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, ClientError};
@@ -35,23 +35,23 @@ pub(super) use events::run_events;
 pub(super) use threads::{NotAThread, thread_named, thread_or_id};
 pub(super) use transcript::run_transcript;
 
-/// How often a session is asked once more that has just begun or ended.
+/// Attempts while a session keeps starting or ending.
 const TRIES_MAX: u32 = 10;
 
-/// How long a relay may leave us without an answer, as one does that has only just started.
+/// How long a relay may not answer, as happens just after its start.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long is left between two tries.
+/// Pause between two attempts.
 const LOOK_WAIT: Duration = Duration::from_millis(50);
 
-/// A session whose history is read, whether a relay runs in it or not.
+/// Access to the history of a session, live or stopped.
 struct Read {
     session: Found,
     retention: RetentionBounds,
-    past: Option<Past>,
+    past: Option<OfflineSession>,
 }
 
-/// A page of events, as the control socket gives it.
+/// A page of events from the control socket.
 #[derive(Debug, Deserialize)]
 struct Page {
     events: Vec<Box<RawValue>>,
@@ -71,17 +71,16 @@ struct Actions {
 }
 
 impl Read {
-    /// The session that is meant.
+    /// The session that the flag selects.
     fn chosen(flag: Option<&str>, environment: &Environment) -> Result<Read, Stop> {
         Ok(Read::of(readable(flag, environment)?, environment))
     }
 
-    /// A session that has been found.
     fn of(session: Found, environment: &Environment) -> Read {
-        Read { session, retention: past::retention(environment), past: None }
+        Read { session, retention: offline::retention(environment), past: None }
     }
 
-    /// At most `limit` events behind `since`, or the last ones.
+    /// At most `limit` events after `since`, or the last ones.
     fn events(&mut self, since: Option<u64>, limit: u64) -> Result<Page, Stop> {
         let since_seq = since.map(|since| format!("since_seq={since}&")).unwrap_or_default();
         let path = format!("/sessions/self/codex-events?{since_seq}limit={limit}");
@@ -92,7 +91,7 @@ impl Read {
         })
     }
 
-    /// The `limit` actions to which something happened last, as documents.
+    /// The `limit` most recently changed actions as documents.
     fn actions(&mut self, limit: u64) -> Result<Vec<Value>, Stop> {
         let path = format!("/sessions/self/activity-actions?limit={limit}");
         let told: Actions = self.ask(&path, |past| {
@@ -102,18 +101,18 @@ impl Read {
         Ok(told.actions)
     }
 
-    /// The answer of the relay to `GET path`, or what is read where none runs.
+    /// The relay's response to `GET path`, or the result of `read` if none is running.
     fn ask<T: DeserializeOwned>(
         &mut self,
         path: &str,
-        read: impl Fn(&Past) -> Result<T, HistoryError>,
+        read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,
     ) -> Result<T, Stop> {
         let began = Instant::now();
         for _ in 0..TRIES_MAX {
             if self.session.is_still_live() {
                 self.past = None;
                 let mut asked = client::get(&self.session.dir, path);
-                // One that has only just started holds its lock before it listens.
+                // A relay holds its lock before it listens.
                 let is_young = |asked: &Result<_, ClientError>| asked.as_ref().is_err_and(|error| !error.is_silence());
                 while is_young(&asked) && self.session.is_still_live() && began.elapsed() < SILENCE_MAX {
                     std::thread::park_timeout(LOOK_WAIT);
@@ -131,14 +130,14 @@ impl Read {
         Err(Stop::Failed(format!("session {} keeps restarting; try again", self.session.id)))
     }
 
-    /// What the session has left behind; `None` where a relay runs in it by now.
-    fn past(&mut self) -> Result<Option<&Past>, Stop> {
+    /// The history of the stopped session; `None` if a relay is running by now.
+    fn past(&mut self) -> Result<Option<&OfflineSession>, Stop> {
         if self.past.is_none() {
-            match Past::open(&self.session, self.retention) {
+            match OfflineSession::open(&self.session, self.retention) {
                 Ok(past) => self.past = Some(past),
-                Err(NoPast::Live) => return Ok(None),
-                Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
-                Err(NoPast::NothingRecorded) => {
+                Err(OfflineError::Live) => return Ok(None),
+                Err(OfflineError::Failed(why)) => return Err(Stop::Failed(why)),
+                Err(OfflineError::NothingRecorded) => {
                     let id = &self.session.id;
                     return Err(Stop::Failed(format!(
                         "session {id} has no recording: its setting `record` is false, or it was never used"
@@ -150,11 +149,11 @@ impl Read {
     }
 }
 
-/// Prints something, at once; where nobody reads any more, or it cannot be written, gives the status to end with.
+/// Prints and flushes text; an error is the exit status, 0 if the reader has closed the pipe.
 fn put(text: &str) -> Result<(), i32> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
-        // The reader of our output has had enough.
+        // The reader has closed the pipe.
         if error.kind() == io::ErrorKind::BrokenPipe { 0 } else { FAILED }
     })
 }

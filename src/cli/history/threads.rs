@@ -1,4 +1,4 @@
-//! Names of threads: which thread of a session a user means.
+//! Resolves the names of threads that users type.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::control::client;
 use crate::index::{HISTORY_FILE, History};
 use crate::store::Found;
 
-/// The thread that spoke last.
+/// The thread with the latest message.
 const LATEST: &str = "latest";
 
-/// Threads that an error names.
+/// Most threads that an error names.
 const LISTED_MAX: usize = 8;
 
-/// Why a name means no thread.
+/// Why a name is not resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) enum NotAThread {
     Unknown { name: String, threads: Vec<String> },
@@ -52,7 +52,7 @@ fn listed(threads: &[String]) -> String {
     }
 }
 
-/// Finds a thread by its id, a unique beginning of it, or `latest`. `threads` are in order, latest first.
+/// Finds a thread by its id, a unique beginning of it, or `latest`. `threads` is sorted, latest first.
 pub(super) fn find(name: &str, threads: &[String]) -> Result<String, NotAThread> {
     if let Some(exact) = threads.iter().find(|thread| *thread == name) {
         return Ok(exact.clone());
@@ -69,7 +69,7 @@ pub(super) fn find(name: &str, threads: &[String]) -> Result<String, NotAThread>
     }
 }
 
-/// The thread of a session that a user names. A session that keeps no history takes whole ids alone.
+/// Resolves a thread's name. A session without a history accepts only whole ids.
 pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
     match known(&mut Read::of(session.clone(), environment)) {
         Ok(threads) => find(name, &threads).map_err(Stop::NoSuchThread),
@@ -81,7 +81,7 @@ pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &En
 pub(super) fn known(read: &mut Read) -> Result<Vec<String>, Stop> {
     let mut threads = all(read)?;
     let session = &read.session;
-    // A thread that has just been started has no messages yet.
+    // A new thread has no messages yet.
     if session.is_still_live()
         && let Some(answer) = answered(session, client::get(&session.dir, "/sessions/self"))?
         && let Ok(document) = answer.document::<Value>()
@@ -93,7 +93,7 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, Stop> {
     Ok(threads)
 }
 
-/// The same; a name of no thread in the history is taken for a whole id, which the caller checks.
+/// [`thread_named`] that accepts an unknown name as a whole id; the caller checks it.
 pub(in crate::cli) fn thread_or_id(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
     match thread_named(session, name, environment) {
         Err(Stop::NoSuchThread(NotAThread::Unknown { .. })) if name != LATEST => Ok(name.to_owned()),
@@ -101,19 +101,19 @@ pub(in crate::cli) fn thread_or_id(session: &Found, name: &str, environment: &En
     }
 }
 
-/// The thread that a filter means: `latest`, else the beginning of an id that at least one thread has.
+/// The thread for a filter: `latest`, or the beginning of an existing id.
 pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String, Stop> {
     match find(name, &known(read)?) {
         Ok(thread) => Ok(thread),
-        // A filter takes several threads, and threads without messages.
+        // A filter may match several threads, and threads without messages.
         Err(_) if name != LATEST => Ok(name.to_owned()),
         Err(error) => Err(Stop::NoSuchThread(error)),
     }
 }
 
-/// All threads in which something was said, the one that spoke last first.
+/// All threads with messages, latest first.
 fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
-    // A relay has indexed everything that it has recorded when it answers; the database can then be read beside it.
+    // A relay that has answered has indexed everything it recorded, so its database can be read directly.
     let path = read.session.dir.join(HISTORY_FILE);
     let of_past =
         read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
@@ -123,12 +123,12 @@ fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
     }
 }
 
-/// What is known of the threads of a session.
+/// The threads of a session.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Known {
     Threads(Vec<String>),
-    /// A relay has answered.
+    /// A relay answered.
     Page {},
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_found_by_a_unique_beginning() {
+    fn threads_are_found_by_unique_beginning() {
         let threads = ["ab-2", "ab-1", "c"].map(str::to_owned);
         let check = |name: &str, expect: Result<&str, &str>| match (find(name, &threads), expect) {
             (Ok(found), Ok(expect)) => assert_eq!(found, expect),

@@ -1,4 +1,4 @@
-//! `codex-shim transcript`: what was said and done in a thread.
+//! `codex-shim transcript`: the messages and actions of a thread.
 
 use std::fmt::Write as _;
 
@@ -15,10 +15,10 @@ use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
 use crate::history::action_in_words;
 
-/// Lines of an output that are shown: its end.
+/// Lines shown from the end of an output.
 const OUTPUT_LINES_MAX: usize = 5;
 
-/// Files of a diff that are named; the rest are counted.
+/// Most files of a diff that are named; the rest is counted.
 const DIFF_FILES_MAX: usize = 8;
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Res
     Ok(0)
 }
 
-/// An entry for a person; nothing where there is nothing to read in it.
+/// An entry in words; empty if it has nothing to read.
 fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
     let text = |name: &str| entry[name].as_str().unwrap_or_default();
     let role = text("role");
@@ -107,7 +107,7 @@ fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
     }
 }
 
-/// Who speaks, and what they say below it.
+/// The role, and the text below it.
 fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, to: Screen) -> String {
     let mut text = format!("{}  {}\n", to.paint(tone, role), to.paint(Tone::Faint, &screen::plain(at)));
     for line in said.lines() {
@@ -144,12 +144,11 @@ fn took(entry: &Value) -> String {
 }
 
 fn duration(ms: u64) -> String {
-    // Of what takes long nobody wants to know the milliseconds.
+    // Milliseconds do not matter in long durations.
     let ms = if ms >= 10_000 { ms / 1_000 * 1_000 } else { ms };
     humantime::format_duration(std::time::Duration::from_millis(ms)).to_string()
 }
 
-/// The end of an output.
 fn output(text: &str, to: Screen) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let hidden = lines.len().saturating_sub(OUTPUT_LINES_MAX);
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_stands_below_who_said_it() {
+    fn messages_stand_below_their_role() {
         let at = "2026-01-01T23:04:05.678Z";
         let expect = "user  2026-01-01 23:04:05 UTC\n  a\n      b\u{fffd}\n\n";
         check(json!({"role": "user", "ts": at, "text": "a\n\tb\u{1b}"}), expect);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_a_line() {
+    fn actions_are_one_line() {
         let output = "1\n2\n3\n4\n5\n6\n";
         check(
             json!({"role": "command", "command": "/bin/sh -c 'make x'", "exit_code": 2, "duration_ms": 12_345, "output": output}),

@@ -1,6 +1,6 @@
-//! An event in a line: when, which, what, where, and what matters of it.
+//! An event on one line: time, number, type, thread and the important part of its payload.
 //!
-//! Pure, but for the colours.
+//! Pure, but for colours.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,16 +11,16 @@ use super::super::table::{Cell, Column, Table};
 use crate::engine::{one_line, without_shell};
 use crate::protocol::Method;
 
-/// Longest part of a payload that is shown, in characters.
+/// Longest shown part of a payload, in characters.
 const WORDS_CHARS_MAX: usize = 100;
 
-/// Characters of a thread's id that are shown: of a UUIDv7 all that is the time.
+/// Shown characters of a thread's id: the time part of a UUIDv7.
 const THREAD_CHARS: usize = 13;
 
-/// Members that stand elsewhere in the line, or tell a person nothing.
+/// Members that are shown elsewhere on the line, or tell a person nothing.
 const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", "conversationId", "thread_id", "turn_id"];
 
-/// An event, as far as a line shows it.
+/// The members of an event that a line shows.
 #[derive(Debug, Deserialize)]
 pub(super) struct Event {
     pub(super) seq: Option<u64>,
@@ -52,12 +52,12 @@ pub(super) fn table(clock: &Clock, to: Screen) -> Table {
 }
 
 impl Event {
-    /// Whether it says that something is missing.
+    /// Whether the event reports missing events.
     pub(super) fn is_gap(&self) -> bool {
         self.event_type == "event_gap"
     }
 
-    /// Time, number, type, thread, and what matters.
+    /// The cells: time, number, type, thread, important part.
     pub(super) fn cells(&self, clock: &Clock, to: Screen) -> Vec<Cell> {
         let thread: String = self.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
         vec![
@@ -81,7 +81,7 @@ impl Event {
         }
     }
 
-    /// What matters of it, in a few words.
+    /// The important part of the payload.
     fn words(&self) -> String {
         let payload = Payload(&self.payload_preview);
         let quoted = |text: String| format!("“{text}”");
@@ -119,11 +119,11 @@ fn is_request(event_type: &str) -> bool {
     event_type.ends_with("/requestApproval") || Method::of(event_type).is_some_and(Method::asks_human)
 }
 
-/// A payload, whole or only the start of one.
+/// A payload, whole or cut.
 struct Payload<'a>(&'a Value);
 
 impl Payload<'_> {
-    /// The text at a path; of a payload that was cut, the first member of that name that it has left.
+    /// The text at a path; in a cut payload, the first remaining member of that name.
     fn text(&self, path: &[&str]) -> Option<String> {
         let found = path.iter().try_fold(self.0, |value, name| match value {
             Value::Array(all) => all.get(name.parse::<usize>().ok()?),
@@ -140,7 +140,7 @@ impl Payload<'_> {
     }
 }
 
-/// The text of a member in the start of a JSON text, as far as it goes.
+/// The text of a member in cut JSON, as far as it goes.
 fn member_of_start(start: &str, name: &str) -> Option<String> {
     let member = format!("\"{name}\":\"");
     let text = &start[start.find(&member)? + member.len()..];
@@ -156,7 +156,7 @@ fn member_of_start(start: &str, name: &str) -> Option<String> {
             _ => is_escaped = false,
         }
     }
-    // Half of an escape may stand at the end.
+    // The cut may be inside an escape.
     let whole = |end: usize| serde_json::from_str(&format!("\"{}\"", text.get(..end)?)).ok();
     (end.saturating_sub(6)..=end).rev().find_map(whole)
 }
@@ -167,7 +167,7 @@ fn gap(payload: &Value) -> String {
         "new_epoch" => return "the numbering has begun anew: all events that are kept follow".to_owned(),
         "cursor_ahead" => {
             let after = payload["after_seq"].as_u64().unwrap_or(0);
-            return format!("event {after} is not of this history: all events that are kept follow");
+            return format!("event {after} does not belong to this history; all of its events follow");
         }
         _ => {}
     }
@@ -194,7 +194,7 @@ fn item(payload: &Payload<'_>) -> String {
     let exit = text("exitCode").map(|code| format!(" (exit {code})")).unwrap_or_default();
     let status = text("status").filter(|status| !matches!(&**status, "completed" | "inProgress"));
     let status = status.map(|status| format!(" [{status}]")).unwrap_or_default();
-    // What ends the line must not be cut with the rest of it.
+    // The end of the line must survive the cut.
     format!("{kind} {}{exit}{status}", what.map(|what| short(&what)).unwrap_or_default()).trim_end().to_owned()
 }
 
@@ -216,7 +216,7 @@ fn asked_for(payload: &Payload<'_>) -> Option<String> {
     }
 }
 
-/// The first members of an object that say something in a word.
+/// The first scalar members of an object.
 fn members(value: &Value, most: usize) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -236,7 +236,7 @@ fn members(value: &Value, most: usize) -> String {
     }
 }
 
-/// One line of a bounded length.
+/// Text on one line, cut to a limit.
 pub(super) fn short(text: &str) -> String {
     let line = one_line(text);
     match line.char_indices().nth(WORDS_CHARS_MAX) {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_aligned_and_steers_nothing() {
+    fn lines_are_aligned_and_escaped() {
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
         let told = |event: &Event| table(&clock, Screen::None).add(vec![event.cells(&clock, Screen::None)]);
         let line = event("turn/start", json!({"input": [{"type": "text", "text": "a\u{1b}[1m\nb"}]}), None);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_of_a_payload() {
+    fn important_part_of_payload_is_shown() {
         let command = json!({"item": {"type": "commandExecution", "command": "/bin/bash -lc 'cargo test'", "exitCode": 101, "status": "failed"}});
         check("item/completed", command, "commandExecution cargo test (exit 101) [failed]");
         check("item/completed", json!({"item": {"type": "agentMessage", "text": "hi\nyou"}}), "agentMessage hi you");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_was_cut_tells_what_it_has_left() {
+    fn cut_payload_still_gives_members() {
         let cut = |preview: &str| json!({"truncated": true, "preview": preview, "original_chars": 9_999});
         let start = r#"{"item":{"type":"commandExecution","command":"echo \"a\"","output":"xx\u00"#;
         check("item/completed", cut(start), "commandExecution echo \"a\"");

@@ -1,4 +1,4 @@
-//! The arguments of the tools for requests.
+//! The arguments of the request tools.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::super::session_args::{SessionFlag, SessionWord};
 use crate::config::parse_duration;
 use crate::control::answer::Word;
 
-/// The session and the form of the output, for tools whose first word is the session.
+/// The session and the output format, for tools whose first word is the session.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Common {
     #[command(flatten)]
@@ -200,7 +200,6 @@ pub(in crate::cli) struct InterruptArguments {
     pub(in crate::cli) thread: Option<String>,
 }
 
-/// The condition that ends the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Goal {
     /// No turn is running, and no request is pending

@@ -11,7 +11,6 @@ use crate::config::Environment;
 use crate::control::shown::who;
 use crate::store::{Found, WhichRequests, label, short};
 
-/// Lists requests.
 pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> i32 {
     status(list(arguments, environment))
 }
@@ -33,7 +32,7 @@ fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32,
             text.push_str(&format!("{}\n", screen.paint(Tone::Faint, &screen::plain(&name))));
         }
         text.push_str(&match which {
-            // The line above names the session.
+            // The heading names the session.
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() && sessions.len() > 1 => {
                 "no requests are pending\n".to_owned()
             }
@@ -49,7 +48,7 @@ fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32,
     Ok(screen::print(&text))
 }
 
-/// How long a request has been waiting, or how long ago it was asked.
+/// How long a pending request has waited, or the age of a resolved one.
 fn age(row: &Value, clock: &Clock) -> String {
     clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
 }
@@ -73,7 +72,7 @@ fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
     Table::of(columns, cells.collect(), to)
 }
 
-/// All requests: also what became of each, by whom and when.
+/// All requests with their outcomes.
 fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
     let columns = vec![
         Column::whole("AGE").spare(),
@@ -99,7 +98,7 @@ fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
     Table::of(columns, cells.collect(), to)
 }
 
-/// The status of a row, with what it was answered.
+/// The status of a row, with its answer.
 pub(super) fn outcome(row: &Value) -> (String, Tone) {
     let code = text(row, "error_code");
     match (text(row, "status"), code) {
@@ -107,7 +106,7 @@ pub(super) fn outcome(row: &Value) -> (String, Tone) {
         ("resolved", "withdrawn_by_server") => ("resolved: withdrawn".to_owned(), Tone::Faint),
         ("resolved", _) => {
             let mut words = body::in_words(&row["resolved_payload"]);
-            // The whole answer is for `show`; here it would push everything else away.
+            // `show` prints the whole answer; here it would hide the other columns.
             if words.starts_with('{') {
                 words = "answered".to_owned();
             }
@@ -147,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_things_to_do() {
+    fn pending_requests_are_listed() {
         let expect = "1m 2s  0  command      run x\u{fffd}[31m\n2s     1  file change  change a\n";
         assert_eq!(to_do(&rows(), &now(), Screen::None), expect);
     }
 
     #[test]
-    fn what_became_of_all() {
+    fn outcomes_of_all_requests_are_listed() {
         let expect = "\
 1m 2s  0  command      pending            -            -                     run x\u{fffd}[31m
 2s     1  file change  resolved: decline  cli (uid 0)  2026-01-02T03:04:06Z  change a
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes() {
+    fn outcome_names_status_and_answer() {
         let check = |row: Value, expect: &str| assert_eq!(outcome(&row).0, expect);
         check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
         check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");

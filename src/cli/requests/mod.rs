@@ -1,14 +1,14 @@
-//! The tools of the ledger: what waits for an answer, giving one, and speaking to the model from the side.
+//! The request tools: list, show, respond, send, interrupt and wait.
 //!
-//! Where a relay runs it is asked, and it alone decides; where none does, what was can still be read from the ledger's file.
+//! If a relay is running it is queried, and only it can decide. Otherwise requests can still be read from the ledger.
 
 mod args;
+mod detail_view;
 mod list;
 mod name;
 mod respond;
 mod send;
 mod show;
-mod sight;
 mod terminal;
 mod turn_end;
 mod wait;
@@ -18,9 +18,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::chosen::{self, NotChosen};
 use super::history::NotAThread;
-use super::past::{NoPast, settle};
+use super::offline::{OfflineError, settle};
+use super::select_session::{self, NoSession};
 use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
 use crate::config::Environment;
 use crate::control::answer::{self as body, kind_name, kind_of};
@@ -38,11 +38,11 @@ pub(super) use send::{run_interrupt, run_send};
 pub(super) use show::run_show;
 pub(super) use wait::run_wait;
 
-/// Why one of these tools cannot do what it was asked for.
+/// Why a tool failed.
 #[derive(Debug)]
 pub(super) enum Stop {
-    NotChosen(NotChosen),
-    /// No relay runs in the session of this id.
+    NoSession(NoSession),
+    /// No relay is running in the session with this id.
     NotRunning(String),
     #[expect(private_interfaces, reason = "made and told here alone")]
     NotNamed(NotNamed),
@@ -53,10 +53,10 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    /// Tells the user, and gives the status to exit with.
-    pub(super) fn told(&self) -> i32 {
+    /// Prints the error; returns the exit status.
+    pub(super) fn report(&self) -> i32 {
         match self {
-            Stop::NotChosen(error) => return error.told(),
+            Stop::NoSession(error) => return error.report(),
             Stop::NotRunning(_) | Stop::NotNamed(_) | Stop::NoSuchThread(_) | Stop::Usage(_) | Stop::Failed(_) => {}
         }
         say(&screen::plain(&self.to_string()));
@@ -64,7 +64,7 @@ impl Stop {
             Stop::NotRunning(_) => NOT_RUNNING,
             Stop::NotNamed(_) => NO_SUCH_REQUEST,
             Stop::Usage(_) => USAGE,
-            Stop::NotChosen(_) | Stop::NoSuchThread(_) | Stop::Failed(_) => FAILED,
+            Stop::NoSession(_) | Stop::NoSuchThread(_) | Stop::Failed(_) => FAILED,
         }
     }
 }
@@ -72,7 +72,7 @@ impl Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stop::NotChosen(error) => error.fmt(f),
+            Stop::NoSession(error) => error.fmt(f),
             Stop::NotRunning(id) => {
                 write!(f, "session {id} is not running; start your tool in its folder, or run `codex-shim sessions`")
             }
@@ -83,46 +83,46 @@ impl fmt::Display for Stop {
     }
 }
 
-/// What a tool has come to, as the status to exit with.
+/// The exit status of a tool.
 pub(super) fn status(done: Result<i32, Stop>) -> i32 {
-    done.unwrap_or_else(|stop| stop.told())
+    done.unwrap_or_else(|stop| stop.report())
 }
 
-/// The session that a tool reads, live or not.
+/// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    chosen::latest(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+    select_session::latest(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)
 }
 
-/// The sessions whose requests a tool reads, live or not: all those of one folder.
+/// The sessions to read requests from, live or stopped: all of one folder.
 fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, Stop> {
-    chosen::several(flag, Otherwise::Latest, environment).map_err(Stop::NotChosen)
+    select_session::several(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)
 }
 
-/// The session whose relay a tool needs.
+/// A session with a running relay.
 fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    let session = chosen::one(flag, Otherwise::None, environment).map_err(Stop::NotChosen)?;
+    let session = select_session::one(flag, Otherwise::None, environment).map_err(Stop::NoSession)?;
     if session.live { Ok(session) } else { Err(Stop::NotRunning(session.id)) }
 }
 
-/// The answer of a relay that is needed.
+/// The response of a relay that the tool cannot do without.
 fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer, Stop> {
     answered(session, asked)?.ok_or_else(|| Stop::NotRunning(session.id.clone()))
 }
 
-/// The answer of a relay; `None` where it has ended since it was found.
+/// The response of a relay; `None` if it has exited since it was found.
 pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, Stop> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(Stop::Failed(error.told(session))),
+        Err(error) => Err(Stop::Failed(error.message(session))),
     }
 }
 
-/// What a relay said against something.
+/// A refusal of a relay.
 pub(super) struct Refused {
     code: String,
     pub(super) message: String,
-    /// All of it.
+    /// The whole error document.
     detail: Value,
 }
 
@@ -139,7 +139,7 @@ impl Refused {
     }
 }
 
-/// What a relay says of the requests that there are.
+/// The relay's list of requests.
 #[derive(Deserialize)]
 struct RowsDocument {
     requests: Vec<Value>,
@@ -162,26 +162,27 @@ fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, Stop> {
     Ok(rows.into_iter().map(with_choices).collect())
 }
 
-/// The ledger's file, where there is one; what runs that are over have left open is orphaned first.
+/// The ledger of a stopped session; open requests of runs that are over are orphaned first.
 fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(None);
     }
     match settle(session) {
-        // A relay that runs by now does that itself.
-        Ok(()) | Err(NoPast::Live | NoPast::NothingRecorded) => {}
-        Err(NoPast::Failed(why)) => return Err(Stop::Failed(why)),
+        // A running relay orphans them itself.
+        Ok(()) | Err(OfflineError::Live | OfflineError::NothingRecorded) => {}
+        Err(OfflineError::Failed(why)) => return Err(Stop::Failed(why)),
     }
     OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
 }
 
-/// The request that is meant, and its session: one of those in our folder, else of any live session. `latest` and the
-/// short names of a list never leave our folder, since they mean another request elsewhere.
+/// The named request and its session: in the sessions of this folder, or else in any live one. `latest` and short names are
+/// resolved only in this folder, because elsewhere they mean another request.
 fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), Stop> {
     let here = readable_all(flag, environment)?;
-    // A whole id is asked for at once: it may be older than what a list has.
+    // A whole id is looked up directly, because it may be older than the list.
     if name::looks_whole(name) {
-        let anywhere = if flag.is_some() { Vec::new() } else { chosen::all(environment).map_err(Stop::NotChosen)? };
+        let anywhere =
+            if flag.is_some() { Vec::new() } else { select_session::all(environment).map_err(Stop::NoSession)? };
         let elsewhere = anywhere.into_iter().filter(|session| session.live && !here.contains(session));
         for session in here.iter().cloned().chain(elsewhere) {
             if let Some(document) = one(&session, name)? {
@@ -199,7 +200,7 @@ fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(F
     Ok((session, document))
 }
 
-/// The document of one request; `None` where there is none of that id.
+/// The document of a request; `None` if the id is unknown.
 fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
     if session.live {
         let path = format!("/sessions/self/codex-requests/{request_id}");
@@ -215,7 +216,7 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
     Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
 }
 
-/// The text of a member, nothing where it is none.
+/// The text of a member; empty if it is not a string.
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }

@@ -1,26 +1,26 @@
-//! Which request is meant.
+//! Resolves the names of requests.
 //!
-//! Pure. Nothing is guessed: a request that nobody has looked at is never taken for the one that was named, so an answered
-//! one still counts where a beginning has to be unique.
+//! Pure. An ambiguous name is an error. A beginning must be unique among all requests, including answered ones, so that a
+//! request the user has not seen is never taken for the one they named.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// The newest that waits.
+/// The newest pending request.
 const LATEST: &str = "latest";
 
-/// Ids that are told where none or several match.
+/// Most ids that an error lists.
 const TOLD_MAX: usize = 8;
 
-/// Why no request is meant.
+/// Why a name is not resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotNamed {
-    /// `latest`, and nothing waits.
+    /// `latest`, but no request is pending.
     NothingWaits,
-    /// None matches; there are these, the ones that wait first.
+    /// No match; these requests exist, pending ones first.
     Unknown { name: String, there_are: Vec<String> },
-    /// These match.
+    /// Several match.
     Ambiguous { name: String, matching: Vec<String> },
 }
 
@@ -51,7 +51,7 @@ fn listed(ids: &[String]) -> String {
     }
 }
 
-/// The id of the request that is meant by `name` among all rows, oldest first.
+/// The id of the request called `name` among all rows, which are sorted oldest first.
 pub(super) fn find(name: &str, rows: &[Value]) -> Result<String, NotNamed> {
     if name == LATEST {
         let latest = rows.iter().rev().find(|row| waits(row)).ok_or(NotNamed::NothingWaits)?;
@@ -60,7 +60,7 @@ pub(super) fn find(name: &str, rows: &[Value]) -> Result<String, NotNamed> {
     if let Some(row) = rows.iter().find(|row| id_of(row) == name) {
         return Ok(id_of(row).to_owned());
     }
-    // What stands behind the generation names one of the last run first: ids begin anew with each server.
+    // The part after the generation prefers the last run, because each server counts from the beginning.
     let in_last_run = rows.iter().find(|row| is_of_last_run(row, rows) && behind_generation(row) == name);
     if let Some(row) = in_last_run {
         return Ok(id_of(row).to_owned());
@@ -80,8 +80,8 @@ pub(super) fn find(name: &str, rows: &[Value]) -> Result<String, NotNamed> {
     }
 }
 
-/// The session and the id of the request that is meant by `name` among the rows of several sessions, the one that was used
-/// last first. `latest` is the newest pending one of all.
+/// The session and id of the request called `name` in several sessions, which are sorted by last use. `latest` is the newest
+/// pending request of all.
 pub(super) fn find_in<S: Clone>(name: &str, sessions: &[(S, Vec<Value>)]) -> Result<(S, String), NotNamed> {
     if let [(session, rows)] = sessions {
         return Ok((session.clone(), find(name, rows)?));
@@ -110,19 +110,18 @@ pub(super) fn find_in<S: Clone>(name: &str, sessions: &[(S, Vec<Value>)]) -> Res
     }
 }
 
-/// What a row is called in a list: enough of its id for [`find`] to find it.
+/// The name of a row in a list: enough of its id for [`find`].
 pub(super) fn short<'a>(row: &'a Value, rows: &[Value]) -> &'a str {
     if is_of_last_run(row, rows) { behind_generation(row) } else { id_of(row) }
 }
 
-/// Whether an id is whole, so that it can be asked for without looking at any other.
+/// Whether a name is a whole id, which can be looked up directly.
 pub(super) fn looks_whole(name: &str) -> bool {
     const GENERATION_CHARS: usize = 12;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     name.bytes().all(is_plain) && name.find('-') == Some(GENERATION_CHARS)
 }
 
-/// The id of a row.
 pub(super) fn id_of(row: &Value) -> &str {
     row["request_id"].as_str().unwrap_or_default()
 }
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_by_several_names() {
+    fn requests_have_several_names() {
         let check = |name: &str, expect: &str| assert_eq!(find(name, &rows()).as_deref(), Ok(expect), "{name}");
         check("latest", "c000cccccccc-1");
         check("c000cccccccc-0", "c000cccccccc-0");
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_several_sessions_are_told_apart() {
+    fn requests_of_several_sessions_are_distinguished() {
         let row = |id: &str, status: &str, at: &str| {
             let generation = id.split('-').next();
             json!({"request_id": id, "process_generation": generation, "status": status, "requested_at": at})
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_several_is_none() {
+    fn ambiguous_names_are_refused() {
         let check = |name: &str, expect: &[&str]| match find(name, &rows()) {
             Err(NotNamed::Ambiguous { matching, .. }) => assert_eq!(matching, expect, "{name}"),
             other => panic!("{name}: {other:?}"),
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_what_is() {
+    fn unknown_name_lists_existing_requests() {
         let told = |name: &str, rows: &[Value]| find(name, rows).expect_err("there is none").to_string();
         assert_eq!(
             told("9", &rows()),
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_lead_back() {
+    fn short_names_are_found_again() {
         let rows = rows();
         for row in &rows {
             assert_eq!(find(short(row, &rows), &rows).as_deref(), Ok(id_of(row)));
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_ids() {
+    fn whole_ids_are_recognised() {
         assert!(looks_whole("c000cccccccc-0") && looks_whole("c000cccccccc-s.a_b-c"));
         assert!(!looks_whole("0") && !looks_whole("c000cccccccc-/") && !looks_whole("-7"));
     }

@@ -8,16 +8,15 @@ use super::super::clock::Clock;
 use super::super::{FAILED, screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
-use super::{Refused, Stop, body, named, needed, print_json, sight, status, terminal, text};
+use super::{Refused, Stop, body, detail_view, named, needed, print_json, status, terminal, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::control::shown::ending;
 use crate::store::Found;
 
-/// How long the relay may take: it gives itself 10 s to decide and to keep it.
+/// How long the relay may take: it allows itself 10 s to decide and store the answer.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// Answers a request.
 pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> i32 {
     status(respond(arguments, environment))
 }
@@ -39,11 +38,13 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
     answer(&session, &row, &body, &clock, arguments.json.is_some())
 }
 
-/// The body that was given as it is.
+/// The body given with `--json`.
 fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
     let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
     if arguments.word.is_some() || !arguments.answers.is_empty() {
-        return Err(Stop::Usage("--json JSON is a whole answer: give no decision and no --answer with it".to_owned()));
+        return Err(Stop::Usage(
+            "--json JSON is the whole answer; do not combine it with a decision or --answer".to_owned(),
+        ));
     }
     match serde_json::from_str::<Value>(text) {
         Ok(body @ Value::Object(_)) => Ok(Some(body)),
@@ -53,10 +54,10 @@ fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
     }
 }
 
-/// What the user answers at the terminal, with all of the request before their eyes.
+/// Shows the whole request and asks the user at the terminal.
 fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, Stop> {
     if !terminal::is_there() {
-        let how = sight::next(row, screen::Screen::None);
+        let how = detail_view::next(row, screen::Screen::None);
         let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
         return Err(Stop::Usage(match how {
             "" => format!("no answer given, and request {} is not pending", text(row, "request_id")),
@@ -64,7 +65,7 @@ fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value,
         }));
     }
     let screen = screen::Screen::of_stdout(environment);
-    screen::print(&sight::question(row, clock, screen));
+    screen::print(&detail_view::question(row, clock, screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
         return Err(Stop::Failed(format!("request {id} is not pending any more; it was {}", ending(row))));
@@ -72,7 +73,7 @@ fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value,
     terminal::ask(row).map_err(Stop::Failed)
 }
 
-/// Gives the answer, and tells who was first.
+/// Sends the answer and prints who answered first.
 fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bool) -> Result<i32, Stop> {
     let id = text(row, "request_id");
     let path = format!("/sessions/self/codex-requests/{id}/respond");
@@ -81,9 +82,9 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
         && !error.is_unsent()
         && session.is_still_live()
     {
-        // The relay may take it once it goes on.
-        let told = error.told(session);
-        return Err(Stop::Failed(format!("{told}; then `codex-shim show {id}` tells which answer was taken")));
+        // A hung relay may still take the answer later.
+        let told = error.message(session);
+        return Err(Stop::Failed(format!("{told}; `codex-shim show {id}` then shows which answer won")));
     }
     let answer = needed(session, asked)?;
     if !answer.status.is_success() {
@@ -106,7 +107,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
     Ok(if is_ours { printed } else { FAILED })
 }
 
-/// Who was first, and whether what holds is what was said.
+/// Who answered first, and whether the winning answer equals this one.
 fn verdict(document: &Value, body: &Value, clock: &Clock) -> (String, bool) {
     let row = &document["request"];
     let id = text(row, "request_id");
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_first() {
+    fn verdict_names_the_winner() {
         let check = |idempotent: bool, code: Value, expect: &str, is_ours: bool| {
             let document = json!({ "idempotent": idempotent, "request": {
                 "request_id": "g-0", "status": "resolved", "request_method": "item/commandExecution/requestApproval", "request_payload": {},

@@ -1,4 +1,4 @@
-//! `codex-shim send` and `codex-shim interrupt`: speaking to the model, and stopping it, beside the client.
+//! `codex-shim send` and `codex-shim interrupt`: message the model or stop it, beside the client.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -18,7 +18,7 @@ use crate::store::Found;
 /// How long the relay may take: it gives the server 30 s.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
 
-/// Says something to the model.
+/// Sends a message to the model.
 pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> i32 {
     status(send(arguments, environment))
 }
@@ -60,7 +60,7 @@ fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop
     }))
 }
 
-/// Starts a thread in the folder of the session, and returns its id.
+/// Starts a thread in the session's folder; returns its id.
 fn new_thread(session: &Found) -> Result<String, Stop> {
     let mut params = json!({});
     if let Some(holder) = &session.holder {
@@ -81,7 +81,7 @@ fn new_thread(session: &Found) -> Result<String, Stop> {
     }
 }
 
-/// All of stdin, without the line end that a shell or an editor puts last.
+/// All of stdin without the final line break of a shell or editor.
 fn from_stdin() -> Result<String, Stop> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
@@ -98,7 +98,7 @@ fn with_thread(mut body: Value, thread: Option<String>) -> String {
     body.to_string()
 }
 
-/// What is said against a call, and what to do next.
+/// The refusal of a call, and the next step.
 fn refusal(refused: &Refused, again: &str) -> String {
     let Refused { code, message, detail } = refused;
     match code.as_str() {
@@ -120,7 +120,7 @@ fn refusal(refused: &Refused, again: &str) -> String {
     }
 }
 
-/// Stops the turn that runs.
+/// Interrupts the running turn.
 pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: &Environment) -> i32 {
     status(interrupt(arguments, environment))
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_say_what_to_do() {
+    fn refusals_name_the_next_step() {
         let refused = |code: &str, detail: Value| {
             refusal(&Refused { code: code.to_owned(), message: "m".to_owned(), detail }, "send it again")
         };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_named_where_there_is_one() {
+    fn thread_is_named_if_known() {
         assert_eq!(with_thread(json!({}), None), "{}");
         assert_eq!(with_thread(json!({}), Some("t".to_owned())), r#"{"thread_id":"t"}"#);
     }

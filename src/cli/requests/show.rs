@@ -1,12 +1,11 @@
-//! `codex-shim show`: one request whole, and what became of it.
+//! `codex-shim show`: one request in full, with its outcome.
 
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen};
 use super::args::ShowRequestArguments;
-use super::{Stop, named, print_json, sight, status};
+use super::{Stop, detail_view, named, print_json, status};
 use crate::config::Environment;
 
-/// Shows a request.
 pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
     status(show(arguments, environment))
 }
@@ -18,9 +17,9 @@ fn show(arguments: &ShowRequestArguments, environment: &Environment) -> Result<i
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let text = [
-        sight::question(&document["request"], &clock, screen),
-        sight::outcome(&document, &clock, screen),
-        sight::next(&document["request"], screen),
+        detail_view::question(&document["request"], &clock, screen),
+        detail_view::outcome(&document, &clock, screen),
+        detail_view::next(&document["request"], screen),
     ];
     Ok(screen::print(&text.concat()))
 }

@@ -15,22 +15,21 @@ use crate::control::form::{self, Field};
 use crate::control::shown::offered;
 use crate::protocol::RequestKind;
 
-/// How many times an invalid input is asked for again.
+/// How many times an invalid input may be retried.
 const TRIES_MAX: u32 = 5;
 
-/// Said if the user leaves without an answer.
+/// The message if the user leaves without an answer.
 const NO_ANSWER: &str = "nothing was sent; the request is still pending";
 
-/// Whether stdin and stdout are a terminal.
 pub(super) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
-/// Asks for the answer to a request, and returns the body to send.
+/// Asks for the answer to a request; returns the body to send.
 ///
 /// # Errors
 ///
-/// Why there is no answer.
+/// The reason why there is no answer.
 pub(super) fn ask(row: &Value) -> Result<Value, String> {
     match kind_of(row) {
         RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
@@ -54,15 +53,15 @@ const ACCEPT: (char, &str, Choice) = ('a', "accept", word(Word::Accept));
 const ACCEPT_FOR_SESSION: (char, &str, Choice) = ('s', "accept for session", word(Word::AcceptForSession));
 const DECLINE: (char, &str, Choice) = ('d', "decline", word(Word::Decline));
 
-/// What a letter or a number stands for.
+/// The meaning of a choice.
 #[derive(Debug, Clone, PartialEq)]
 enum Choice {
     Word(Word),
-    /// Decline, and say why.
+    /// Decline with a reason.
     Reason,
-    /// Accept, and fill in the form.
+    /// Accept and fill in the form.
     Fill,
-    /// A decision that the server offers besides.
+    /// A further decision that the server offers.
     Offered(Value),
 }
 
@@ -70,7 +69,7 @@ const fn word(word: Word) -> Choice {
     Choice::Word(word)
 }
 
-/// The choices of an approval. A decision that only this server offers has a number and no letter.
+/// The choices of an approval. Decisions that only this server offers have a number but no letter.
 fn approval(row: &Value) -> Vec<(char, &'static str, Choice)> {
     let offered = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
     let mut choices = vec![ACCEPT, ACCEPT_FOR_SESSION];
@@ -83,7 +82,7 @@ fn approval(row: &Value) -> Vec<(char, &'static str, Choice)> {
     choices
 }
 
-/// Lists the choices, and asks for one by its number or letter.
+/// Lists the choices and reads one by number, letter or name.
 fn choose(row: &Value, choices: &[(char, &str, Choice)]) -> Result<Value, String> {
     let mut listed = String::from("\n");
     for (number, (letter, name, choice)) in choices.iter().enumerate() {
@@ -116,7 +115,7 @@ fn choose(row: &Value, choices: &[(char, &str, Choice)]) -> Result<Value, String
     Err(NO_ANSWER.to_owned())
 }
 
-/// The choice that was typed: a number from 1, a letter, or the name.
+/// The choice for typed text: a number from 1, a letter, or the name.
 fn chosen<'a>(typed: &str, choices: &'a [(char, &str, Choice)]) -> Option<&'a Choice> {
     let typed = typed.trim().to_lowercase();
     if let Some((.., choice)) = numbered(&typed, choices) {
@@ -128,7 +127,7 @@ fn chosen<'a>(typed: &str, choices: &'a [(char, &str, Choice)]) -> Option<&'a Ch
     choices.iter().find(is_meant).map(|(.., choice)| choice)
 }
 
-/// A choice as it is listed.
+/// A choice in the list.
 fn in_words(name: &str, choice: &Choice) -> String {
     match choice {
         Choice::Offered(decision) => screen::plain(&offered(decision)),
@@ -136,12 +135,12 @@ fn in_words(name: &str, choice: &Choice) -> String {
     }
 }
 
-/// The element with the number that was typed, counted from 1.
+/// The element with the typed number, counted from 1.
 fn numbered<'a, T>(typed: &str, choices: &'a [T]) -> Option<&'a T> {
     typed.trim().parse::<usize>().ok()?.checked_sub(1).and_then(|index| choices.get(index))
 }
 
-/// Asks each question; an option can be given by its number.
+/// Asks each question; options can be chosen by number.
 fn questions(row: &Value) -> Result<Value, String> {
     let mut answers = Vec::new();
     for question in row["request_payload"]["questions"].as_array().into_iter().flatten() {
@@ -157,8 +156,8 @@ fn questions(row: &Value) -> Result<Value, String> {
     body::of_answers(row, &answers)
 }
 
-/// The answer to one question; empty if the user skips it. A number that no option has is asked for again, unless the
-/// question takes any text.
+/// The answer to one question; empty if the user skips it. An unknown number is asked for again, unless the question takes any
+/// text.
 fn answer_to(question: &Value) -> Result<String, String> {
     let options = question["options"].as_array().map(Vec::as_slice).unwrap_or_default();
     let takes_text = options.is_empty() || question["isOther"] == true || question["isSecret"] == true;
@@ -177,8 +176,8 @@ fn answer_to(question: &Value) -> Result<String, String> {
     Err(NO_ANSWER.to_owned())
 }
 
-/// Asks for each field of a form in the order of its schema. An invalid value is asked for again; the other fields keep
-/// theirs. A field left empty gets its default, or is left out.
+/// Asks for each field of a form in the schema's order. Only invalid values are asked for again. An empty field gets its
+/// default or is left out.
 fn fill(row: &Value) -> Result<Value, String> {
     let fields = form::fields(row);
     let mut answers: Vec<(String, String)> = Vec::new();
@@ -209,7 +208,7 @@ fn fill(row: &Value) -> Result<Value, String> {
     Err(NO_ANSWER.to_owned())
 }
 
-/// What a field is and takes, in brackets.
+/// The description and accepted values of a field, in brackets.
 fn described(field: &Field) -> String {
     let parts: Vec<String> = [field.about.clone(), Some(field.hint())].into_iter().flatten().collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
@@ -225,7 +224,7 @@ fn show(prompt: &str) -> Result<(), String> {
     stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).map_err(unasked)
 }
 
-/// A line that is typed, without its end.
+/// A typed line without its line break.
 fn read_line(prompt: &str) -> Result<String, String> {
     show(prompt)?;
     let mut line = String::new();
@@ -235,10 +234,10 @@ fn read_line(prompt: &str) -> Result<String, String> {
     }
 }
 
-/// The same, and nobody sees it.
+/// [`read_line`] without echo.
 fn read_secret(prompt: &str) -> Result<String, String> {
     let stdin = std::io::stdin();
-    let failed = |error: Errno| format!("keep a secret from the terminal: {error}");
+    let failed = |error: Errno| format!("turn off the terminal's echo: {error}");
     let before: Termios = tcgetattr(&stdin).map_err(failed)?;
     let mut silent = before.clone();
     silent.local_modes.remove(LocalModes::ECHO);
@@ -256,7 +255,7 @@ fn read_secret(prompt: &str) -> Result<String, String> {
     typed
 }
 
-/// Waits until a line has been typed, or there will be none; false when we are to end instead.
+/// Waits until input can be read or has ended; false if a signal ends us.
 fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
     let stdin = std::io::stdin();
     let look_again = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

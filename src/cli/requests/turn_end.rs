@@ -1,6 +1,6 @@
-//! Waits for the end of one turn.
+//! Waits for the end of a turn.
 //!
-//! It polls the rows of turns. A row is written when a turn starts and when it ends, so a poll reads next to nothing.
+//! It polls the turn rows. A row is written at the start and at the end of a turn, so a poll reads next to nothing.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use super::{Refused, Stop, needed, print_json, text};
 use crate::control::client;
 use crate::store::Found;
 
-/// Time between two polls.
+/// Polling interval.
 const POLL_WAIT: Duration = Duration::from_millis(200);
 
-/// Most rows that a poll reads.
+/// Most rows per poll.
 const ROWS_MAX: u64 = 500;
 
-/// A place in the rows of turns, before the turn that is waited for.
+/// A position in the turn rows before the awaited turn.
 pub(super) struct TurnWatch {
     since_id: u64,
 }
 
-/// How a turn ended.
+/// The end of a turn.
 pub(super) struct TurnEnd {
-    /// What the server said when it accepted the message.
+    /// The server's response to the message.
     turn: Value,
     /// `completed`, `failed` or `interrupted`.
     outcome: String,
-    /// Why the turn failed.
+    /// Set if the turn failed.
     error: Option<String>,
-    /// The last message of the model.
+    /// The model's last message.
     message: Option<String>,
 }
 
@@ -46,13 +46,13 @@ struct Transcript {
 }
 
 impl TurnWatch {
-    /// Remembers where the rows end now.
+    /// Remembers the current end of the rows.
     pub(super) fn begin(session: &Found) -> Result<TurnWatch, Stop> {
         let last = rows(session, "limit=1")?;
         Ok(TurnWatch { since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0) })
     }
 
-    /// Waits until `turn` has ended, or no time is `left`.
+    /// Waits until `turn` has ended or the time `left` is over.
     pub(super) fn end(
         mut self,
         session: &Found,
@@ -120,7 +120,7 @@ fn rows(session: &Found, query: &str) -> Result<Vec<Value>, Stop> {
     answer.document().map(|Rows { events }| events).map_err(Stop::Failed)
 }
 
-/// The last message of the model in a turn.
+/// The model's last message in a turn.
 fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, Stop> {
     let path = format!("/sessions/self/threads/{}/transcript", text(turn, "thread_id"));
     let answer = needed(session, client::get(&session.dir, &path))?;
@@ -129,7 +129,7 @@ fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, Stop> {
     Ok(entries.iter().rev().find(is_message).map(|entry| text(entry, "text").to_owned()))
 }
 
-/// Says once on stderr that a request of the thread is pending: nothing goes on until somebody answers it.
+/// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.
 fn tell_of_requests(session: &Found, thread_id: &str, told_of: &mut Option<String>) -> Result<(), Stop> {
     let answer = needed(session, client::get(&session.dir, "/sessions/self"))?;
     let document: Value = answer.document().map_err(Stop::Failed)?;

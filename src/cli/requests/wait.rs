@@ -1,7 +1,7 @@
-//! `codex-shim wait`: until a request waits, or nothing is to be done.
+//! `codex-shim wait`: waits until a request is pending or the session is idle.
 //!
-//! It polls: what it waits for is two members of a document that the relay has ready and gives in well under a millisecond,
-//! and there is no stream to listen to. A fifth of a second is little for a person, and for the relay nothing.
+//! It polls two members of a document that the relay has ready and returns in well under a millisecond. There is no stream of
+//! these states, and 200 ms is short for a person and costs the relay nothing.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,15 @@ use crate::config::Environment;
 use crate::control::client;
 use crate::store::Found;
 
-/// How long is left between two looks.
+/// Polling interval.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
-/// How long a relay may leave us without an answer, as one does that has only just started.
+/// How long a relay may not answer, as happens just after its start.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// How long the last look may take, however little time is left: what has come is told where the relay says so at once.
+/// Time limit of the last poll, however little time is left.
 const LAST_LOOK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Waits.
 pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> i32 {
     status(wait(arguments, environment))
 }
@@ -60,7 +59,7 @@ fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Sto
     Ok(FAILED)
 }
 
-/// The document of the session, as soon as its relay gives it. One that gives none is waited for no longer than there is time.
+/// The session's document. A relay that does not answer is retried for at most the time left.
 fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
     let asked = Instant::now();
     let silence_max = left.map_or(SILENCE_MAX, |left| left.clamp(LAST_LOOK_WAIT_MAX, SILENCE_MAX));
@@ -72,7 +71,7 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
             Err(why) => why,
         };
         if why.is_silence() || asked.elapsed() + LOOK_WAIT >= silence_max {
-            return Err(Stop::Failed(why.told(session)));
+            return Err(Stop::Failed(why.message(session)));
         }
         std::thread::park_timeout(LOOK_WAIT);
     }
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for() {
+    fn wait_ends_with_its_condition() {
         let check = |state: &str, pending: u64, expect: (bool, bool)| {
             let document = json!({ "state": state, "pending_requests": pending });
             assert_eq!((holds(Goal::Idle, &document), holds(Goal::Pending, &document)), expect, "{document}");

@@ -53,7 +53,9 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
             if fs::read_link(&wrapped.path).is_ok_and(|there| there == *to) {
                 if !wrapped.path.exists() {
                     let to = to.display();
-                    return Look::Broken(format!("{at} leads to {to}, which is gone: `codex-shim wrap {at}` mends it"));
+                    return Look::Broken(format!(
+                        "{at} leads to {to}, which does not exist; `codex-shim wrap {at}` repairs it"
+                    ));
                 }
                 return as_made(format!("the link {at}"), wrapped.path.clone());
             }
@@ -66,7 +68,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
                         "{at} is gone, and its codex is set aside as {aside}: `codex-shim unwrap` puts it back"
                     ))
                 }
-                (None, Ok(_)) => changed(format!("{at} is not the link that `wrap` has made there")),
+                (None, Ok(_)) => changed(format!("{at} is no longer the link that `wrap` created")),
                 (None, Err(_)) => changed(format!("the link {at} is gone")),
             }
         }
@@ -80,7 +82,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
             match string_of(&text, names).map(PathBuf::from) {
                 Some(set) if set == link && link.exists() => as_made(format!("`{member}` in {at}"), link),
                 Some(set) if set == link => Look::Broken(format!(
-                    "{at} names {}, which leads nowhere: `codex-shim wrap {name}` mends it",
+                    "{at} names {}, which does not exist; `codex-shim wrap {name}` repairs it",
                     link.display()
                 )),
                 Some(set) => changed(format!("`{member}` in {at} is {}, and no longer codex-shim", set.display())),
@@ -90,7 +92,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
     }
 }
 
-/// What to do where something else stands in the place of a link of ours, and the codex that was there is set aside.
+/// The remedy if something else has replaced our link, and the original codex is set aside.
 pub(super) fn installed_over(path: &Path, aside: &Path) -> String {
     let (at, aside) = (path.display(), aside.display());
     if let Some(other) = other_shim(path) {
@@ -106,7 +108,7 @@ pub(super) fn installed_over(path: &Path, aside: &Path) -> String {
     )
 }
 
-/// Where a link leads that is no codex of anybody's, but a codex-shim by its name, be it there or gone.
+/// The target of a link that is a codex-shim by its name, whether it exists or not.
 pub(super) fn other_shim(path: &Path) -> Option<PathBuf> {
     let leads_to = fs::read_link(path).ok()?;
     let last = path.canonicalize().unwrap_or(leads_to);

@@ -1,7 +1,7 @@
-//! `codex-shim wrap` and `unwrap`: puts us where a tool looks for codex, and takes us away again.
+//! `codex-shim wrap` and `unwrap`: put codex-shim where a tool looks for codex, and undo that.
 //!
-//! What was done is kept in `wrapped.json` in our home, with what stood there before; [`unwrap`] gives that back byte for
-//! byte, and leaves alone what somebody has changed since.
+//! Each change is recorded in `wrapped.json` in our home with the previous content. [`unwrap`] restores it byte for byte, and
+//! leaves anything that was changed since alone.
 
 mod complaints;
 mod plan;
@@ -90,17 +90,17 @@ pub(super) struct UnwrapArguments {
     json: bool,
 }
 
-/// Something that was done.
+/// A recorded change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Wrapped {
-    /// What it was done for.
+    /// The target it was made for.
     target: String,
-    /// Where.
+    /// The changed file or link.
     path: PathBuf,
-    /// The link to us that a setting names; version 0.1 had one for all tools, which it did not write down.
+    /// The link to us that a setting names. Version 0.1 had one link for all tools and did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<PathBuf>,
-    /// The codex that a setting named before. The tool with that setting still gets it.
+    /// The codex that a setting named before; the tool with that setting still gets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     codex: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,13 +144,13 @@ impl Wrapped {
     }
 }
 
-/// What was done.
+/// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "change")]
 enum Change {
-    /// A link to us was made; what had its name is called this now.
+    /// A link to us was created; an existing file was renamed to `set_aside`.
     Link { to: PathBuf, set_aside: Option<PathBuf> },
-    /// A file was rewritten: from this, or from none, to that.
+    /// A file was rewritten or, without `before`, created.
     File { before: Option<String>, after: String },
 }
 
@@ -214,13 +214,13 @@ fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environmen
         (true, true) => return Ok(told(false)),
         (false, true) => return Ok(screen::print(&change)),
         (true, false) if !arguments.yes => {
-            return Err("nothing was done; with --json say --yes or --dry-run".to_owned());
+            return Err("--json needs --yes or --dry-run; nothing changed".to_owned());
         }
         (true, false) => {}
         (false, false) => drop(screen::print(&change)),
     }
     if !arguments.yes && !is_agreed()? {
-        return Ok(screen::print("nothing was done\n"));
+        return Ok(screen::print("nothing changed\n"));
     }
     carry_out(&plan, &ourselves.path, home, &all)?;
     Ok(match arguments.json {
@@ -234,7 +234,7 @@ fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environmen
     })
 }
 
-/// Does it. What is done can be taken back from before it is done.
+/// Carries out a plan. The change is recorded first, so that it can always be undone.
 fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Result<(), String> {
     let with = |wrapped: &Wrapped| -> Vec<Wrapped> {
         all.iter().filter(|other| other.path != wrapped.path).chain([wrapped]).cloned().collect()
@@ -256,27 +256,28 @@ fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Res
                 return Ok(());
             }
             link_called_codex(link, ourselves, home).inspect_err(|_| {
-                // It leads where it did. Where that cannot be noted, whoever takes it back is told what is there.
+                // The link is correct. If the record cannot be written, `unwrap` reports what it finds.
                 let _ = write(home, all);
             })
         }
     }
 }
 
-/// Makes the link that a setting names, or has it lead to us: tools ask what they start for things that only `codex` answers.
+/// Creates or redirects the link that a setting names. It is called `codex`, because tools query the program for things that
+/// only `codex` answers.
 fn link_called_codex(link: &Path, ourselves: &Path, home: &Path) -> Result<(), String> {
     make_folder(link, home).map_err(|error| format!("link {}: {error}", link.display()))?;
     if fs::read_link(link).ok().as_deref() == Some(ourselves) {
         return Ok(());
     }
     let beside = link.with_extension("codex-shim-new");
-    // One that was left half done.
+    // Left over from an interrupted attempt.
     let _ = fs::remove_file(&beside);
     let made = std::os::unix::fs::symlink(ourselves, &beside).and_then(|()| fs::rename(&beside, link));
     made.map_err(|error| format!("link {}: {error}", link.display()))
 }
 
-/// Creates the folder of a link that stands in our home; one that stands elsewhere is in a folder of the user's.
+/// Creates the folder of a link in our home. Other links are in folders of the user.
 fn make_folder(link: &Path, home: &Path) -> io::Result<()> {
     let Some(below) = link.parent().and_then(|folder| folder.strip_prefix(home).ok()) else { return Ok(()) };
     Folder::make_home(home)?;
@@ -288,13 +289,13 @@ fn make_folder(link: &Path, home: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A link of ours that is to lead somewhere else.
+/// The message about a link that will be redirected.
 fn relinked(link: &Path, to: &Path, from: Option<&Path>) -> String {
     let from = from.map(|from| format!(" and no longer to {}", from.display())).unwrap_or_default();
     format!("link {} to {}{from}\n", link.display(), to.display())
 }
 
-/// The codex that is pinned.
+/// The message about the pinned codex.
 fn pinned(record: Option<&Wrapped>) -> String {
     let pinned = record.and_then(|record| record.pinned.as_ref());
     pinned.map(|pinned| format!("pin {}\n", pinned.codex.display())).unwrap_or_default()
@@ -324,14 +325,14 @@ fn shown(wrapped: &Wrapped) -> String {
     format!("{change}{}", pinned(Some(wrapped)))
 }
 
-/// A line of a file as a terminal may have it; its tabs stay tabs.
+/// An escaped line of a file; its tabs stay tabs.
 fn with_tabs(line: &str) -> String {
     line.split('\t').map(screen::plain).collect::<Vec<_>>().join("\t")
 }
 
 fn is_agreed() -> Result<bool, String> {
     if !io::stdin().is_terminal() {
-        return Err("nothing was done; `--yes` does it without being asked".to_owned());
+        return Err("nothing changed; `--yes` skips the question".to_owned());
     }
     let asked = io::stdout().write_all(b"do it? [y/N] ").and_then(|()| io::stdout().flush());
     asked.map_err(|error| format!("ask: {error}"))?;

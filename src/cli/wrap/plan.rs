@@ -22,11 +22,10 @@ pub(super) enum Plan {
     Do(Wrapped),
     /// The link exists; something about it changes.
     Mend {
-        /// A link of ours.
         link: PathBuf,
-        /// Where it leads, if there is one.
+        /// Its current target, if there is one.
         from: Option<PathBuf>,
-        /// Whether it is to lead to us: it leads to a codex-shim that stood elsewhere, or stands there still.
+        /// Whether the link must be redirected, because it leads to another codex-shim, which may be gone.
         is_relinked: bool,
         /// The new record, if it changes.
         record: Option<Wrapped>,
@@ -87,7 +86,7 @@ impl Planner<'_> {
         std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// A link of ours that is there, with what has to change about it.
+    /// The plan for an existing link of ours.
     fn mended_link(&self, link: &Path, record: &Wrapped, leads_to: &Path, is_relinked: bool) -> Plan {
         let Change::Link { to, set_aside } = &record.change else { return Plan::Nothing };
         let to = if is_relinked { self.ourselves.path.clone() } else { to.clone() };
@@ -112,7 +111,7 @@ impl Planner<'_> {
                  the CODEX_SHIM_HOME it was made with, or remove it by hand"
             ));
         }
-        // Only its record says what the codex that was set aside was called.
+        // Only the earlier record knows the name of the original codex.
         let earlier = all.iter().filter(|other| other.path == path).find_map(|other| match &other.change {
             Change::Link { set_aside, .. } => set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok()),
             Change::File { .. } => None,
@@ -168,7 +167,7 @@ impl Planner<'_> {
         Ok(Plan::Do(Wrapped { target, path: file.clone(), link, codex, pinned, change }))
     }
 
-    /// A setting that names a link of ours already.
+    /// The plan for a setting that names a link of ours already.
     fn mended_setting(&self, link: &Path, file: &Path) -> Result<Plan, String> {
         let from = fs::read_link(link).ok();
         let is_other_name = self.ourselves.is_on_path && from.as_ref() != Some(&self.ourselves.path);
@@ -192,7 +191,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The codex of the user's own that a setting names, which is what this tool is to have.
+    /// The user's own codex in a setting, which that tool keeps.
     fn own_codex(&self, set: &Path, file: &Path, tool: &Tool) -> Result<Option<PathBuf>, String> {
         let found = locate::server(set.as_os_str(), self.environment).map_err(|_| {
             format!(
@@ -209,14 +208,14 @@ impl Planner<'_> {
     /// The codex of this terminal, which is pinned.
     fn found(&self) -> Result<Pinned, String> {
         let found = locate::codex(self.settings, self.environment).map_err(|error| {
-            format!("{error}; install codex with `npm install -g @openai/codex`, and wrap again: nothing was done")
+            format!("{error}; install codex with `npm install -g @openai/codex`, and run `wrap` again; nothing changed")
         })?;
         let codex =
             std::path::absolute(&found.program).map_err(|error| format!("{}: {error}", found.program.display()))?;
         Ok(self.pin(&codex, &codex))
     }
 
-    /// Pins `codex`, which stands as `now` yet.
+    /// Pins `codex`, which is at `now` until the plan is carried out.
     fn pin(&self, codex: &Path, now: &Path) -> Pinned {
         Pinned { codex: codex.to_owned(), folders: locate::folders_for(now, self.environment) }
     }
@@ -228,14 +227,14 @@ impl Planner<'_> {
     }
 }
 
-/// The first `codex` that PATH leads to, or where it led before a codex-shim was moved.
+/// The first `codex` on PATH, or its earlier target if it leads to a codex-shim that was moved.
 fn first_on_path(all: &[Wrapped], environment: &Environment) -> Option<PathBuf> {
     let path = environment.get("PATH").unwrap_or_default();
     let mut programs = std::env::split_paths(&path).map(|folder| folder.join("codex"));
     programs.find(|program| program.exists() || link_on_record(all, program).is_some())
 }
 
-/// What is on record of a link, if it is as it was made: where it leads, and what is set aside for it.
+/// The recorded target of an unchanged link, and the file that was set aside for it.
 fn link_on_record<'a>(all: &'a [Wrapped], path: &Path) -> Option<(&'a Wrapped, &'a Path, Option<&'a PathBuf>)> {
     let leads_to = fs::read_link(path).ok()?;
     all.iter().filter(|wrapped| wrapped.path == path).find_map(|wrapped| match &wrapped.change {
@@ -244,7 +243,7 @@ fn link_on_record<'a>(all: &'a [Wrapped], path: &Path) -> Option<(&'a Wrapped, &
     })
 }
 
-/// A folder of the user's own that PATH names before any real codex.
+/// A folder of the user that comes before any real codex on PATH.
 fn folder_ahead(environment: &Environment) -> Result<PathBuf, String> {
     let path = environment.get("PATH").unwrap_or_default();
     let home = environment.get("HOME").map(PathBuf::from).unwrap_or_default();
@@ -256,8 +255,8 @@ fn folder_ahead(environment: &Environment) -> Result<PathBuf, String> {
             && rustix::fs::access(folder.as_path(), rustix::fs::Access::WRITE_OK).is_ok()
     };
     before_codex.into_iter().find(is_ours).cloned().ok_or_else(|| {
-        "PATH names no folder of yours before that of the real codex; make one, such as ~/bin, put it first in PATH, and \
-         name it: `codex-shim wrap ~/bin`"
+        "PATH has no folder of yours before that of the real codex; create one, such as ~/bin, put it first in PATH, and run \
+         `codex-shim wrap ~/bin`"
             .to_owned()
     })
 }

@@ -1,9 +1,9 @@
-//! Rewrites a settings file of the user's, and changes nothing about it but its text.
+//! Rewrites a settings file of the user, and changes only its text.
 //!
-//! A plain file is replaced by a rename, so a crash leaves the old or the new text. A rename would make a new file, though, with
-//! the owner of this process, without other hard links, and without attributes such as an access list. A file that would lose
-//! one of these is written in place, with a backup of the old text beside it until the new text is on the disk. A symbolic link
-//! that leads to the file stays, and the file that it leads to is rewritten.
+//! A plain file is replaced by a rename, so a crash leaves the old or the new text. But a rename creates a new file with this
+//! process's owner, without other hard links, and without attributes such as access lists. A file that would lose one of these
+//! is written in place, with a backup of the old text beside it until the new text is on disk. A symbolic link stays, and its
+//! target is rewritten.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -21,14 +21,14 @@ const NEW: &str = "codex-shim-new";
 /// Suffix of the backup while a file is written in place.
 const BACKUP: &str = "codex-shim-backup";
 
-/// Room for the names of a file's attributes, in bytes.
+/// Buffer for the names of a file's attributes, in bytes.
 const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
 
-/// Whether a file can be rewritten, or created if it does not exist.
+/// Whether a file can be rewritten or, if it does not exist, created.
 ///
 /// # Errors
 ///
-/// Why not, and what to do about it.
+/// The reason and the remedy.
 pub(super) fn check(path: &Path) -> Result<(), String> {
     target(path).map(drop)
 }
@@ -37,7 +37,7 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 ///
-/// As [`check`], or that of writing; the file has its old text then.
+/// The file then has its old text.
 pub(super) fn rewrite(path: &Path, text: &str) -> Result<(), String> {
     let Target { path, was } = target(path)?;
     let failed = |error: io::Error| format!("write {}: {error}", path.display());
@@ -64,12 +64,12 @@ fn target(path: &Path) -> Result<Target, String> {
         Ok(_) => {}
     }
     let target = path.canonicalize().map_err(|error| {
-        format!("{at} is a link that leads nowhere ({error}): create the file that it leads to, or remove the link")
+        format!("{at} is a link that has no target ({error}); create the target, or remove the link")
     })?;
     let shown = target.display();
     let was = target.metadata().map_err(|error| format!("look at {shown}: {error}"))?;
     if !was.is_file() {
-        return Err(format!("{shown} is not a regular file: it is left as it is"));
+        return Err(format!("{shown} is not a regular file; it is left unchanged"));
     }
     let mode = was.permissions().mode() & 0o7777;
     let by_hand = "or change the setting where that file comes from";
@@ -78,15 +78,15 @@ fn target(path: &Path) -> Result<Target, String> {
     }
     match rustix::fs::access(&target, rustix::fs::Access::WRITE_OK) {
         Ok(()) => Ok(Target { path: target, was: Some(was) }),
-        Err(error) => Err(format!("{shown} cannot be written ({error}): see who owns it, {by_hand}")),
+        Err(error) => Err(format!("{shown} cannot be written ({error}): check its owner, {by_hand}")),
     }
 }
 
-/// Whether a new file in its place could be all that this one is.
+/// Whether a new file could replace this one without losing anything.
 fn is_plain(path: &Path, was: &Metadata) -> bool {
     let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
     let has_attributes = match rustix::fs::listxattr(path, &mut names[..]) {
-        // A new file gets the label of its folder, as this one has.
+        // A new file gets its folder's label, as this one did.
         Ok(bytes) => {
             names[..bytes].split(|byte| *byte == 0).any(|name| !name.is_empty() && name != b"security.selinux")
         }
@@ -96,8 +96,8 @@ fn is_plain(path: &Path, was: &Metadata) -> bool {
     was.nlink() == 1 && !has_attributes
 }
 
-/// Puts a new file in the place of one, with its mode. False if the new file could not have the owner of the old one, or the old
-/// one cannot be replaced, as a file that is mounted; nothing has changed then.
+/// Replaces a file and keeps its mode. Returns false, with nothing changed, if the new file cannot have the same owner or the
+/// old one cannot be replaced, such as a mount point.
 fn put(path: &Path, text: &str, was: Option<&Metadata>) -> io::Result<bool> {
     let beside = path.with_added_extension(NEW);
     match fs::remove_file(&beside) {
@@ -127,7 +127,7 @@ fn put(path: &Path, text: &str, was: Option<&Metadata>) -> io::Result<bool> {
     done
 }
 
-/// Writes over the text of a file. The old text stands beside it until the new one is on the disk.
+/// Overwrites the text of a file. A backup stays beside it until the new text is on disk.
 fn in_place(path: &Path, text: &str) -> Result<(), String> {
     let at = path.display();
     let failed = |error: io::Error| format!("write {at}: {error}");

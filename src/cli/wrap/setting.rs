@@ -1,4 +1,4 @@
-//! One member of a settings file, set or removed; every other byte stays.
+//! Sets or removes one member of a settings file; every other byte stays.
 //!
 //! Pure. The files are JSON, JSON with comments and trailing commas, or JSON5.
 
@@ -8,20 +8,20 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-/// The reason why a member cannot be set, with line and column.
+/// Why a member cannot be set, with line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoPlace(pub(super) String);
 
 /// Members to set in a settings file: the one that names codex, and others that an object needs if it is new.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
-    /// The names that lead to the member.
+    /// The path of the member.
     pub(super) names: &'static [&'static str],
     /// A member of the object that the first `depth` names lead to, if that object is new: its name and its value.
     pub(super) with: Option<(usize, &'static str, &'static str)>,
 }
 
-/// The text with `value` as the member that the setting names, whatever was there. In an empty text nothing is set.
+/// The text with `value` as the member, which may exist already. An empty text gives a new file.
 pub(super) fn with_member(text: &str, setting: &Setting, value: &str) -> Result<String, NoPlace> {
     let quoted = serde_json::Value::from(value).to_string();
     let names = setting.names;
@@ -46,12 +46,12 @@ pub(super) fn with_member(text: &str, setting: &Setting, value: &str) -> Result<
     Err(NoPlace("no member is named".to_owned()))
 }
 
-/// The value, as it is written, of the member that `names` lead to.
+/// The source text of the value at `names`.
 pub(super) fn value_of<'a>(text: &'a str, names: &[&str]) -> Option<&'a str> {
     place_of(text, names).map(|place| &text[place.value])
 }
 
-/// The value of the member that `names` lead to, if it is a string.
+/// The value at `names`, if it is a string.
 pub(super) fn string_of(text: &str, names: &[&str]) -> Option<String> {
     let file = File::parse(text).ok()?;
     let member = file.member(names)?;
@@ -63,13 +63,13 @@ pub(super) fn depth_of(text: &str, names: &[&str]) -> usize {
     (1..=names.len()).take_while(|depth| value_of(text, &names[..*depth]).is_some()).count()
 }
 
-/// The text with other JSON as the value of the member that `names` lead to, if the member exists.
+/// The text with the existing value at `names` replaced by other JSON.
 pub(super) fn with_value(text: &str, names: &[&str], value: &str) -> Option<String> {
     let range = place_of(text, names)?.value;
     Some(format!("{}{value}{}", &text[..range.start], &text[range.end..]))
 }
 
-/// The text without the member that `names` lead to, if there is one; with it go its line and its comma.
+/// The text without the member at `names`, and without its line and its comma.
 pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
     let Place { member, .. } = place_of(text, names)?;
     let (before, after) = (&text[..member.start], &text[member.end..]);
@@ -81,7 +81,7 @@ pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
             Some(format!("{line}{rest}"))
         }
         Some(rest) => Some(format!("{before}{}", rest.strip_prefix(' ').unwrap_or(rest))),
-        // The last member: the comma before it may stay, as in all of these formats but plain JSON.
+        // The last member: all of these formats except plain JSON allow the comma before it.
         None => {
             let before = before.trim_end();
             Some(format!("{}{after}", before.strip_suffix(',').unwrap_or(before)))
@@ -89,7 +89,7 @@ pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
     }
 }
 
-/// The bytes of a member with its name, and the bytes of its value.
+/// The byte ranges of a member and of its value.
 struct Place {
     member: Range<usize>,
     value: Range<usize>,
@@ -104,9 +104,9 @@ fn place_of(text: &str, names: &[&str]) -> Option<Place> {
 /// A parsed settings file.
 struct File<'a> {
     text: &'a str,
-    /// Bytes of the byte order mark, which the parser does not see.
+    /// Length of the byte order mark, which is hidden from the parser.
     mark_bytes: usize,
-    /// Nothing if the text has only comments.
+    /// `None` if the text has only comments.
     root: Option<Value<'a>>,
 }
 
@@ -144,12 +144,12 @@ fn unreadable(error: &ParseError) -> NoPlace {
     NoPlace(format!("line {}, column {}: {what}", error.line_display(), error.column_display()))
 }
 
-/// The last member of that name, which is the one that counts.
+/// The last member of that name, which takes effect.
 fn member<'a, 'b>(object: &'b Object<'a>, name: &str) -> Option<&'b ObjectProp<'a>> {
     object.properties.iter().rev().find(|property| property.name.as_str() == name)
 }
 
-/// How a file is indented, and how its lines end.
+/// Indentation and line ends of a file.
 struct Style {
     indent: String,
     line_end: &'static str,
@@ -172,13 +172,13 @@ impl Style {
         self.indent.repeat(depth)
     }
 
-    /// The name at `depth` with its value, which is an object for all names but the last.
+    /// The name at `depth` with its value; all but the last are objects.
     fn member(&self, setting: &Setting, depth: usize, quoted: &str) -> String {
         let Some(name) = setting.names.get(depth) else { return String::new() };
         format!("{}: {}", serde_json::Value::from(*name), self.nested(setting, depth + 1, quoted))
     }
 
-    /// The value that the first `depth` names lead to.
+    /// The value at the first `depth` names.
     fn nested(&self, setting: &Setting, depth: usize, quoted: &str) -> String {
         if depth == setting.names.len() {
             return quoted.to_owned();
@@ -190,7 +190,7 @@ impl Style {
         format!("{{{line_end}{inner}{}{member}{line_end}{outer}}}", with.unwrap_or_default())
     }
 
-    /// The text with a new first member in an object at `range`.
+    /// The text with a new first member in the object at `range`.
     fn inserted(&self, text: &str, range: &Range<usize>, object: &Object<'_>, member: &str, depth: usize) -> String {
         let (open, line_end) = (range.start + 1, self.line_end);
         let (inner, outer) = (self.indent(depth + 1), self.indent(depth));
@@ -215,7 +215,7 @@ impl Style {
     }
 }
 
-/// Whether a text is one block comment and nothing else.
+/// Whether a text consists of one block comment.
 fn is_one_comment(text: &str) -> bool {
     text.strip_prefix("/*").and_then(|rest| rest.find("*/").map(|end| end + 2 == rest.len())).unwrap_or(false)
 }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_set_and_nothing_else_changes() {
+    fn setting_a_member_changes_nothing_else() {
         check("", &["a"], "{\n  \"a\": \"/x\"\n}\n");
         check("// only this", &["a"], "// only this\n{\n  \"a\": \"/x\"\n}\n");
         check("{}", &["a"], "{\n  \"a\": \"/x\"\n}");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_removed_and_nothing_else_changes() {
+    fn removing_a_member_changes_nothing_else() {
         for text in [
             "{\n  \"b\": 1 // one\n}\n",
             "{ // all\r\n\t'b': 1\r\n}\r\n",
@@ -273,7 +273,7 @@ mod tests {
             );
         }
         assert_eq!(value_of("{}", &["a"]), None);
-        // Somebody has moved it to the end.
+        // The user has moved it to the end.
         assert_eq!(without_member("{\"b\": 1, \"a\": 2}", &["a"]).as_deref(), Some("{\"b\": 1}"));
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_reported_with_its_place() {
+    fn broken_file_is_reported_with_position() {
         let why = |text| with_member(text, &setting(&["p", "q"]), "/x").expect_err("it is broken").0;
         assert_eq!(why("{\n  \"p\": 1}"), "line 2, column 8: `p` is not an object");
         for broken in ["[1]", "{\"a\"", "{\"a\":", "nonsense", "{\"a\": 1 \"b\": 2}", "{a: 1} {b: 2}", "{'a: 1}"] {
@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_can_hurt(text in "[\\[\\]{}\"',:/*\\\\a1+. \u{feff}\u{e9}\n]{0,60}") {
+        fn any_text_is_safe(text in "[\\[\\]{}\"',:/*\\\\a1+. \u{feff}\u{e9}\n]{0,60}") {
             if let Ok(set) = with_member(&text, &setting(&["a", "b"]), "/x") {
                 let read = string_of(&set, &["a", "b"]);
                 prop_assert_eq!(read.as_deref(), Some("/x"));
@@ -308,7 +308,7 @@ mod tests {
         }
 
         #[test]
-        fn a_member_that_was_set_can_be_set_again(value in "[a-z]{0,6}") {
+        fn a_set_member_can_be_replaced(value in "[a-z]{0,6}") {
             let once = with_member("{\"z\": [1]}", &setting(&["a", "b"]), &value).expect("it can be set");
             let read: serde_json::Value = serde_json::from_str(&once).expect("JSON");
             prop_assert_eq!(read["a"]["b"].as_str(), Some(&*value));

@@ -1,5 +1,4 @@
-//! Taking back what `wrap` has done: what stood there before comes back byte for byte, and what somebody has changed since is left
-//! alone.
+//! `unwrap`: restores the previous content byte for byte, and leaves anything that was changed since alone.
 
 use std::fs;
 use std::io;
@@ -16,9 +15,9 @@ use super::tools::setting_of;
 use super::{Change, UnwrapArguments, Wrapped, read, write};
 use crate::files;
 
-/// Why something is left as it is.
+/// Why a change is not undone.
 enum Left {
-    /// Somebody has changed it since.
+    /// The user has changed the file since.
     Changed(String),
     /// It cannot be read or written.
     Failed(String),
@@ -30,7 +29,7 @@ impl From<String> for Left {
     }
 }
 
-/// Takes back what was done, or tells what would be, and gives the status to exit with.
+/// Undoes the changes, or prints what it would do; returns the exit status.
 pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
     let all = read(home)?;
     let is_meant = |wrapped: &&Wrapped| arguments.target.as_ref().is_none_or(|target| is_named(wrapped, target));
@@ -38,7 +37,7 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     if let (Some(target), true, false) = (&arguments.target, meant.is_empty(), all.is_empty()) {
         let there_are: Vec<String> =
             all.iter().map(|wrapped| format!("{} ({})", wrapped.target, wrapped.path.display())).collect();
-        return Err(format!("`{target}` is not wrapped; what is: {}", there_are.join(", ")));
+        return Err(format!("`{target}` is not wrapped; wrapped targets: {}", there_are.join(", ")));
     }
     if meant.is_empty() && !arguments.json {
         return Ok(screen::print("nothing is wrapped\n"));
@@ -75,7 +74,7 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
                 say(why);
             }
         }
-        // Nothing more is taken back while that cannot be noted.
+        // Nothing more is undone while the record cannot be written.
         if unwritten.is_some() {
             break;
         }
@@ -86,17 +85,17 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, St
     Ok(if failed { FAILED } else { 0 })
 }
 
-/// How the text begins that tells of something put back.
+/// The first word of a message about a restored file.
 const PUT_BACK: &str = "put ";
 
-/// Whether it is meant: as it was given to `wrap`, or by its path, or, a link, by its folder.
+/// Whether `target` names this change: the target given to `wrap`, its path or, for a link, its folder.
 fn is_named(wrapped: &Wrapped, target: &str) -> bool {
     let at = std::path::absolute(target).unwrap_or_else(|_| target.into());
     let is_folder = matches!(wrapped.change, Change::Link { .. }) && wrapped.path.parent() == Some(&at);
     wrapped.target == target || wrapped.path == at || is_folder
 }
 
-/// Gives back what was there, unless somebody has changed it since.
+/// Restores the previous content, unless it was changed since.
 fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
     let path = &wrapped.path;
     let at = path.display();
@@ -106,14 +105,14 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
             let leads_to = fs::read_link(path).ok();
             match (&leads_to, set_aside) {
                 (Some(there), _) if there == to => {}
-                // It was planned and not done.
-                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} as it is")),
-                // Our link was removed by hand.
+                // The change was planned but never carried out.
+                (_, Some(aside)) if aside.symlink_metadata().is_err() => return Ok(format!("leave {at} unchanged")),
+                // The user has removed our link.
                 (None, Some(_)) if path.symlink_metadata().is_err() => {}
                 (_, Some(aside)) => return Err(Left::Changed(installed_over(path, aside))),
                 (None, None) if path.symlink_metadata().is_err() => return Ok(format!("leave {at}, which is gone")),
                 (_, _) => {
-                    let why = format!("{at} is not the link that was made there: it is left as it is");
+                    let why = format!("{at} is no longer the link that `wrap` created; it is left unchanged");
                     return Err(Left::Changed(why));
                 }
             }
@@ -135,10 +134,10 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
             let now = match files::read_named(path) {
                 Ok(now) => Some(now),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-                Err(error) => return Err(Left::Failed(format!("read {at}: {error}; it is left as it is"))),
+                Err(error) => return Err(Left::Failed(format!("read {at}: {error}; it is left unchanged"))),
             };
             if now == *before {
-                return Ok(format!("leave {at} as it is"));
+                return Ok(format!("leave {at} unchanged"));
             }
             let Some(now) = now else { return Ok(format!("leave {at}, which is gone")) };
             if now != *after {
@@ -158,20 +157,20 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
     }
 }
 
-/// Gives back the one member that was set in a file that was changed otherwise since, which was `before` and `after`.
+/// Restores only the member, in a file that has other changes since; `before` and `after` are our rewrite.
 fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry: bool) -> Result<String, Left> {
     let names = setting_of(&wrapped.target).names;
     let (at, name) = (wrapped.path.display(), names.join("."));
     let (is, was) = (value_of(now, names), value_of(before, names));
     if is == was {
-        return Ok(format!("leave {at} as it is: `{name}` is as it was"));
+        return Ok(format!("leave {at} unchanged: `{name}` has its previous value"));
     }
     let was_told = was.unwrap_or("not set");
     let text = match was {
         _ if is.is_none() || is != value_of(after, names) => None,
         Some(was) => with_value(now, names, was),
         None => {
-            // Removes the objects that were created for it, too, if they hold nothing else.
+            // Also removes objects that were created for it, if they are otherwise empty.
             let created = names.get(..=depth_of(before, names)).unwrap_or(names);
             let whole = if value_of(now, created) == value_of(after, created) { created } else { names };
             without_member(now, whole)
@@ -180,12 +179,12 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
     let Some(text) = text else {
         let is = is.unwrap_or("not set");
         return Err(Left::Changed(format!(
-            "{at} was changed since, and `{name}` is {is}: it is left as it is; before, it was {was_told}"
+            "{at} was changed since, and `{name}` is {is}; it is left unchanged; before `wrap`, it was {was_told}"
         )));
     };
     rewrite::check(&wrapped.path)?;
     if !is_dry {
         rewrite(&wrapped.path, &text)?;
     }
-    Ok(format!("put `{name}` in {at} back as it was: {was_told}"))
+    Ok(format!("put `{name}` in {at} back to {was_told}"))
 }

@@ -1,4 +1,4 @@
-//! The tools whose settings `wrap` changes: where each keeps them, and which member names codex.
+//! The tools whose settings `wrap` changes: their settings files, and the members that name codex.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,20 @@ use crate::config::Environment;
 
 /// A tool that names codex in a settings file.
 pub(super) struct Tool {
-    /// Its name for `wrap`.
+    /// Its name in `wrap TARGET`.
     pub(super) target: &'static str,
     base: Base,
     /// The settings file, below that folder; the first that exists counts.
     files: &'static [&'static str],
     /// The member that names codex.
     pub(super) setting: Setting,
-    /// The step before the tool sees the change.
+    /// How the user makes the tool read the change.
     pub(super) then: &'static str,
 }
 
-/// The folder that a settings file stands in.
+/// The folder of a settings file.
 enum Base {
-    /// The folder for settings of this system: `~/.config`, or `~/Library/Application Support`.
+    /// This system's folder for settings: `~/.config`, or `~/Library/Application Support`.
     System,
     /// `~/.config` on every system.
     Config,
@@ -46,7 +46,7 @@ const ALL: [Tool; 7] = [
         target: "zed",
         base: Base::Config,
         files: &["zed/settings.json"],
-        // The agent of that name is the npm package `@agentclientprotocol/codex-acp`, which reads this variable.
+        // That agent is the npm package `@agentclientprotocol/codex-acp`, which reads this variable.
         setting: Setting {
             names: &["agent_servers", "codex-acp", "env", "CODEX_PATH"],
             with: Some((2, "type", "registry")),
@@ -77,11 +77,11 @@ impl Tool {
         targets().collect::<Vec<_>>().join(", ")
     }
 
-    /// The settings file, which may not exist yet, in a folder that does.
+    /// The settings file, which may not exist yet, in an existing folder.
     ///
     /// # Errors
     ///
-    /// The folders that were searched, and the tools that are installed.
+    /// The searched folders, and the installed tools.
     pub(super) fn file(&self, environment: &Environment) -> Result<PathBuf, String> {
         let places = self.places(environment)?;
         let has_folder = |file: &&PathBuf| file.parent().is_some_and(|folder| folder.is_dir());
@@ -124,7 +124,7 @@ impl Tool {
     }
 }
 
-/// The member that names codex in the settings of a target.
+/// The member that names codex in a target's settings.
 pub(super) fn setting_of(target: &str) -> Setting {
     Tool::named(target).map_or(EXTENSION, |tool| tool.setting)
 }

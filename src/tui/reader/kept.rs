@@ -1,7 +1,7 @@
-//! What the history keeps of the time in front of the journal.
+//! The part of the history that is older than the journal.
 //!
-//! It is read from `history.db` as it stands there: nothing is indexed, repaired or waited for. Where there is none, or it
-//! cannot be read, nothing stands in front of the journal, and that is what is said.
+//! It is read from `history.db` as it is: nothing is indexed, repaired or waited for. If the database is missing or unreadable,
+//! the timeline says that nothing before the journal is kept.
 
 use std::path::Path;
 
@@ -13,36 +13,36 @@ use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
 use crate::index::{HISTORY_FILE, History, Side, TranscriptLine};
 
-/// Entries of a page.
+/// Entries per page.
 pub(super) const PAGE_ENTRIES: usize = 300;
 
-/// What is kept of a session.
+/// The kept history of a session.
 #[derive(Debug)]
 pub(super) struct Kept {
     history: History,
-    /// When the journal begins, in microseconds since the Unix epoch.
+    /// The journal's start, in microseconds since the Unix epoch.
     begins_us: u64,
-    /// The number of the first line that was said then or later.
+    /// The number of the first line at or after that time.
     end: u64,
-    /// The journal has lost its first segments.
+    /// Whether the first segments of the journal were deleted.
     is_cut: bool,
 }
 
-/// What stands where the journal begins.
+/// The situation at the start of the journal.
 enum Edge {
-    /// Something is kept of what was before.
+    /// Older lines are kept.
     More,
-    /// All that there ever was stands behind.
+    /// The journal starts with the session.
     Start,
-    /// There was something, and it is gone.
+    /// Older lines existed and are deleted.
     Gone,
 }
 
-/// The number behind that of every line.
+/// Beyond the number of every line.
 const END: u64 = i64::MAX as u64;
 
 impl Kept {
-    /// That of the session in a folder.
+    /// Opens the history of a session folder.
     pub(super) fn of(session_dir: &Path) -> Kept {
         let dir = journal_dir(session_dir);
         let first = segments(&dir).into_iter().next();
@@ -53,7 +53,7 @@ impl Kept {
         Kept { history, begins_us, end, is_cut: first.is_some_and(|first| first.number > 1) }
     }
 
-    /// Whether anything can be told of what stands in front of the journal.
+    /// Whether there is anything to show before the journal.
     pub(super) fn has_any(&self) -> bool {
         !matches!(self.edge(), Edge::Start)
     }
@@ -73,7 +73,7 @@ impl Kept {
         self.history.transcript_lines(side, id, self.end, limit as u64, 0).unwrap_or_default()
     }
 
-    /// What stands in front of the first record of the journal: a word on that, where there is anything.
+    /// The page before the first record of the journal: a marker, if there is anything to say.
     pub(super) fn in_front_of_journal(&self) -> Page {
         match self.edge() {
             Edge::Start => Page { entries: Vec::new(), is_last: true },
@@ -82,7 +82,7 @@ impl Kept {
         }
     }
 
-    /// The first entries of all; the last ones before the journal if it is all that there is.
+    /// The first page of the session; if the history is short, it ends at the journal.
     pub(super) fn first(&self) -> Page {
         match self.edge() {
             Edge::Start | Edge::Gone => self.in_front_of_journal(),
@@ -97,7 +97,7 @@ impl Kept {
         }
     }
 
-    /// The entries in front of one.
+    /// The page before a line.
     pub(super) fn older(&self, before: u64) -> Page {
         let said = self.said(Side::Before, before, PAGE_ENTRIES);
         let is_last = said.len() < PAGE_ENTRIES;
@@ -109,7 +109,7 @@ impl Kept {
         Page { entries, is_last }
     }
 
-    /// The entries behind one. Behind the last of them begins the journal.
+    /// The page after a line. The last page ends at the journal.
     pub(super) fn newer(&self, after: u64) -> Page {
         let said = self.said(Side::After, after, PAGE_ENTRIES);
         let is_over = said.len() < PAGE_ENTRIES;
@@ -120,13 +120,13 @@ impl Kept {
         Page { entries, is_last: false }
     }
 
-    /// One with so much of its body.
+    /// One entry with a body limit.
     pub(super) fn one(&self, id: u64, body_bytes_max: usize) -> Option<Entry> {
         let said = self.said(Side::After, id.checked_sub(1)?, 1).pop().filter(|said| said.id == id)?;
         entry_of(&said, body_bytes_max)
     }
 
-    /// The next one that is looked for. `is_wanted` is asked now and then.
+    /// The next match. `is_wanted` is called now and then and can cancel the search.
     pub(super) fn find(&self, matcher: &Matcher, from: u64, way: Way, is_wanted: impl Fn() -> bool) -> Option<Key> {
         let mut from = from;
         while is_wanted() {
@@ -153,7 +153,7 @@ impl Kept {
         None
     }
 
-    /// As entries, and among them what the journal lacked even then.
+    /// Lines as entries, with the gaps of the journal between them.
     fn entries(&self, said: &[TranscriptLine]) -> Vec<Entry> {
         let (Some(first), Some(last)) = (said.first(), said.last()) else { return Vec::new() };
         let mut entries: Vec<Entry> = said.iter().filter_map(|said| entry_of(said, BODY_BYTES_MAX)).collect();
@@ -166,10 +166,10 @@ impl Kept {
     }
 }
 
-/// The last time that can be written, in microseconds since the Unix epoch.
+/// The latest time that can be formatted, in microseconds since the Unix epoch.
 const LAST_US: u64 = 253_402_300_799_000_000;
 
-/// The number of the line that an entry in front of the journal is of; `None` behind that.
+/// The line number of an entry from before the journal; `None` for later entries.
 pub(super) fn kept_id(spot: &Spot) -> Option<u64> {
     match spot {
         Spot::Kept(id) => Some(*id),
@@ -195,7 +195,7 @@ mod tests {
     /// A Monday, in microseconds since the Unix epoch.
     const MONDAY_US: u64 = 1_767_225_600_000_000;
 
-    /// Messages of a run.
+    /// Messages per run.
     const MESSAGES: u64 = 400;
 
     struct Lab {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     impl Lab {
-        /// A session of three runs, an hour each, all of it indexed.
+        /// A fully indexed session of three runs, an hour each.
         fn new() -> Lab {
             let lab = Lab { dir: tempfile::tempdir().expect("BUG: a temporary folder") };
             fs::create_dir(lab.dir.path().join("journal")).expect("a folder");
@@ -266,7 +266,7 @@ mod tests {
         text
     }
 
-    /// All that can be read from the end back, oldest first.
+    /// All entries, read page by page from the end, oldest first.
     fn back(pager: &Pager) -> Vec<Entry> {
         let last = segments_last(pager);
         let mut before = Key { nth: u16::MAX, ..last };
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_journal_has_lost_is_read_from_the_history_and_its_end_is_told() {
+    fn deleted_segments_are_read_from_the_history() {
         let lab = Lab::new();
         let pager = lab.pager();
         let all = words(&back(&pager));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_for_is_found_in_front_of_the_journal_too() {
+    fn search_continues_before_the_journal() {
         let lab = Lab::new();
         let pager = lab.pager();
         fs::remove_file(lab.segment(1)).expect("it goes");
@@ -358,16 +358,16 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_gone_that_is_said() {
+    fn missing_history_is_reported() {
         let lab = Lab::new();
         fs::remove_file(lab.segment(1)).expect("it goes");
         fs::remove_file(lab.dir.path().join(HISTORY_FILE)).expect("it goes");
-        // It is built again from what is left, above the numbers that were given.
+        // The history is rebuilt from what is left, with higher numbers.
         let pager = lab.pager();
         fs::rename(lab.segment(3), lab.dir.path().join("journal/000000000003-002.jsonl")).expect("it moves");
         fs::remove_file(lab.segment(2)).expect("it goes");
         let told = words(&back(&pager));
-        assert_eq!(told[0], "nothing of what was before this is kept");
+        assert_eq!(told[0], "nothing before this is kept");
         assert!(Kept::of(lab.dir.path()).has_any());
     }
 }

@@ -1,10 +1,10 @@
-//! Reads what a session has on record for the timeline: the end of its journal, and what is appended to it, and what
-//! stands further back, in front of the journal too.
+//! Reads a session's recording for the timeline: the end of its journal, new records, and older entries, including those from
+//! before the journal.
 //!
-//! Two threads: one follows the journal and says what happens, one reads what somebody scrolls or searches to
-//! ([`Pages`]). Both read the journal's files with the fold of `mode=ui` ([`source`]), always from the start of a segment
-//! on, since what is told of a record depends on those before it. In front of the first record there stands what the
-//! history keeps for longer ([`kept`]). Neither thread holds more than a window of entries, and neither writes anything.
+//! Two threads: one follows the journal and reports events; the other reads the pages that the user scrolls or searches to
+//! ([`Pages`]). Both read the journal's files with the fold behind `mode=ui` ([`source`]), always from the start of a segment,
+//! because the meaning of a record depends on earlier ones. Entries older than the first record come from the history, which is
+//! kept for longer ([`kept`]). Neither thread holds more than a window of entries or writes anything.
 
 mod kept;
 mod pager;
@@ -23,37 +23,37 @@ use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 use kept::Kept;
 pub(super) use pages::Pages;
-use source::{Came, Source};
+use source::{NextRecord, Source};
 
-/// How soon the journal is looked at again.
+/// Polling interval of the journal.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// After how long without a record none can come that replaces the one before.
+/// After this long without a record, no later one can replace the one before.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// What of the journal is read at first, in bytes, if its segments are small.
+/// Bytes of the journal that are read at first, if its segments are small.
 const AT_FIRST_BYTES: u64 = 4 << 20;
 
-/// With more than so much to be read, the end of it is shown first, in bytes.
+/// If more than this must be read, the end is shown first, in bytes.
 const LONG_BYTES: u64 = 2 * AT_FIRST_BYTES;
 
-/// What of it is shown first, in bytes.
+/// Bytes at the end that are shown first.
 const GLANCE_BYTES: u64 = 512 << 10;
 
-/// Events that are told at once.
+/// Most events per message.
 const BATCH_MAX: usize = 256;
 
-/// How often a reader looks whether it is still wanted, in records.
+/// Records between two checks for cancellation.
 const LOOK_EVERY: usize = 1_024;
 
-/// Where to tell what was read.
+/// Sends results to the event loop.
 #[derive(Debug, Clone)]
 pub(super) struct Teller {
     pub(super) events: SyncSender<Event>,
     pub(super) attachment: u64,
 }
 
-/// Nobody listens any more.
+/// The receiver is gone.
 pub(super) struct Gone;
 
 impl Teller {
@@ -62,13 +62,13 @@ impl Teller {
     }
 }
 
-/// A thread that goes on until this is dropped.
+/// A thread that ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Following {
     _ends: SyncSender<()>,
 }
 
-/// Follows the journal of the session in a folder from its end on.
+/// Follows the journal of a session folder from its end.
 pub(super) fn follow(session_dir: &Path, epoch: u64, teller: Teller) -> io::Result<Following> {
     let (ends, ended) = sync_channel(1);
     let dir = session_dir.to_owned();
@@ -98,23 +98,23 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
             return Ok(());
         }
         match source.next(patience, &mut batch) {
-            Ok(Came::Record(_)) => {
+            Ok(NextRecord::Record(_)) => {
                 silent_for = Duration::ZERO;
                 match &mut restored {
-                    Some(timeline) => batch.drain(..).for_each(|heard| timeline.take(&heard)),
+                    Some(timeline) => batch.drain(..).for_each(|event| timeline.take(&event)),
                     None if batch.len() >= BATCH_MAX => {
-                        teller.tell(News::Heard { epoch, heard: std::mem::take(&mut batch) })?;
+                        teller.tell(News::Events { epoch, events: std::mem::take(&mut batch) })?;
                     }
                     None => {}
                 }
             }
-            Ok(Came::Nothing) => {
+            Ok(NextRecord::Nothing) => {
                 if let Some(mut timeline) = restored.take() {
                     timeline.has_older |= has_older;
                     teller.tell(News::Restored { epoch, timeline: Box::new(timeline) })?;
                 }
                 if !batch.is_empty() {
-                    teller.tell(News::Heard { epoch, heard: std::mem::take(&mut batch) })?;
+                    teller.tell(News::Events { epoch, events: std::mem::take(&mut batch) })?;
                 }
                 match ended.recv_timeout(LOOK_AGAIN_AFTER) {
                     Err(RecvTimeoutError::Timeout) => silent_for = (silent_for + LOOK_AGAIN_AFTER).min(SILENCE),
@@ -123,7 +123,7 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
             }
             Err(error) => {
                 teller.tell(News::Unreadable(format!("read the journal: {error}")))?;
-                // Whatever it was may be over later; who looks is told again each time it is not.
+                // The error may be temporary: the read is retried, and a repeated error is reported again.
                 if let Ok(()) | Err(RecvTimeoutError::Disconnected) = ended.recv_timeout(Duration::from_secs(5)) {
                     return Ok(());
                 }
@@ -132,8 +132,8 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
     }
 }
 
-/// The very end of a journal of which much is to be read from `start` on, as far as it can be understood without what is before
-/// it; `None` where there is little to be read, or nothing to be seen.
+/// The end of a long journal, as far as it can be understood without the part from `start` to there; `None` if the journal is
+/// short or shows nothing.
 fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
     let from_start = segments(dir).into_iter().filter(|segment| start.is_none_or(|start| *segment >= start.segment));
     let bytes_of =
@@ -146,9 +146,9 @@ fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
     let offset = record_behind(&dir.join(segment.to_string()), end.saturating_sub(GLANCE_BYTES)).ok()?;
     let mut source = Source::new(Follower::new(dir, Some(Position { segment: segment.clone(), offset })));
     let (mut timeline, mut batch) = (Timeline::default(), Vec::new());
-    // What comes meanwhile is for those who follow.
-    while let Ok(Came::Record(at)) = source.next(Patience::Some, &mut batch) {
-        batch.drain(..).for_each(|heard| timeline.take(&heard));
+    // Later records belong to the follower.
+    while let Ok(NextRecord::Record(at)) = source.next(Patience::Some, &mut batch) {
+        batch.drain(..).for_each(|event| timeline.take(&event));
         if at.segment != segment || at.offset >= end {
             break;
         }
@@ -157,7 +157,7 @@ fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
     (!timeline.entries().is_empty()).then_some(timeline)
 }
 
-/// Where the first record begins that does so at `offset` of a segment's file or behind it.
+/// The offset of the first record at or after `offset` in a segment's file.
 fn record_behind(path: &Path, offset: u64) -> io::Result<u64> {
     let Some(before) = offset.checked_sub(1) else { return Ok(0) };
     let mut file = files::open(path, Access::Read)?;
@@ -178,7 +178,7 @@ fn segments(dir: &Path) -> Vec<SegmentName> {
     SegmentName::list(dir).unwrap_or_default()
 }
 
-/// Where to begin, so that the window is likely to be full.
+/// Where to start reading so that the window is likely to be full.
 fn start_of_end(dir: &Path) -> Option<Position> {
     let mut bytes = 0;
     let mut start = None;
@@ -202,7 +202,7 @@ mod tests {
     use super::pager::Pager;
     use super::*;
 
-    /// A journal of a recorded conversation and, in two more segments, of messages; and one who reads it.
+    /// A journal with a recorded conversation and two more segments of messages, and a pager for it.
     fn journal() -> (tempfile::TempDir, Pager) {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let journal = dir.path().join("journal");
@@ -227,7 +227,7 @@ mod tests {
         (dir, pager)
     }
 
-    /// What stands at the end, as whoever attaches sees it.
+    /// The timeline after attaching.
     fn restored(dir: &Path) -> Timeline {
         let (events, happened) = sync_channel(4);
         let _following = follow(dir, 0, Teller { events, attachment: 1 }).expect("a thread");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_fit_together_without_a_hole_and_without_a_double() {
+    fn pages_fit_without_gaps_or_duplicates() {
         let (dir, pager) = journal();
         let all: Vec<Entry> = restored(dir.path()).into_entries();
         assert!(all.len() > 800 && !all.iter().any(|entry| entry.kind == Kind::Error), "{}", all.len());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_long_journal_is_shown_before_the_rest_of_it() {
+    fn end_of_long_journal_comes_first() {
         let (dir, _) = journal();
         let path = dir.path().join("journal/000000000002-002.jsonl");
         let mut text = std::fs::read_to_string(&path).expect("a segment");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_back_is_found() {
+    fn distant_matches_are_found() {
         let (dir, pager) = journal();
         let all: Vec<Entry> = restored(dir.path()).into_entries();
         let (first, last) = (&all[0].key, &all[all.len() - 1].key);

@@ -1,4 +1,4 @@
-//! What was on record, a page at a time: in the journal, and in front of it.
+//! Reads the recording page by page, from the journal and from the history before it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use super::super::events::{Command, News, Page, Way};
-use super::super::timeline::{Heard, Range, Timeline};
+use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
-use super::source::{Came, Source};
+use super::source::{NextRecord, Source};
 use super::{LOOK_EVERY, journal_dir, segments};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 
-/// Longest text of an entry that is shown in full, in bytes.
+/// Longest body of an entry in full, in bytes.
 const FULL_BYTES_MAX: usize = 1 << 20;
 
-/// Records that are read beyond a page, for the sake of what is still open in it.
+/// Most records read beyond a page to complete its open entries.
 const BEYOND_MAX: usize = 20_000;
 
-/// What reads a session for as long as it is attached to.
+/// The reader of one attachment.
 pub(super) struct Pager {
     session_dir: PathBuf,
-    /// The journal's folder.
     dir: PathBuf,
     wanted: Arc<AtomicBool>,
 }
 
-/// What a reader wants after a record.
+/// Whether to continue after a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Go {
     On,
@@ -40,9 +39,9 @@ enum Go {
 enum Left {
     /// It was read to its end.
     End,
-    /// That was enough.
+    /// Enough was read.
     Enough,
-    /// Nobody wants it any more.
+    /// The read was cancelled.
     Unwanted,
 }
 
@@ -51,7 +50,7 @@ impl Pager {
         Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
     }
 
-    /// Reads what a command wants read; `None` where it wants nothing, or nobody wants it any more.
+    /// Runs a read command; `None` for any other command, or if the read was cancelled.
     pub(super) fn read(&self, command: &Command) -> io::Result<Option<News>> {
         Ok(match command {
             Command::ReadStart => self.start()?.map(News::Start),
@@ -81,23 +80,28 @@ impl Pager {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Reads segments from the start of one on, as long as `takes` wants it.
-    fn from(&self, segment: &SegmentName, stays: Stays, mut takes: impl FnMut(&Heard) -> Go) -> io::Result<Left> {
+    /// Reads segments from one on, as long as `takes` accepts records.
+    fn from(
+        &self,
+        segment: &SegmentName,
+        stays: Stays,
+        mut takes: impl FnMut(&SessionEvent) -> Go,
+    ) -> io::Result<Left> {
         let start = Position { segment: segment.clone(), offset: 0 };
         let mut source = Source::new(Follower::new(&self.dir, Some(start)));
-        let mut heard = Vec::new();
+        let mut events = Vec::new();
         let mut read = 0_usize;
         loop {
             read += 1;
             if read.is_multiple_of(LOOK_EVERY) && !self.is_wanted() {
                 return Ok(Left::Unwanted);
             }
-            match source.next(Patience::None, &mut heard)? {
-                Came::Nothing => return Ok(Left::End),
-                Came::Record(at) if stays == Stays::InSegment && at.segment != *segment => return Ok(Left::End),
-                Came::Record(_) => {}
+            match source.next(Patience::None, &mut events)? {
+                NextRecord::Nothing => return Ok(Left::End),
+                NextRecord::Record(at) if stays == Stays::InSegment && at.segment != *segment => return Ok(Left::End),
+                NextRecord::Record(_) => {}
             }
-            for one in heard.drain(..) {
+            for one in events.drain(..) {
                 if takes(&one) == Go::Stop {
                     return Ok(Left::Enough);
                 }
@@ -109,11 +113,11 @@ impl Pager {
         Kept::of(&self.session_dir)
     }
 
-    /// The entries in front of one.
+    /// The page before an entry.
     pub(super) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
         let at = match &before.at {
             Spot::Recorded(at) => at,
-            // Behind the line itself may stand more that begins with it.
+            // Further entries can begin with the same line.
             Spot::Kept(id) => return Ok(Some(self.kept().older(id.saturating_add(u64::from(before.nth > 0))))),
         };
         let Some(mut page) = self.older_recorded(before, at, count)? else { return Ok(None) };
@@ -137,10 +141,10 @@ impl Pager {
             let range = Range { after: None, before: Some(before.clone()) };
             let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
             let mut beyond = 0;
-            let left = self.from(segment, Stays::InSegment, |heard| {
-                timeline.take(heard);
-                beyond += usize::from(heard.at >= *at);
-                let is_over = heard.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
+            let left = self.from(segment, Stays::InSegment, |event| {
+                timeline.take(event);
+                beyond += usize::from(event.at >= *at);
+                let is_over = event.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
                 if is_over { Go::Stop } else { Go::On }
             })?;
             if left == Left::Unwanted {
@@ -156,7 +160,7 @@ impl Pager {
         Ok(Some(Page { entries: found, is_last: is_last && too_many == 0 }))
     }
 
-    /// The first entries of all: what the history keeps of the time before the journal, or the start of the journal.
+    /// The first page of the session, from the history or, if that has nothing, from the journal.
     pub(super) fn start(&self) -> io::Result<Option<Page>> {
         let front = self.kept().first();
         if !front.is_last {
@@ -167,7 +171,7 @@ impl Pager {
         Ok(Some(page))
     }
 
-    /// The entries behind one.
+    /// The page after an entry.
     pub(super) fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
         let (segment, after) = match &after.at {
             Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
@@ -180,11 +184,11 @@ impl Pager {
         let range = Range { after, before: None };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
         let (mut is_full, mut beyond) = (false, 0);
-        let left = self.from(&segment, Stays::Nowhere, |heard| {
-            timeline.take(heard);
+        let left = self.from(&segment, Stays::Nowhere, |event| {
+            timeline.take(event);
             if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
                 is_full = true;
-                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(heard.at.clone()) });
+                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
             }
             beyond += usize::from(is_full);
             if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
@@ -192,14 +196,14 @@ impl Pager {
         Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
     }
 
-    /// One in full.
+    /// An entry in full.
     pub(super) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let at = match &key.at {
             Spot::Recorded(at) => at,
             Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
         };
         let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        // In front of the first record of a segment stands nothing that would be read here.
+        // No events come from before the first record of a segment.
         let in_front =
             |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
         let after = match key.nth.checked_sub(1) {
@@ -207,15 +211,15 @@ impl Pager {
             None => at.offset.checked_sub(1).map(in_front),
         };
         let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
-        self.from(&at.segment, Stays::Nowhere, |heard| {
-            timeline.take(heard);
-            let is_over = heard.at > *at && !timeline.has_open();
+        self.from(&at.segment, Stays::Nowhere, |event| {
+            timeline.take(event);
+            let is_over = event.at > *at && !timeline.has_open();
             if is_over { Go::Stop } else { Go::On }
         })?;
         Ok(timeline.into_entries().pop())
     }
 
-    /// The next entry that is looked for, with those around it.
+    /// The next match, with the entries around it.
     pub(super) fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
         let key = match way {
             Way::Back => self.find_back(matcher, from)?,
@@ -273,9 +277,9 @@ impl Pager {
     fn last_match(&self, segment: &SegmentName, matcher: &Matcher, before: &Key, at: &Position) -> io::Result<Matched> {
         let range = Range { after: None, before: Some(before.clone()) };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(segment, Stays::InSegment, |heard| {
-            timeline.take(heard);
-            if heard.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
+        let left = self.from(segment, Stays::InSegment, |event| {
+            timeline.take(event);
+            if event.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
         })?;
         Ok(match (left, timeline.into_matches().1) {
             (Left::Unwanted, _) => Matched::Unwanted,
@@ -287,8 +291,8 @@ impl Pager {
     fn first_match(&self, segment: &SegmentName, matcher: &Matcher, after: &Key) -> io::Result<Matched> {
         let range = Range { after: Some(after.clone()), before: None };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(segment, Stays::InSegment, |heard| {
-            timeline.take(heard);
+        let left = self.from(segment, Stays::InSegment, |event| {
+            timeline.take(event);
             if timeline.has_match() { Go::Stop } else { Go::On }
         })?;
         Ok(match (left, timeline.into_matches().0) {
@@ -299,7 +303,7 @@ impl Pager {
     }
 }
 
-/// Whether a reader goes on to the next segment.
+/// Whether a reader continues with the next segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stays {
     InSegment,

@@ -1,4 +1,4 @@
-//! Reading what somebody scrolls or searches to: one thing at a time, in a thread of its own.
+//! The thread that reads pages for scrolling and searching, one command at a time.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::super::events::{Command, News};
 use super::Teller;
 use super::pager::Pager;
 
-/// What reads pages, for as long as a session is attached to.
+/// Reads pages while a session is attached.
 #[derive(Debug)]
 pub(in crate::tui) struct Pages {
     jobs: SyncSender<Command>,
@@ -37,9 +37,9 @@ impl Pages {
         Ok(Pages { jobs, wanted })
     }
 
-    /// Reads something. What was asked for before and has not been read yet may be left.
+    /// Queues a read. It may skip earlier reads that have not started.
     pub(in crate::tui) fn read(&self, command: Command) {
-        // Where so much waits that there is no room, nobody waits for this one.
+        // If the queue is full, this read is no longer needed.
         let _ = self.jobs.try_send(command);
     }
 }

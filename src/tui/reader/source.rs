@@ -1,10 +1,10 @@
-//! The journal's records, and what they tell of.
+//! The journal's records and the events they contain.
 
 use std::io::{self, BufRead as _, Read as _};
 
 use serde_json::{Value, json};
 
-use super::super::timeline::Heard;
+use super::super::timeline::SessionEvent;
 use crate::files::{self, Access};
 use crate::history::{RecordEvent, Seen, UiFold};
 use crate::index::{Follower, Next, Patience};
@@ -13,15 +13,15 @@ use crate::journal::{Position, Record};
 /// Longest first record that is read, in bytes.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// What came of looking for the next record.
-pub(super) enum Came {
-    /// One, which began here.
+/// Result of [`Source::next`].
+pub(super) enum NextRecord {
+    /// A record, which began here.
     Record(Position),
-    /// None yet.
+    /// No record yet.
     Nothing,
 }
 
-/// The events that records lead to.
+/// Converts records to events.
 pub(super) struct Source {
     follower: Follower,
     ui: UiFold,
@@ -33,36 +33,36 @@ impl Source {
         Source { follower, ui: UiFold::default(), generation: None }
     }
 
-    /// Reads a record, and appends what it tells.
-    pub(super) fn next(&mut self, patience: Patience, heard: &mut Vec<Heard>) -> io::Result<Came> {
+    /// Reads a record and appends its events.
+    pub(super) fn next(&mut self, patience: Patience, events: &mut Vec<SessionEvent>) -> io::Result<NextRecord> {
         let (at, bytes, successor) = match self.follower.next(patience)? {
             Next::Record { at, bytes, successor } => (at, bytes, successor),
             Next::Lost { at } => {
                 let told =
                     json!({ "type": "gap", "lines": 0, "reason": "a part of the journal was removed meanwhile" });
-                heard.push(Heard { at: at.clone(), at_us: 0, told });
-                return Ok(Came::Record(at));
+                events.push(SessionEvent { at: at.clone(), at_us: 0, fields: told });
+                return Ok(NextRecord::Record(at));
             }
-            Next::End => return Ok(Came::Nothing),
+            Next::End => return Ok(NextRecord::Nothing),
         };
-        let Ok(record) = Record::parse(bytes) else { return Ok(Came::Record(at)) };
+        let Ok(record) = Record::parse(bytes) else { return Ok(NextRecord::Record(at)) };
         let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
         let seen = Seen::of(&record, successor.as_ref().and_then(Record::line_bytes));
         let at_us = seen.at_us;
         let mut told = Vec::new();
         self.ui.take(&seen, &mut told);
-        // The journal tells more than a client needs.
+        // The journal has events that clients never see.
         match &seen.event {
             RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
                 let begins = json!({ "type": "run", "generation": generation });
                 self.generation = Some(generation.clone());
                 if at.segment.number == 1 {
-                    heard.push(Heard { at: at.clone(), at_us, told: begins });
+                    events.push(SessionEvent { at: at.clone(), at_us, fields: begins });
                 }
             }
             RecordEvent::Gap { lines, reason } => {
                 let gap = json!({ "type": "gap", "lines": lines, "reason": reason });
-                heard.push(Heard { at: at.clone(), at_us, told: gap });
+                events.push(SessionEvent { at: at.clone(), at_us, fields: gap });
             }
             RecordEvent::Generation(_)
             | RecordEvent::Notification(_)
@@ -72,16 +72,16 @@ impl Source {
             | RecordEvent::ShimEvent { .. }
             | RecordEvent::Other => {}
         }
-        heard.extend(told.into_iter().map(|event| Heard {
+        events.extend(told.into_iter().map(|event| SessionEvent {
             at: at.clone(),
             at_us,
-            told: serde_json::from_str(&event.json).unwrap_or(Value::Null),
+            fields: serde_json::from_str(&event.json).unwrap_or(Value::Null),
         }));
-        Ok(Came::Record(at))
+        Ok(NextRecord::Record(at))
     }
 }
 
-/// When the first record of a segment was written, in microseconds since the Unix epoch.
+/// The time of a segment's first record, in microseconds since the Unix epoch.
 pub(super) fn first_at_us(segment: &std::path::Path) -> Option<u64> {
     let mut line = Vec::new();
     let mut file = io::BufReader::new(files::open(segment, Access::Read).ok()?).take(HEADER_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! What is typed is said to the model, or answers a request, and never the one for the other.
+//! Typed text is a message or an answer, never one in place of the other.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
@@ -12,11 +12,11 @@ use super::{Play, check, noted, timeline};
 fn chat_says_and_never_answers() {
     check("type hello\nkey Enter\n<< say \"hello\"\nsaid\nkey Enter\n== chat");
     check("paste a\\nb\nkey Enter\n<< say \"a\\nb\"\ntype x\nkey Enter\n== chat");
-    // A request comes under the user's fingers: what is typed stays text, and nothing is sent.
+    // A request arrives while the user types: the text stays text, and nothing is sent.
     let play = check("type ad\nasks command=g-0\ntype asdcy1\nkey Enter\n== chat");
     assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "adasdcy1");
     assert!(noted(&play).contains("^R"), "{}", noted(&play));
-    // What we do not know waits for nobody.
+    // A request of an unknown kind does not wait for a person.
     check("asks new/method=g-9\ntype x\nkey Enter\n<< say \"x\"\n== chat");
 }
 
@@ -51,7 +51,7 @@ fn one_key_answers_a_request_that_was_seen() {
 }
 
 #[test]
-fn the_next_one_has_to_be_seen_too() {
+fn next_request_must_be_seen_too() {
     check(
         r#"
         asks command=g-0 patch=g-1
@@ -76,7 +76,7 @@ fn the_next_one_has_to_be_seen_too() {
 }
 
 #[test]
-fn what_is_dangerous_is_asked_again() {
+fn risky_answers_need_confirmation() {
     let shown = "asks risky=g-0\nkey ^R\nwait 600\nkey a\n== approval g-0\n";
     check(&format!("{shown}key a Enter\n== approval g-0\nkey n\n== approval g-0"));
     check(&format!("{shown}key y\n<< respond g-0 {{\"decision\":\"accept\"}}"));
@@ -84,14 +84,14 @@ fn what_is_dangerous_is_asked_again() {
 }
 
 #[test]
-fn another_terminal_is_first() {
+fn another_terminal_answers_first() {
     let play = check("asks command=g-0\nkey ^R\nended g-0\n== chat");
     assert_eq!(noted(&play), "request g-0 was answered by client (ide): accept");
-    // The next request does not take the place of the one that is on the screen.
+    // The next request does not replace the one on the screen.
     check(
         "asks command=g-0 patch=g-1\nkey ^R\nwait 600\nended g-0\n== approval g-0 ended\nkey a d\n== approval g-0 ended\nkey Enter\n== approval g-1",
     );
-    // What was being typed does not end in the composer.
+    // Text that was being typed does not end up in the composer.
     let play = check(
         "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype sec\nended g-0\n== question g-0 ended\ntype ret\nkey Enter\n== chat",
     );
@@ -130,7 +130,7 @@ fn questions_are_answered_in_turn() {
 
 #[test]
 fn a_form_is_validated_before_it_is_sent() {
-    // The default is there; a value beyond its range is refused at once and stays to be changed.
+    // The default is filled in. A value out of range is refused at once and can be corrected.
     let mut play = check("asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter\n== question g-0");
     assert!(noted(&play).contains("39 is greater than the maximum of 9"), "{}", noted(&play));
     let shown = drawn(&play.model, 80, 24);
@@ -138,7 +138,7 @@ fn a_form_is_validated_before_it_is_sent() {
     assert!(shown.contains("› 39") && shown.contains("39 is greater"), "{shown}");
     play.step("key ^U");
     play.step("key Enter");
-    // The default is sent for an emptied field. The choice may be left out, and a secret is not shown.
+    // An emptied field sends its default. The choice is optional, and a secret is hidden.
     play.step("key 1 Enter");
     play.step("type key");
     play.step("key Enter");
@@ -160,7 +160,7 @@ fn moving_back_loses_and_sends_nothing() {
     let sent = "<< respond g-0 {\"answers\":{\"color\":[\"green\"],\"key\":[\"k3y\"]}}";
     check(&format!("{typed}\nkey ^B ^B ^B Enter Enter\n== question g-0\nkey Enter\n{sent}"));
     check(&format!("{typed}\nkey Enter ^B ^B Enter\n== question g-0\nkey Enter\n{sent}"));
-    // Chat, the timeline, another request, another session: whatever was typed is there afterwards.
+    // Chat, the timeline, another request, another session: typed text survives them all.
     let back = "wait 600\nkey Enter Enter";
     check(&format!("{typed}\nkey Esc\ntype chat\nkey ^R\n{back}\n{sent}"));
     check(&format!("{typed}\nkey Tab Up Tab\n{back}\n{sent}"));
@@ -183,7 +183,7 @@ fn moving_back_loses_and_sends_nothing() {
 }
 
 #[test]
-fn nothing_typed_is_no_answer_by_accident() {
+fn empty_text_is_never_sent_by_accident() {
     let mut play = check("asks questions=g-0\nkey ^R\nwait 600");
     for code in [KeyCode::Right, KeyCode::Left, KeyCode::PageDown, KeyCode::Home, KeyCode::Backspace] {
         play.event(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)));
@@ -199,7 +199,7 @@ fn nothing_typed_is_no_answer_by_accident() {
     play.step("key 3 Enter");
     assert_eq!(chosen(&play), Some((2, 0)));
     assert!(noted(&play).contains("nothing is typed"), "{}", noted(&play));
-    // Whoever looks elsewhere meanwhile is told again.
+    // Moving away and back repeats the warning.
     play.step("key Up Down Enter");
     assert_eq!(chosen(&play), Some((2, 0)));
     play.step("key Enter");
@@ -207,7 +207,7 @@ fn nothing_typed_is_no_answer_by_accident() {
 }
 
 #[test]
-fn the_last_row_says_what_enter_does() {
+fn last_row_names_the_effect_of_enter() {
     let last_row = |play: &Play| drawn(&play.model, 80, 24).lines().last().unwrap_or_default().to_owned();
     let mut play = Play::new();
     assert!(last_row(&play).contains("Enter sends"), "{}", last_row(&play));
@@ -224,7 +224,7 @@ fn the_last_row_says_what_enter_does() {
 }
 
 #[test]
-fn a_request_that_a_crash_has_left_is_told_as_orphaned() {
+fn request_of_a_crashed_server_is_orphaned() {
     let asks = json!({ "type": "approval", "request_id": "g-0", "kind": "command", "status": "pending" });
     let run = json!({ "type": "run", "generation": "000000010001" });
     let timeline = timeline(vec![asks, run]);

@@ -1,4 +1,4 @@
-//! Playbooks for the update and snapshots of the screen. The players are here.
+//! Playbooks for the update, and snapshots of the screen.
 
 mod answering;
 mod mouse;
@@ -18,7 +18,7 @@ use super::entry::{Key, Spot};
 use super::events::{Command, Event, First, News};
 use super::model::{Colours, Link, Live, Model};
 use super::steps::attach;
-use super::timeline::{Heard, Timeline};
+use super::timeline::{SessionEvent, Timeline};
 use super::update::update;
 use super::zone::Zone;
 use crate::engine::FIELD_ORDER;
@@ -40,8 +40,8 @@ fn offset(key: &Key) -> u64 {
     }
 }
 
-fn heard(offset: u64, told: Value) -> Heard {
-    Heard { at: position(offset), at_us: NOW_US - 60_000_000 + offset * 1_000_000, told }
+fn recorded(offset: u64, told: Value) -> SessionEvent {
+    SessionEvent { at: position(offset), at_us: NOW_US - 60_000_000 + offset * 1_000_000, fields: told }
 }
 
 fn row(id: &str, method: &str, summary: &str, payload: Value) -> Value {
@@ -81,7 +81,7 @@ fn elicitation(id: &str) -> Value {
     row(id, "mcpServer/elicitation/request", "lab: Your name?", payload)
 }
 
-/// A form with a number, a choice that may be left out, and a token.
+/// A form with a number, an optional choice, and a token.
 fn form(id: &str) -> Value {
     let schema = json!({ "type": "object", "required": ["replicas"], "properties": {
         "env": { "type": "string", "enum": ["dev", "prod"] },
@@ -164,11 +164,11 @@ fn told() -> Vec<Value> {
 
 fn timeline(told: Vec<Value>) -> Timeline {
     let mut timeline = Timeline::default();
-    told.into_iter().zip(0..).for_each(|(told, offset)| timeline.take(&heard(offset, told)));
+    told.into_iter().zip(0..).for_each(|(told, offset)| timeline.take(&recorded(offset, told)));
     timeline
 }
 
-/// A model that takes events as words and gives commands as words.
+/// A model driven by words; commands are compared as words.
 struct Play {
     model: Model,
     now_us: u64,
@@ -247,7 +247,7 @@ impl Play {
         self.event(Event::Key(KeyEvent::new(code, held)));
     }
 
-    /// Takes a line of a playbook.
+    /// Executes a line of a playbook.
     fn step(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

@@ -22,7 +22,7 @@ fn draw(play: &mut Play) {
     play.model.spots = spots;
 }
 
-/// Points at the first place of what `is_it` finds.
+/// Points at the first target for which `is_it` holds.
 fn point(play: &mut Play, does: Pointing, is_it: impl Fn(&Target) -> bool) {
     draw(play);
     let spot = play.model.spots.iter().find(|spot| is_it(&spot.target)).expect("it is on the screen").area;
@@ -74,7 +74,7 @@ fn no_click_answers_a_request() {
 }
 
 #[test]
-fn options_files_and_diffs_are_pointed_at() {
+fn options_files_and_diffs_take_the_mouse() {
     let mut play = check("asks questions=g-0\nkey ^R\nwait 600");
     point(&mut play, Pointing::Click, |target| *target == Target::Option(1));
     play.step("key Enter");

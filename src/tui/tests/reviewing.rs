@@ -74,7 +74,7 @@ fn files_hunks_and_pages_are_reached_by_key() {
     check(&mut play, "PgDn", " context", "1/12 · hunk 2/20");
     play.step("key End");
     assert!(position(&play).1.ends_with("100%"), "{:?}", position(&play));
-    // Up scrolls at once after the end was passed.
+    // Scrolling up works at once after scrolling beyond the end.
     let end = position(&play).0;
     play.step("key Down Down Up");
     assert_ne!(position(&play).0, end);

@@ -1,4 +1,4 @@
-//! What is on the screen at several sizes, and what never is.
+//! Snapshots of the screen at several sizes.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) fn drawn(model: &Model, width: u16, height: u16) -> String {
         let mut hidden = 0;
         for column in 0..width {
             let symbol = buffer[(column, row)].symbol();
-            // Behind a wide letter stands a cell that shows nothing.
+            // A wide character hides the next cell.
             if hidden > 0 {
                 hidden -= 1;
                 continue;
@@ -51,7 +51,7 @@ pub(super) fn drawn(model: &Model, width: u16, height: u16) -> String {
     text
 }
 
-/// Compares the screen with a file. A different screen is written to `target/tui`, to be looked at and copied.
+/// Compares the screen with a file. A different screen is written to `target/tui` for review.
 pub(super) fn snapshot(name: &str, play: &Play, width: u16, height: u16) {
     let shown = drawn(&play.model, width, height);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -67,17 +67,17 @@ pub(super) fn snapshot(name: &str, play: &Play, width: u16, height: u16) {
 }
 
 thread_local! {
-    /// Screens that are not as in their files.
+    /// Screens that differ from their files.
     static OTHER: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Fails if any screen was not as in its file.
+/// Fails if any screen differs from its file.
 pub(super) fn all_as_in_files() {
     let other = OTHER.take();
     assert!(other.is_empty(), "not as in fixtures/tui; the new screens are in target/tui:\n{}", other.join("\n"));
 }
 
-/// The sizes that every screen is held against.
+/// Sizes of every snapshot.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
 
 fn everywhere(name: &str, play: &Play) {
@@ -122,7 +122,7 @@ fn screens_of_requests() {
     all_as_in_files();
 }
 
-/// Four sessions, in one of which two requests wait.
+/// Four sessions; two requests are pending in one of them.
 pub(super) fn sessions() -> Vec<SessionRow> {
     let row = |id: &str, live, waiting: &[&str], state| SessionRow {
         id: id.to_owned(),
@@ -162,7 +162,7 @@ fn screens_of_sessions_and_keys() {
 }
 
 #[test]
-fn the_cursor_stands_behind_what_is_seen_of_what_was_pasted() {
+fn cursor_follows_pasted_text() {
     let play = check("paste rm \u{202e}x");
     let (width, height) = (60, 16);
     let mut model = play.model.clone();
@@ -180,7 +180,7 @@ fn the_cursor_stands_behind_what_is_seen_of_what_was_pasted() {
 }
 
 #[test]
-fn nothing_raw_is_drawn_and_no_size_panics() {
+fn control_characters_never_reach_the_screen() {
     let hostile = "\u{1b}]0;x\u{7}\u{9b}31m\u{202e}a\u{0}\u{300}\u{200d}漢\u{7f}\r\n\u{feff}";
     let mut told = told();
     for kind in ["message", "error", "assistant_finalize", "rpc_error"] {
@@ -205,7 +205,7 @@ fn nothing_raw_is_drawn_and_no_size_panics() {
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn no_color_draws_no_colours() {
     let colours = |colours: Colours| {
         let mut play = check("asks patch=g-0\nkey ^R\nwait 600");
         play.model.colours = colours;
@@ -223,7 +223,7 @@ fn without_colours_there_are_none() {
 }
 
 #[test]
-fn the_page_has_the_table_of_keys() {
+fn documentation_has_the_table_of_keys() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tui.md")).unwrap_or_default();
     assert!(page.contains(&keys::as_markdown()), "docs/tui.md is to have this table:\n{}", keys::as_markdown());
 }

@@ -1,4 +1,4 @@
-//! The timeline is walked and searched, back into the journal and forth again, for all threads or one.
+//! Moving, searching and filtering in the timeline, back into the journal and forward again.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::super::model::{Focus, Mode};
 use super::super::steps::attach;
 use super::super::timeline::Timeline;
 use super::screens::snapshot;
-use super::{NOW_US, Play, check, command, heard, noted, offset, position, timeline, told};
+use super::{NOW_US, Play, check, command, noted, offset, position, recorded, timeline, told};
 
 fn offsets(play: &Play) -> Option<u64> {
     play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(offset)
@@ -49,13 +49,13 @@ fn the_timeline_is_walked_and_searched() {
 fn entries(offsets: std::ops::Range<u64>) -> Vec<Entry> {
     let mut timeline = Timeline::default();
     for offset in offsets {
-        timeline.take(&heard(offset, json!({ "type": "message", "text": format!("m{offset}") })));
+        timeline.take(&recorded(offset, json!({ "type": "message", "text": format!("m{offset}") })));
     }
     timeline.into_entries()
 }
 
 #[test]
-fn the_window_goes_back_and_returns_without_a_hole() {
+fn the_window_moves_back_and_forth_without_gaps() {
     let mut play = Play::new();
     let mut recent =
         timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
@@ -80,8 +80,8 @@ fn the_window_goes_back_and_returns_without_a_hole() {
         (offsets[0], *offsets.last().expect("some"), timeline.is_held)
     };
     assert_eq!(window(&play), (1_700, 2_699, true));
-    // What happens meanwhile makes no hole.
-    play.news(News::Heard { epoch: 0, heard: vec![heard(3_000, json!({ "type": "message", "text": "new" }))] });
+    // Events that arrive meanwhile leave no gap.
+    play.news(News::Events { epoch: 0, events: vec![recorded(3_000, json!({ "type": "message", "text": "new" }))] });
     assert_eq!(window(&play), (1_700, 2_699, true));
     play.step("key /");
     play.step("type m7");
@@ -95,8 +95,11 @@ fn the_window_goes_back_and_returns_without_a_hole() {
     assert_eq!((window(&play), offsets(&play)), ((500, 1_099, true), Some(800)));
     play.step("key G");
     assert_eq!(play.done.remove(0), "Follow { epoch: 1 }");
-    play.news(News::Heard { epoch: 0, heard: vec![heard(3_001, json!({ "type": "message", "text": "of before" }))] });
-    // The end of a long journal comes first; what is further back is not asked for until the rest has come.
+    play.news(News::Events {
+        epoch: 0,
+        events: vec![recorded(3_001, json!({ "type": "message", "text": "of before" }))],
+    });
+    // The end of a long journal comes first. Older pages are not requested until the rest has arrived.
     play.news(News::Glanced(1, Box::new(timeline(told()[..3].to_vec()))));
     let glanced = window_len(&play);
     play.step("key Home Up");
@@ -117,7 +120,7 @@ fn home_leads_to_the_start_of_the_session() {
     assert_eq!(offsets(&play), Some(0));
     play.step("key Down g");
     assert_eq!(offsets(&play), Some(0));
-    // A filter holds: the first entry that it shows is searched for.
+    // With a filter, the first matching entry is searched for.
     play.step("key f f g");
     assert_eq!(play.done.remove(0), "find None 299 Forward");
     play.step("key G");
@@ -132,7 +135,7 @@ fn window_len(play: &Play) -> usize {
         .map_or(0, |timeline| timeline.entries().len())
 }
 
-/// Two threads, of which the relay tells one.
+/// Two threads, one of which the relay knows.
 fn two_threads() -> Play {
     let mut play = Play::new();
     let said = |thread: &str, text: &str| json!({ "type": "message", "thread_id": thread, "text": text });
@@ -148,7 +151,7 @@ fn two_threads() -> Play {
 }
 
 #[test]
-fn a_thread_is_chosen_shown_and_spoken_to() {
+fn a_thread_can_be_chosen() {
     let mut play = two_threads();
     play.step("key ^T");
     snapshot("threads", &play, 60, 8);
@@ -162,7 +165,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     play.step("said");
     play.step("key ^X");
     assert_eq!(play.done.remove(0), "interrupt thread-0002");
-    // What is looked for is looked for in it.
+    // A search is limited to the chosen thread.
     play.step("key Tab Up");
     assert_eq!(offsets(&play), Some(3), "a run is of every thread");
     play.step("key Up");
@@ -170,7 +173,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     play.step("key Up");
     assert_eq!((offsets(&play), &play.done[..]), (Some(1), &[][..]), "that of the other thread is not shown");
     play.step("key Esc");
-    // Only what waits in this thread keeps it from being spoken to.
+    // Only requests in the chosen thread block messages.
     let waits = |thread: &str| {
         let mut row = command("g-0");
         row["thread_id"] = json!(thread);
@@ -185,7 +188,7 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
     play.step("type no");
     play.step("key Enter");
     assert!(noted(&play).contains("^R"), "{}", noted(&play));
-    // All of them again; leaving the list changes nothing.
+    // All threads again; leaving the list changes nothing.
     play.step("key ^T Up Esc");
     assert!(play.model.session.as_ref().is_some_and(|session| session.thread.is_some()));
     play.step("key ^T Up Up Up Enter");
@@ -193,11 +196,11 @@ fn a_thread_is_chosen_shown_and_spoken_to() {
 }
 
 #[test]
-fn a_storm_of_events_is_a_window() {
+fn a_burst_of_events_stays_within_the_window() {
     let mut timeline = Timeline::default();
     for number in 0..200_000_u64 {
         let told = json!({ "type": "tool_delta", "item_id": format!("i{}", number / 1_000), "delta": "x".repeat(100) });
-        timeline.take(&heard(number, told));
+        timeline.take(&recorded(number, told));
     }
     let bytes: usize = timeline.entries().iter().map(Entry::bytes).sum();
     assert!(timeline.entries().len() <= 1_000 && bytes < 8 << 20, "{} {bytes}", timeline.entries().len());
@@ -205,7 +208,7 @@ fn a_storm_of_events_is_a_window() {
 }
 
 #[test]
-fn what_belongs_to_an_earlier_time_is_dropped() {
+fn stale_news_are_dropped() {
     let mut play = Play::new();
     let asks = vec![Arc::new(of_row(command("g-0"), NOW_US))];
     play.event(Event::Of(0, News::Pending { asks, ended: Vec::new() }));

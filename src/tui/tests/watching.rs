@@ -8,7 +8,7 @@ use super::super::events::{Event, News};
 use super::super::model::Focus;
 use super::super::timeline::Timeline;
 use super::screens::{drawn, sessions};
-use super::{NOW_US, Play, check, heard, noted, timeline};
+use super::{NOW_US, Play, check, noted, recorded, timeline};
 
 fn with(told: Vec<Value>) -> Play {
     let mut play = Play::new();
@@ -26,13 +26,13 @@ pub(super) fn markdown() -> Play {
     ])
 }
 
-/// A message of thirty thousand deltas, of which all but the end have come.
+/// A message of thirty thousand deltas; only the last ones are missing.
 pub(super) fn streaming() -> Play {
     let mut timeline = Timeline::default();
     for number in 0..30_000_u64 {
         let told =
             json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": format!("word{number} ") });
-        timeline.take(&heard(number, told));
+        timeline.take(&recorded(number, told));
     }
     assert!(timeline.entries().iter().all(|entry| entry.body.len() <= 2 * BODY_BYTES_MAX));
     let mut play = Play::new();
@@ -58,15 +58,15 @@ fn a_stream_open_in_full_follows_its_end() {
         let text: String = (0..words).map(|word| format!("word{word} ")).collect();
         let mut timeline = Timeline::of(Default::default(), 1 << 20);
         let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
-        timeline.take(&heard(0, told));
+        timeline.take(&recorded(0, told));
         News::Opened(timeline.into_entries().pop().map(Box::new))
     };
     play.news(opened(30_000));
     assert!(drawn(&play.model, 80, 24).contains("word29999"));
-    // It is read again, but not for each delta.
+    // The entry is read again, but not for each delta.
     let delta = |number: u64| {
         let told = json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": "more " });
-        News::Heard { epoch: 0, heard: vec![heard(number, told)] }
+        News::Events { epoch: 0, events: vec![recorded(number, told)] }
     };
     play.step("wait 1100");
     (30_000..30_010).for_each(|number| play.news(delta(number)));
@@ -74,7 +74,7 @@ fn a_stream_open_in_full_follows_its_end() {
     play.done.clear();
     play.news(opened(30_500));
     assert!(drawn(&play.model, 80, 24).contains("word30499"));
-    // After scrolling up the position stays.
+    // Scrolling up keeps the position.
     play.step("key PgUp");
     play.news(opened(31_000));
     let shown = drawn(&play.model, 80, 24);
@@ -86,8 +86,8 @@ fn a_stream_in_a_code_block_stays_code() {
     let mut play = Play::new();
     let mut timeline = Timeline::default();
     let delta = |text: &str| json!({ "type": "assistant_delta", "thread_id": "t", "item_id": "a", "delta": text });
-    timeline.take(&heard(0, delta("```c\n")));
-    (1..20_000).for_each(|number| timeline.take(&heard(number, delta("a = b * c * d;\n"))));
+    timeline.take(&recorded(0, delta("```c\n")));
+    (1..20_000).for_each(|number| timeline.take(&recorded(number, delta("a = b * c * d;\n"))));
     play.news(News::Restored { epoch: 0, timeline: Box::new(timeline) });
     let shown = drawn(&play.model, 80, 24);
     assert!(shown.contains("a = b * c * d;"), "{shown}");
@@ -143,7 +143,7 @@ fn a_request_elsewhere_has_a_badge_and_a_key() {
         assert!(drawn(&play.model, width, height).contains("2 elsewhere ^N"));
     }
     assert_eq!((play.rings, &*title(&play.model)), (1, "(2 wait) codex-shim · repo (vscode)"));
-    // It rings once for each request, however often they are listed.
+    // The bell rings once per request, however often it is listed.
     play.event(Event::Listed(sessions()));
     play.step("asks command=g-0");
     play.step("asks command=g-0");
@@ -154,7 +154,7 @@ fn a_request_elsewhere_has_a_badge_and_a_key() {
     play.step("key ^N");
     assert!(play.done.remove(0).starts_with("Attach { id: \"waits\""));
     assert_eq!(play.model.drafts["work"].text(), "half");
-    // Attached to a session that waits, one sees what it waits for, and no key answers it at once.
+    // Attaching to a waiting session shows its request, and no key answers it at once.
     play.step("asks command=g-7");
     assert_eq!(play.state(), "approval g-7");
     play.step("key a");
@@ -165,7 +165,7 @@ fn a_request_elsewhere_has_a_badge_and_a_key() {
 }
 
 #[test]
-fn whoever_types_is_not_taken_to_a_request() {
+fn typing_is_not_interrupted_by_a_request() {
     let mut play = Play::new();
     play.event(Event::Listed(sessions()));
     play.step("key ^N");
@@ -173,7 +173,7 @@ fn whoever_types_is_not_taken_to_a_request() {
     play.step("type a");
     play.step("asks command=g-7");
     assert_eq!(play.state(), "chat");
-    // Further typing answers nothing either: each key starts the half second again.
+    // Further typing answers nothing either: each key restarts the half second.
     let mut play = Play::new();
     play.event(Event::Listed(sessions()));
     play.step("key ^N");
@@ -187,7 +187,7 @@ fn whoever_types_is_not_taken_to_a_request() {
 }
 
 #[test]
-fn notes_about_keys_go_with_the_next_key() {
+fn notes_about_keys_disappear_at_the_next_key() {
     let mut play = check("asks command=g-0\nkey ^R\nkey a");
     assert!(noted(&play).contains("just appeared"));
     play.step("key Down");
@@ -203,7 +203,7 @@ fn notes_about_keys_go_with_the_next_key() {
 }
 
 #[test]
-fn wrong_keys_say_which_are_valid() {
+fn notes_about_wrong_keys_name_valid_ones() {
     let check = |playbook: &str, expect: &[&str]| {
         let play = check(playbook);
         assert!(expect.iter().all(|part| noted(&play).contains(part)), "{playbook}: {}", noted(&play));
@@ -221,11 +221,11 @@ fn wrong_keys_say_which_are_valid() {
 }
 
 #[test]
-fn the_help_begins_with_the_present_keys() {
+fn help_begins_with_the_current_keys() {
     let first = |play: &Play| drawn(&play.model, 80, 24).lines().next().unwrap_or_default().to_owned();
     let mut play = check("asks command=g-0\nkey ^R ?");
     assert_eq!(first(&play), "approval (here)");
-    // It ends where its last key is, and does not scroll beyond.
+    // It ends at the last key and scrolls no further.
     play.step("key End Up");
     play.step("key Esc");
     assert_eq!(first(&check("key Tab ?")), "timeline (here)");
@@ -236,7 +236,7 @@ fn the_help_begins_with_the_present_keys() {
 }
 
 #[test]
-fn times_are_local_and_say_so() {
+fn times_are_local_and_name_the_zone() {
     let mut play = Play::new();
     play.model.zone = super::super::zone::Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(-3)));
     let shown = drawn(&play.model, 80, 24);

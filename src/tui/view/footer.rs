@@ -1,4 +1,4 @@
-//! The last row: what keys mean now, and what Enter does.
+//! The last row: the current keys, and the effect of Enter.
 
 use super::super::doc::{Role, Row};
 use super::super::keys::Place;
@@ -32,7 +32,7 @@ pub(super) fn row(model: &Model, session: &Session, columns: usize) -> Row {
     row
 }
 
-/// What Enter does.
+/// The effect of Enter.
 fn enter(session: &Session, place: Place, is_gated: bool) -> String {
     let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let has_diff = session.answering.as_ref().is_some_and(|answering| answering.details.diff.is_some());

@@ -12,7 +12,7 @@ use super::super::threads;
 use super::paint::{Canvas, both, one, row_width};
 use crate::history::Activity;
 
-/// Cells of the bar for the context window.
+/// Width of the context bar.
 const BAR_COLUMNS: u64 = 10;
 
 /// Time between two images of the spinner, in microseconds.
@@ -38,7 +38,7 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
     if folder != id {
         left.push((format!("  {}", plain(id)), Role::Faint));
     }
-    // On a narrow screen the state gives way: the badges lead to a decision.
+    // On a narrow screen the state is cut first, because the badges lead to a decision.
     let mut row = both(&left, &right, columns);
     if row_width(&right) + 4 > columns {
         let only: Row = badges.iter().flat_map(|(row, _)| row.iter().cloned()).collect();
@@ -56,7 +56,7 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
     }
 }
 
-/// Requests that wait, here and elsewhere.
+/// Badges for pending requests, here and in other sessions.
 pub(super) fn badges(model: &Model) -> Vec<(Row, Target)> {
     let (here, elsewhere) = attention::counts(model);
     let mut badges = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn badges(model: &Model) -> Vec<(Row, Target)> {
     badges
 }
 
-/// A sign that turns while something runs.
+/// The current image of the spinner.
 pub(super) fn spinner(now_us: u64) -> &'static str {
     SPINNER[(now_us / SPIN_US % SPINNER.len() as u64) as usize]
 }
@@ -91,7 +91,7 @@ fn state(model: &Model, session: &Session) -> Row {
     }
 }
 
-/// The sign of an activity.
+/// The symbol of an activity.
 pub(super) fn sign(state: Activity, now_us: u64) -> &'static str {
     match state {
         Activity::Thinking | Activity::Working => spinner(now_us),

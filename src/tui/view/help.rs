@@ -1,4 +1,4 @@
-//! The help: the table of keys, those of the present place first.
+//! The help: the table of keys, with the current place first.
 
 use super::super::doc::{Role, Row};
 use super::super::keys::{BINDINGS, Place, names};
@@ -9,7 +9,7 @@ use super::paint::one;
 /// Columns for keys.
 const KEYS_COLUMNS: usize = 16;
 
-/// The places in the order in which the help shows them.
+/// The places in help order.
 fn order(model: &Model) -> Vec<Place> {
     let (here, _) = model.place();
     let mut places = vec![here];

@@ -10,7 +10,7 @@ use super::super::text::{cut, cut_front, fitted, lasted, plain, width};
 use super::header::{badges, in_words, role, sign};
 use super::paint::{Canvas, both, one};
 
-/// Rows that tell about the selected session.
+/// Rows of details about the selected session.
 const WAITING_ROWS_MAX: usize = 4;
 
 pub(super) fn draw(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {

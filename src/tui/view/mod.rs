@@ -1,6 +1,6 @@
 //! The view.
 //!
-//! Pure: takes a model, returns cells and the targets of the mouse. Rows go first to what matters most: the question
+//! Pure: draws a model into cells and returns the targets of the mouse. The most important parts get rows first: the question
 //! and its keys are visible at any size, and the timeline gets the rest.
 
 mod footer;
@@ -32,11 +32,11 @@ pub(super) use typed::rows as typed_rows;
 pub(crate) struct Drawn {
     /// The position of the cursor.
     pub cursor: Option<Position>,
-    /// Targets of the mouse; the last one of several at one place counts.
+    /// Targets of the mouse; of overlapping ones the last counts.
     pub spots: Vec<Spot>,
 }
 
-/// Draws the model, which has been laid out for the size of the screen.
+/// Draws the model, which must be laid out for the size of the screen.
 pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut canvas = Canvas { buffer, colours: model.colours, spots: Vec::new() };
     if area.width == 0 || area.height == 0 {
@@ -141,7 +141,7 @@ fn within(area: Rect, (column, row): (usize, usize)) -> Position {
     Position::new(area.x + column.min(area.width.saturating_sub(1)), area.y + row.min(area.height.saturating_sub(1)))
 }
 
-/// Pending requests, with the key that shows them.
+/// Pending requests, with the key that opens them.
 fn queue(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) {
     let rows = usize::from(area.height);
     let listed = if session.asks.len() > rows { rows.saturating_sub(1).max(1) } else { rows }.min(LISTED_MAX);

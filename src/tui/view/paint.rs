@@ -1,7 +1,7 @@
-//! Styles, and the only way for text onto the screen.
+//! Styles, and the only way to put text on the screen.
 //!
-//! The 16 colours of the terminal's own theme and no backgrounds, so that light and dark themes both stay readable.
-//! Every meaning of a colour has a sign or a word too.
+//! It uses the 16 colours of the terminal's theme and no backgrounds, so that light and dark themes both stay readable. No
+//! meaning is carried by colour alone.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -22,14 +22,14 @@ pub(super) struct Canvas<'a> {
 }
 
 impl Canvas<'_> {
-    /// Draws a row into a row of an area, cut to its width; without anything in it that could steer the terminal.
+    /// Draws a row into an area, cut to its width and escaped.
     pub(super) fn row(&mut self, area: Rect, number: usize, row: &Row) {
         self.draw(area, number, row, Modifier::empty());
     }
 
-    /// The same for the selected row of a list.
+    /// Draws the selected row of a list.
     pub(super) fn selected(&mut self, area: Rect, number: usize, row: &Row) {
-        // One colour: several reversed ones would be patches.
+        // One colour, because several reversed ones would look like patches.
         let plain: Row = row.iter().map(|(text, _)| (text.clone(), Role::Plain)).collect();
         self.draw(area, number, &filled(&plain, usize::from(area.width)), Modifier::REVERSED);
     }
@@ -76,7 +76,7 @@ pub(super) fn row_width(row: &Row) -> usize {
     row.iter().map(|(text, _)| width(text)).sum()
 }
 
-/// A row in at most `columns`.
+/// A row, cut to `columns`.
 pub(super) fn cut_row(row: &Row, columns: usize) -> Row {
     let mut left = columns;
     let mut kept = Row::new();
@@ -92,7 +92,7 @@ pub(super) fn cut_row(row: &Row, columns: usize) -> Row {
     kept
 }
 
-/// A row with blanks up to `columns`.
+/// A row, padded with blanks to `columns`.
 pub(super) fn filled(row: &Row, columns: usize) -> Row {
     let mut row = cut_row(row, columns);
     let pad = columns.saturating_sub(row_width(&row));
@@ -100,7 +100,7 @@ pub(super) fn filled(row: &Row, columns: usize) -> Row {
     row
 }
 
-/// One row on the left and one at the right edge; the right one stays whole as long as there is room for it.
+/// A row with a left and a right part; the left part is cut first.
 pub(super) fn both(left: &Row, right: &Row, columns: usize) -> Row {
     let mut row =
         filled(&cut_row(left, columns.saturating_sub(row_width(right) + 1)), columns.saturating_sub(row_width(right)));

@@ -80,7 +80,7 @@ fn entry_title(model: &Model, session: &Session, shown: &Reading, percent: &str)
     ((first, right), (second, one(percent, Role::Info)))
 }
 
-/// The files of a diff, the one on the screen selected.
+/// The files of a diff, with the visible one selected.
 fn files(shown: &Reading, diff: &Diff, areas: &ReadingAreas, canvas: &mut Canvas<'_>) {
     if areas.files.area() == 0 {
         return;

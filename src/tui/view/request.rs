@@ -1,4 +1,4 @@
-//! The request that is being answered: its details, and how it can be answered.
+//! The request on the screen: its details, and how to answer it.
 
 use ratatui::layout::Rect;
 
@@ -13,7 +13,7 @@ use super::super::text::{cut, lasted, plain, wrap};
 use super::paint::{Canvas, one, row_width, title};
 use super::typed::typed;
 
-/// How a request can be answered, or what became of it.
+/// How to answer a request, or its outcome.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Foot {
     pub(in super::super) rows: Vec<Row>,
@@ -21,7 +21,7 @@ pub(in super::super) struct Foot {
     cursor: Option<(usize, usize)>,
     /// The selected row.
     selected: Option<usize>,
-    /// Rows of options: the row, and the option's number from 0.
+    /// The row and number of each option, from 0.
     options: Vec<(usize, usize)>,
 }
 
@@ -84,7 +84,7 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
     title(&left, &one(percent, Role::Info), usize::from(details.width), has_keys)
 }
 
-/// How the request can be answered, in at most so many rows.
+/// How to answer the request, in a limited number of rows.
 pub(in super::super) fn foot(model: &Model, session: &Session, shown: &Answering, columns: usize, rows: usize) -> Foot {
     let foot = Foot::default();
     if let Some(ended) = &shown.ended {
@@ -114,7 +114,7 @@ fn field(mark: &str, field: &Field, columns: usize, rows: usize, mut foot: Foot)
     foot
 }
 
-/// The keys that answer, one a row if there is room, else as many words as fit.
+/// The keys that answer, one per row if there is room, otherwise as many words as fit.
 fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foot {
     let mut foot = Foot::default();
     let ask = &shown.ask;
@@ -165,7 +165,7 @@ fn packed(all: &[(String, String)], columns: usize) -> Vec<Row> {
     rows
 }
 
-/// Every key, and a word for each as far as they fit.
+/// Every key, with a word for each that fits.
 fn keys_first(ask: &Ask, columns: usize) -> String {
     let mut keys: Vec<char> = ask.choices().iter().map(|choice| choice.key).collect();
     if ask.takes_reason() {
@@ -239,7 +239,7 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
     foot
 }
 
-/// The typed text, with dots for a secret.
+/// The typed text, masked if it is secret.
 fn hidden(step: &Step, draft: &Draft) -> Field {
     match step.is_secret {
         true => Field::of("•".repeat(draft.text.text().chars().count())),

@@ -1,4 +1,4 @@
-//! The timeline: one entry below the other, the newest last, and exactly one of them selected.
+//! The timeline: entries in order, the newest last, exactly one selected.
 
 use std::collections::VecDeque;
 
@@ -21,14 +21,14 @@ const KIND_COLUMNS: usize = 9;
 /// Columns of the sign alone.
 const SIGN_COLUMNS: usize = 2;
 
-/// Columns from which on each entry shows its word, and from which on its time.
+/// Widths from which each entry shows its label and its time.
 const COLUMNS_FOR_WORD: usize = 44;
 const COLUMNS_FOR_TIME: usize = 70;
 
-/// Rows of a message; a longer one is read in full.
+/// Most rows of a message; the full view has the rest.
 const MESSAGE_ROWS_MAX: usize = 200;
 
-/// Rows of a title.
+/// Most rows of a title.
 const TITLE_ROWS_MAX: usize = 3;
 
 /// A row, and the entry that it belongs to.
@@ -98,13 +98,13 @@ impl Pen<'_> {
             found.extend(draw(index));
         }
         if timeline.is_held && timeline.missed > 0 && anchor + 1 == all.len() {
-            let row = one("… and more has happened since: G goes there", Role::Warning);
+            let row = one("… newer entries follow; G shows them", Role::Warning);
             found.push_back(Drawn { row, key: None });
         }
         let last_start = found.len().saturating_sub(self.rows);
         let start = match (&session.cursor, own > self.rows) {
             (None, _) => last_start,
-            // A long entry begins at the top.
+            // A long entry is shown from its top.
             (Some(_), true) => above.min(last_start),
             (Some(_), false) => (above + own / 2).saturating_sub(self.rows / 2).min(last_start),
         };
@@ -117,7 +117,7 @@ impl Pen<'_> {
         let zone = &self.model.zone;
         let mut drawn = Vec::new();
         if before.is_none_or(|before| zone.day(before.at_us) != zone.day(entry.at_us)) {
-            // The title of the timeline names the zone too, if there is one.
+            // The title of the timeline names the zone too, if there is a title.
             let day = format!("── {} · {}", zone.day(entry.at_us), zone.name(entry.at_us));
             drawn.push(Drawn { row: one(cut(&day, self.columns), Role::Faint), key: None });
         }
@@ -164,7 +164,7 @@ impl Pen<'_> {
     }
 }
 
-/// The sign and colour of a kind.
+/// The symbol and colour of a kind.
 fn sign(entry: &Entry) -> (&'static str, Role) {
     match (entry.kind, entry.stage) {
         (Kind::User, _) => ("❯", Role::User),
@@ -186,7 +186,7 @@ fn sign(entry: &Entry) -> (&'static str, Role) {
     }
 }
 
-/// The role of an entry's own words.
+/// The role of an entry's text.
 fn role(entry: &Entry) -> Role {
     match (entry.kind, entry.stage) {
         (Kind::Error | Kind::Gap, _) | (_, Stage::Failed) => Role::Bad,
@@ -199,7 +199,7 @@ fn role(entry: &Entry) -> Role {
     }
 }
 
-/// How far an entry has come, after its title.
+/// The progress of an entry, after its title.
 pub(super) fn so_far(entry: &Entry, session: &Session, now_us: u64) -> Row {
     let is_action = matches!(entry.kind, Kind::Command | Kind::Change | Kind::Tool);
     let took = entry.took_us.filter(|_| is_action || entry.kind == Kind::Request).map(|us| match us {
@@ -239,7 +239,7 @@ fn is_awaited(entry: &Entry, session: &Session) -> bool {
     session.asks.iter().any(is_of)
 }
 
-/// The title, and how far the entry has come.
+/// The title with the progress.
 fn head(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     let role = role(entry);
     let title = match (entry.kind == Kind::Change, entry.title.split_once(": change ")) {
@@ -280,7 +280,7 @@ fn body(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     match entry.kind {
         Kind::User | Kind::Assistant | Kind::Reasoning | Kind::Plan => message(entry, pen, columns),
         Kind::Change | Kind::Diff => changes(entry, pen, columns),
-        // The request itself shows its diff, and so does the entry in full.
+        // The request itself shows its diff, and so does the full view.
         Kind::Request => Vec::new(),
         Kind::Command | Kind::Tool => {
             let rows_max = match (entry.stage, entry.kind) {
@@ -296,7 +296,7 @@ fn body(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     }
 }
 
-/// A message: all of it; while it is being written, its newest rows.
+/// A finished message whole, an unfinished one from its end.
 fn message(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     let is_open = entry.stage == Stage::Open && entry.kind.keeps(entry.stage) == Keeps::End;
     let doc = match is_open {
@@ -328,7 +328,7 @@ fn more(entry: &Entry, columns: usize) -> Row {
     one(cut(&format!("… {all} in all, Enter opens it"), columns), Role::Faint)
 }
 
-/// The end of what a program printed.
+/// The end of a program's output.
 fn output(entry: &Entry, columns: usize, rows_max: usize) -> Vec<Row> {
     let text = entry.body.trim_end_matches('\n');
     // Only the visible part is wrapped.

@@ -1,4 +1,4 @@
-//! A field that is being typed in.
+//! An input field.
 
 use unicode_width::UnicodeWidthChar as _;
 
@@ -7,7 +7,7 @@ use super::super::field::Field;
 use super::super::text::{expanded, width};
 use crate::engine::visible;
 
-/// A field's rows, and where the cursor is among them.
+/// The rows of a field, with the cursor's position.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Typed {
     pub(super) rows: Vec<Row>,
@@ -15,10 +15,10 @@ pub(super) struct Typed {
     pub(super) cursor: (usize, usize),
 }
 
-/// The part of a field in which the cursor is, in at most `rows` rows.
+/// At most `rows` rows of a field around the cursor.
 pub(super) fn typed(mark: &str, field: &Field, columns: usize, rows: usize) -> Typed {
     let room = columns.saturating_sub(width(mark) + 1).max(1);
-    // The cursor stands at the end of the last row before it.
+    // The cursor follows the last row before it.
     let before = wrap(field.before_cursor(), room);
     let at = before.len() - 1;
     let from = at.saturating_sub(rows.saturating_sub(1));
@@ -32,12 +32,12 @@ pub(super) fn typed(mark: &str, field: &Field, columns: usize, rows: usize) -> T
     shown
 }
 
-/// Rows that a text takes in a field of so many columns.
+/// Rows of a text in a field of this width.
 pub(in super::super) fn rows(text: &str, columns: usize) -> usize {
     wrap(text, columns).len()
 }
 
-/// Breaks by letters, so that the cursor is at the position of the next letter.
+/// Wraps by characters, so that the cursor's position is that of the next character.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for line in visible(text).split('\n') {

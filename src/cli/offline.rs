@@ -1,10 +1,10 @@
-//! What a session has left behind in which no relay runs: a tool that opens it first does what a start would, and leaves
-//! nothing open and nothing unindexed.
+//! Reads stopped sessions: the first tool that opens one indexes it and orphans its open requests, as the start of a relay
+//! would.
 //!
-//! *Locking.* The session's lock is only ever shared, for the time of a look, so a start that meets a tool gets its session.
-//! What is seen in that look (where the journal ends, which runs have left requests open) is of runs that are over, and
-//! stays so whatever starts a moment later: only that much is indexed and orphaned. Writing the history takes the index's
-//! own lock, for which other tools and the index of a relay wait.
+//! *Locking.* The session's lock is only shared, and only for an instant, so a relay that starts meanwhile gets its session.
+//! Everything read under the lock (the end of the journal, the runs with open requests) belongs to runs that are over and does
+//! not change when a relay starts: only that much is indexed and orphaned. Writing the history takes the index's own lock, for
+//! which other tools and a relay's index wait.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,45 +17,47 @@ use crate::index::{HISTORY_FILE, History, Index, IndexNotice, IndexSettings, Mar
 use crate::journal::{IndexedTo, end_of};
 use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
 
-/// How long a tool waits for another one that indexes the same session.
+/// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How often it looks whether that one is done. `flock` cannot be waited for within a limit.
+/// Polling interval of the lock, because `flock` has no timeout.
 const LOCK_LOOK_WAIT: Duration = Duration::from_millis(20);
 
-/// A session that has stopped, all of it indexed.
+/// A stopped, fully indexed session.
 #[derive(Debug)]
-pub(super) struct Past {
-    /// To be asked with epoch 0.
+pub(super) struct OfflineSession {
+    /// Query it with epoch 0.
     pub(super) history: History,
-    /// What it and its threads did when it ended.
+    /// The final activity of the session and its threads.
     pub(super) activity: Arc<ActivityFold>,
 }
 
-/// Why there is none.
+/// Why a stopped session cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoPast {
-    /// A relay runs in the session: that is to be asked.
+pub(super) enum OfflineError {
+    /// A relay is running, so it must be queried instead.
     Live,
-    /// Nothing was ever recorded in it.
+    /// Nothing was ever recorded.
     NothingRecorded,
-    /// It cannot be read, and why.
+    /// Reading failed; the reason.
     Failed(String),
 }
 
-impl Past {
-    /// Brings what a session has left in order, and opens it.
-    pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<Past, NoPast> {
+impl OfflineSession {
+    /// Indexes and opens a stopped session.
+    pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<OfflineSession, OfflineError> {
         settle(session)?;
         let _lock = take_lock(session)?;
-        let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else { return Err(NoPast::Live) };
+        let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else {
+            return Err(OfflineError::Live);
+        };
         if let Err(error) = Folder::at(&session.journal_dir())
             && let Some(refused) = Refused::behind(&error)
         {
-            return Err(NoPast::Failed(format!("the journal of session {} is not read: {refused}", session.id)));
+            return Err(OfflineError::Failed(format!("the journal of session {} is not read: {refused}", session.id)));
         }
         let history = History::new(&session.dir.join(HISTORY_FILE));
-        let Some(end) = end else { return Err(NoPast::NothingRecorded) };
+        let Some(end) = end else { return Err(OfflineError::NothingRecorded) };
         let settings = IndexSettings {
             session_id: session.id.clone(),
             session_dir: session.dir.clone(),
@@ -67,8 +69,8 @@ impl Past {
         };
         let (state, activity) = Index::catch_up(settings, Some(end), marks(session)?, tell());
         match state.fault {
-            None => Ok(Past { history, activity }),
-            Some(why) => Err(NoPast::Failed(format!(
+            None => Ok(OfflineSession { history, activity }),
+            Some(why) => Err(OfflineError::Failed(format!(
                 "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show`",
                 session.id
             ))),
@@ -76,62 +78,62 @@ impl Past {
     }
 }
 
-/// How much of a history is kept, as it is set.
+/// The retention limits from the settings.
 pub(super) fn retention(environment: &Environment) -> RetentionBounds {
     Settings::load(Flags::default(), environment).0.retention()
 }
 
-/// Orphans what runs that are over have left open.
-pub(super) fn settle(session: &Found) -> Result<(), NoPast> {
+/// Orphans the open requests of runs that are over.
+pub(super) fn settle(session: &Found) -> Result<(), OfflineError> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(());
     }
-    let failed = |error: crate::store::LedgerError| NoPast::Failed(error.to_string());
+    let failed = |error: crate::store::LedgerError| OfflineError::Failed(error.to_string());
     let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
-    // Mostly there is none, and nobody is looked at.
+    // Usually there are none, and then the lock is not needed.
     if ledger.open_runs().map_err(failed)?.is_empty() {
         return Ok(());
     }
-    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Err(NoPast::Live) };
+    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Err(OfflineError::Live) };
     ledger.orphan(&runs.map_err(failed)?).map_err(failed)
 }
 
-fn take_lock(session: &Found) -> Result<IndexLock, NoPast> {
+fn take_lock(session: &Found) -> Result<IndexLock, OfflineError> {
     let began = Instant::now();
     loop {
         match IndexLock::try_take(&session.dir) {
             Ok(Some(lock)) => return Ok(lock),
-            Ok(None) if session.is_still_live() => return Err(NoPast::Live),
+            Ok(None) if session.is_still_live() => return Err(OfflineError::Live),
             Ok(None) if began.elapsed() < LOCK_WAIT_MAX => std::thread::park_timeout(LOCK_LOOK_WAIT),
             Ok(None) => {
-                return Err(NoPast::Failed(format!(
+                return Err(OfflineError::Failed(format!(
                     "another process has been indexing session {} for {LOCK_WAIT_MAX:?}; try again",
                     session.id
                 )));
             }
             Err(error) => {
-                return Err(NoPast::Failed(format!("lock the history in {}: {error}", session.dir.display())));
+                return Err(OfflineError::Failed(format!("lock the history in {}: {error}", session.dir.display())));
             }
         }
     }
 }
 
-/// Reserves numbers of events in the ledger.
-fn marks(session: &Found) -> Result<Marks, NoPast> {
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| NoPast::Failed(error.to_string()))?;
+/// Reserves event numbers in the ledger.
+fn marks(session: &Found) -> Result<Marks, OfflineError> {
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| OfflineError::Failed(error.to_string()))?;
     let id = session.id.clone();
     Ok(Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string())))
 }
 
 fn tell() -> Notify {
     Box::new(|notice| match notice {
-        // Whoever asked is told once, by the state.
+        // The caller reads the fault from the index's state.
         IndexNotice::Failed(_)
         | IndexNotice::AwaitsLedger(_)
         | IndexNotice::Recovered
         | IndexNotice::TranscriptFailed(_) => {}
         IndexNotice::SetAside(kept) => {
-            say(&format!("history.db was damaged; it is kept as {} and rebuilt from the journal", kept.display()))
+            say(&format!("history.db was damaged; it was renamed to {} and rebuilt from the journal", kept.display()))
         }
     })
 }

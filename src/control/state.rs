@@ -1,84 +1,109 @@
-//! What the routes answer from, and which session they are asked about.
+//! The state behind the routes, and the check that a path names this session.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::ask::{Ask, Errand};
+use super::ask::{Ask, RelayRequest};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::historian::{Historian, now_us};
 use super::places::Places;
 use super::published::Published;
 use super::refusal::Refusal;
-use super::subject::Subject;
 use crate::engine::{ApiReply, ApiRequest, ContextBounds};
 use crate::history::{Activity, rfc3339_millis};
+use crate::index::Index;
 use crate::store::Ledger;
 
-/// What the routes answer from.
-pub(super) struct Known {
-    pub(super) subject: Subject,
+/// Constants of the running session.
+#[derive(Debug)]
+pub(crate) struct SessionInfo {
+    pub session_id: String,
+    /// The session folder, whose lock we hold.
+    pub session_dir: PathBuf,
+    pub journal_dir: PathBuf,
+    /// Id of the first run of the child.
+    pub generation: String,
+    /// When the relay started.
+    pub started_at: SystemTime,
+    /// Folder for the user's sockets, if known.
+    pub runtime_dir: Option<PathBuf>,
+    /// Limits applied to pushed commands.
+    pub context_bounds: ContextBounds,
+}
+
+/// The stores of the relay, as far as they could be opened.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    pub ledger: Option<Ledger>,
+    /// `None` if nothing is recorded.
+    pub index: Option<Index>,
+}
+
+/// The state shared by all routes.
+pub(super) struct AppState {
+    pub(super) info: SessionInfo,
     pub(super) published: Arc<Published>,
     pub(super) ledger: Option<Ledger>,
-    /// What can be asked of the session's history.
+    /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
     pub(super) ask: Option<Ask>,
-    /// Where the socket really is.
+    /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
-    /// Who is connected.
     pub(super) places: Arc<Places>,
-    /// Calls that wait for the server.
+    /// Permits for calls that wait for the server.
     calls: Semaphore,
 }
 
-/// Calls that may wait for the server at once, so that others still find a place.
+/// Calls that may wait for the server at the same time. It is lower than the number of connections, so that other requests
+/// still find a place.
 const CALLS_MAX: usize = 48;
 
-/// Lets only those requests through to a route whose path names the session that runs here.
+/// Extractor that rejects paths that name another session.
 pub(super) struct ThisSession;
 
-impl FromRequestParts<Arc<Known>> for ThisSession {
+impl FromRequestParts<Arc<AppState>> for ThisSession {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, known: &Arc<Known>) -> Result<ThisSession, Refusal> {
-        match Path::<HashMap<String, String>>::from_request_parts(parts, known).await {
-            Ok(Path(named)) if named.get("id").is_some_and(|id| known.answers_to(id)) => Ok(ThisSession),
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<ThisSession, Refusal> {
+        match Path::<HashMap<String, String>>::from_request_parts(parts, app).await {
+            Ok(Path(named)) if named.get("id").is_some_and(|id| app.answers_to(id)) => Ok(ThisSession),
             Ok(_) | Err(_) => Err(Refusal::SessionNotFound),
         }
     }
 }
 
-impl Known {
+impl AppState {
     pub(super) fn new(
-        subject: Subject,
+        info: SessionInfo,
         published: Arc<Published>,
         ledger: Option<Ledger>,
         historian: Option<Historian>,
         ask: Option<Ask>,
         socket: PathBuf,
         places: Arc<Places>,
-    ) -> Known {
+    ) -> AppState {
         let calls = Semaphore::new(CALLS_MAX);
-        Known { subject, published, ledger, historian, ask, socket, places, calls }
+        AppState { info, published, ledger, historian, ask, socket, places, calls }
     }
 
-    /// Has the relay call the server. Beyond the bound of calls it is not even asked.
+    /// Calls the server through the relay. Beyond [`CALLS_MAX`] the call is refused at once.
     pub(super) async fn call(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
         let Ok(_one) = self.calls.try_acquire() else { return Some(ApiReply::NotReady) };
         self.ask(question, wait_max).await
     }
 
-    /// Asks the relay; `None` where it does not reply in time, or ends before. One that does not even take the question is not ready
-    /// for it.
+    /// Asks the relay; `None` if it does not reply in time or exits first. A relay that does not accept the question replies
+    /// [`ApiReply::NotReady`].
     pub(super) async fn ask(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
         let (reply, mut replied) = oneshot::channel();
-        self.run(Errand::Asked(question, reply));
+        self.run(RelayRequest::Call(question, reply));
         match replied.try_recv() {
             Ok(reply) => Some(reply),
             Err(oneshot::error::TryRecvError::Closed) => Some(ApiReply::NotReady),
@@ -86,26 +111,25 @@ impl Known {
         }
     }
 
-    /// Hands the relay something, where there is a way to it.
-    pub(super) fn run(&self, errand: Errand) {
+    /// Sends a request to the relay, if one is connected.
+    pub(super) fn run(&self, request: RelayRequest) {
         if let Some(ask) = &self.ask {
-            ask(errand);
+            ask(request);
         }
     }
 
     fn answers_to(&self, id: &str) -> bool {
-        id == "self" || id == self.subject.session_id
+        id == "self" || id == self.info.session_id
     }
 
-    /// The current bounds of a command.
     pub(super) fn context_bounds(&self) -> ContextBounds {
-        self.published.context_bounds().unwrap_or(self.subject.context_bounds)
+        self.published.context_bounds().unwrap_or(self.info.context_bounds)
     }
 
-    /// The session as it is now.
+    /// The current state of the session.
     pub(super) async fn document(&self) -> SessionDocument {
-        let Known { subject, published, socket, historian, .. } = self;
-        let bytes = crate::journal::size_bytes(&subject.journal_dir).unwrap_or_default();
+        let AppState { info, published, socket, historian, .. } = self;
+        let bytes = crate::journal::size_bytes(&info.journal_dir).unwrap_or_default();
         let (activity, threads, index) = match historian {
             Some(historian) => {
                 historian.catch_up().await;
@@ -113,7 +137,7 @@ impl Known {
             }
             None => (None, Vec::new(), IndexDocument::NONE),
         };
-        // The relay knows best whether the child runs; since when is told where the journal says so too.
+        // The relay knows whether the server runs. The start time is given only if the journal agrees.
         let (state, since_us) = match (published.child_runs(), activity) {
             (false, Some((Activity::Stopped, since_us))) => (Activity::Stopped, Some(since_us)),
             (false, _) => (Activity::Stopped, None),
@@ -121,7 +145,7 @@ impl Known {
             (true, Some((activity, since_us))) => (activity, Some(since_us)),
         };
         SessionDocument {
-            session_id: subject.session_id.clone(),
+            session_id: info.session_id.clone(),
             state,
             activity_state: state,
             state_since: since_us.map(rfc3339_millis),
@@ -138,7 +162,7 @@ impl Known {
             config: published.config_document(),
             faults: published.faults(),
             counters: published.counters(),
-            started_at: Some(humantime::format_rfc3339_millis(subject.started_at).to_string()),
+            started_at: Some(humantime::format_rfc3339_millis(info.started_at).to_string()),
         }
     }
 }
@@ -147,10 +171,8 @@ impl Known {
 mod tests {
     use super::*;
 
-    use std::time::SystemTime;
-
-    fn known(ask: impl Fn(Errand) + Send + Sync + 'static) -> Known {
-        let subject = Subject {
+    fn app(ask: impl Fn(RelayRequest) + Send + Sync + 'static) -> AppState {
+        let info = SessionInfo {
             session_id: "s".to_owned(),
             session_dir: PathBuf::new(),
             journal_dir: PathBuf::new(),
@@ -160,33 +182,33 @@ mod tests {
             context_bounds: ContextBounds::default(),
         };
         let published = Arc::new(Published::default());
-        Known::new(subject, published, None, None, Some(Box::new(ask)), PathBuf::new(), Arc::default())
+        AppState::new(info, published, None, None, Some(Box::new(ask)), PathBuf::new(), Arc::default())
     }
 
     #[test]
     fn calls_beyond_the_bound_are_refused_at_once() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
         let kept = std::sync::Mutex::new(Vec::new());
-        let known = Arc::new(known(move |errand| kept.lock().expect("BUG: nobody panics").push(errand)));
+        let app = Arc::new(app(move |request| kept.lock().expect("BUG: nobody panics").push(request)));
         runtime.block_on(async {
-            let call = |known: Arc<Known>| async move { known.call(ApiRequest::Stop, Duration::from_secs(600)).await };
-            let waiting: Vec<_> = (0..CALLS_MAX).map(|_| tokio::spawn(call(Arc::clone(&known)))).collect();
-            while known.calls.available_permits() > 0 {
+            let call = |app: Arc<AppState>| async move { app.call(ApiRequest::Stop, Duration::from_secs(600)).await };
+            let waiting: Vec<_> = (0..CALLS_MAX).map(|_| tokio::spawn(call(Arc::clone(&app)))).collect();
+            while app.calls.available_permits() > 0 {
                 tokio::task::yield_now().await;
             }
-            let refused = call(Arc::clone(&known)).await;
+            let refused = call(Arc::clone(&app)).await;
             assert!(matches!(refused, Some(ApiReply::NotReady)), "{refused:?}");
             waiting.iter().for_each(tokio::task::JoinHandle::abort);
         });
     }
 
     #[test]
-    fn a_question_that_was_not_taken_is_not_one_that_may_yet_be_answered() {
+    fn unaccepted_question_is_not_ready() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
-        let replied = runtime.block_on(known(drop).ask(ApiRequest::Start, Duration::from_secs(600)));
+        let replied = runtime.block_on(app(drop).ask(ApiRequest::Start, Duration::from_secs(600)));
         assert!(matches!(replied, Some(ApiReply::NotReady)), "{replied:?}");
         let kept = std::sync::Mutex::new(Vec::new());
-        let keeps = known(move |errand| kept.lock().expect("BUG: nobody panics").push(errand));
+        let keeps = app(move |request| kept.lock().expect("BUG: nobody panics").push(request));
         let replied = runtime.block_on(keeps.ask(ApiRequest::Start, Duration::ZERO));
         assert!(replied.is_none(), "{replied:?}");
     }

@@ -1,6 +1,6 @@
-//! A request as a person reads it: all that there is to decide on, and what became of it, under labels.
+//! A request in full for a person: everything there is to decide on, and its outcome, with labels.
 //!
-//! Pure. What of it is shown, in which order and how it is meant, stands in [`crate::control::shown`].
+//! Pure. [`crate::control::shown`] decides which rows there are, in which order, and their styles.
 
 use serde_json::Value;
 
@@ -12,30 +12,30 @@ use crate::control::form::{self, Field};
 use crate::control::shown::{Meant, Row, Shown, in_text, shown, who};
 use crate::protocol::RequestKind;
 
-/// Columns that a label takes.
+/// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
 
-/// Labels of prose, which nobody copies.
+/// Labels of prose, which is wrapped because no one copies it.
 const PROSE: [&str; 2] = ["reason", "message"];
 
-/// Least room for prose, in columns.
+/// Narrowest column for prose.
 const ROOM_MIN: usize = 16;
 
-/// What a blank is put in place of in a text of others: a tab would be shown as a sign.
+/// Replaces tabs, which would otherwise be escaped.
 const TAB: &str = "    ";
 
 /// Rows of a label and a text.
-struct Sight {
+struct DetailView {
     text: String,
     to: Screen,
 }
 
-impl Sight {
-    fn new(to: Screen) -> Sight {
-        Sight { text: String::new(), to }
+impl DetailView {
+    fn new(to: Screen) -> DetailView {
+        DetailView { text: String::new(), to }
     }
 
-    /// A label and a text of others, whose lines stand below one another.
+    /// A label and untrusted text, whose lines are aligned.
     fn row(&mut self, label: &str, value: &str) {
         self.toned(label, value, |_| None);
     }
@@ -51,14 +51,14 @@ impl Sight {
         }
     }
 
-    /// A label and prose, which is broken between words.
+    /// A label and prose, wrapped between words.
     fn prose(&mut self, label: &str, value: &str) {
         let room = screen::columns(self.to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1).max(ROOM_MIN));
         let lines: Vec<String> = value.lines().map(|line| screen::wrapped(line, 0, 0, room)).collect();
         self.row(label, &lines.join("\n"));
     }
 
-    /// The same, where there is something to show.
+    /// A row, unless the value is empty.
     fn some(&mut self, label: &str, value: &Value) {
         if let Some(text) = in_text(value) {
             self.row(label, &text);
@@ -81,84 +81,84 @@ impl Sight {
     }
 }
 
-/// What is asked.
+/// The request itself.
 pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
-    let mut sight = Sight::new(to);
+    let mut view = DetailView::new(to);
     let kind = kind_of(row);
     let payload = &row["request_payload"];
-    sight.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(kind)));
+    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(kind)));
     if kind == RequestKind::Other {
-        sight.some("method", &row["request_method"]);
+        view.some("method", &row["request_method"]);
     }
     let asked = text(row, "requested_at");
     let age = clock.age(asked).map(|age| format!(" ({age} ago)")).unwrap_or_default();
-    sight.row("asked", &format!("{}{age}", clock.text(asked)));
+    view.row("asked", &format!("{}{age}", clock.text(asked)));
     if let Some(expires) = row["expires_at"].as_str() {
-        sight.row("expires", &clock.text(expires));
+        view.row("expires", &clock.text(expires));
     }
     for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
-        sight.some(label, &row[member]);
+        view.some(label, &row[member]);
     }
     let Shown { members, changes } = shown(row);
-    sight.shown(members);
-    sight.shown(changes);
-    payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut sight, one));
-    form::fields(row).iter().for_each(|field| a_field(&mut sight, field));
+    view.shown(members);
+    view.shown(changes);
+    payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut view, one));
+    form::fields(row).iter().for_each(|field| a_field(&mut view, field));
     let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
-    format!("{}\n\n{}", to.paint(Tone::Strong, &summary), sight.text)
+    format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
-fn a_question(sight: &mut Sight, question: &Value) {
+fn a_question(view: &mut DetailView, question: &Value) {
     let secret = if question["isSecret"] == true { " (the answer is not stored)" } else { "" };
-    sight.prose("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
+    view.prose("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
     for (number, option) in question["options"].as_array().into_iter().flatten().enumerate() {
         let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
-        sight.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
+        view.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
     }
 }
 
-/// A field of a form: its name, what it is, and what it takes.
-fn a_field(sight: &mut Sight, field: &Field) {
+/// A form field: its name, description and accepted values.
+fn a_field(view: &mut DetailView, field: &Field) {
     let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
     let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
-    sight.prose(
+    view.prose(
         "field",
         &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()),
     );
 }
 
-/// What became of it, with every answer that was given.
+/// The outcome, with every answer that was given.
 pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
-    let (row, mut sight) = (&document["request"], Sight::new(to));
+    let (row, mut view) = (&document["request"], DetailView::new(to));
     let (outcome, tone) = outcome_of(row);
-    sight.text.push('\n');
-    sight.toned("status", &outcome, |_| Some(tone));
+    view.text.push('\n');
+    view.toned("status", &outcome, |_| Some(tone));
     if !row["resolved_at"].is_null() {
-        sight.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
+        view.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
     }
     for (label, member) in [("sent", "dispatched_at"), ("confirmed", "confirmed_at")] {
         if let Some(at) = row[member].as_str() {
-            sight.row(label, &clock.text(at));
+            view.row(label, &clock.text(at));
         }
     }
-    sight.some("because", &row["error_message"]);
+    view.some("because", &row["error_message"]);
     if row["late"] == true {
-        sight.row("late", "it was forwarded before it was stored");
+        view.row("late", "it was forwarded before it was stored");
     }
     for answer in document["answers"].as_array().into_iter().flatten() {
         let label = if answer["won"] == true { "answer" } else { "came later" };
         let by = format!("{} {} ({})", clock.text(text(answer, "at")), text(answer, "source"), text(answer, "by"));
-        sight.row(label, &format!("{by}: {}", answer["payload"]));
+        view.row(label, &format!("{by}: {}", answer["payload"]));
     }
-    sight.text
+    view.text
 }
 
-/// How it can be answered, while it waits.
+/// How to answer a pending request.
 pub(super) fn next(row: &Value, to: Screen) -> String {
     if row["status"] != "pending" {
         return String::new();
     }
-    let mut sight = Sight::new(to);
+    let mut view = DetailView::new(to);
     let id = text(row, "request_id");
     let how = match kind_of(row) {
         RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
@@ -169,14 +169,14 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
         RequestKind::UserInput => "--answer ID=TEXT …",
         RequestKind::Other => "--json '{\"result\":…}'",
     };
-    sight.row("respond", &format!("codex-shim respond {id} {how}"));
+    view.row("respond", &format!("codex-shim respond {id} {how}"));
     let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
     for decision in words {
-        // A quotation mark in it would end the shell's.
+        // A single quote would end the shell's quotation.
         let body = serde_json::json!({ "decision": decision }).to_string().replace('\'', r"'\''");
-        sight.row("", &format!("codex-shim respond {id} --json '{body}'"));
+        view.row("", &format!("codex-shim respond {id} --json '{body}'"));
     }
-    sight.text
+    view.text
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     use crate::control::shown::ending;
 
     #[test]
-    fn what_is_to_be_copied_is_one_word_to_a_shell() {
+    fn copied_text_is_one_shell_word() {
         let offer = json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["echo", "it's; rm x"] } });
         let row = json!({
             "request_id": "g-0", "request_method": "item/commandExecution/requestApproval", "status": "pending",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_all_there_is_to_it() {
+    fn command_is_shown_in_full() {
         let payload =
             json!({"command": "a\n\tb\u{1b}[1m", "cwd": "/w", "reason": null, "threadId": "t", "new": {"x": 1}});
         let shown = shown("item/commandExecution/requestApproval", &payload, &Value::Null);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_it() {
+    fn outcome_lists_all_answers() {
         let document = json!({
             "request": {
                 "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "2026-01-02T03:04:05.123Z", "late": true,

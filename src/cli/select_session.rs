@@ -1,0 +1,141 @@
+//! Selects the session that a tool works on.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::config::Environment;
+use crate::files::Refused;
+use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose, choose_all, label, short};
+
+use super::{FAILED, NO_SUCH_SESSION, say};
+
+/// Why no session was selected.
+#[derive(Debug)]
+pub(super) enum NoSession {
+    /// The state folder is unknown.
+    NoHome,
+    /// The sessions cannot be listed.
+    Store(StoreError),
+    /// No session matches, or several do.
+    Choice(ChoiceError),
+    /// The session with this id cannot be trusted.
+    Refused(String, Refused),
+}
+
+impl NoSession {
+    /// Prints the error; returns the exit status.
+    pub(super) fn report(&self) -> i32 {
+        say(&self.to_string());
+        match self {
+            NoSession::NoHome | NoSession::Store(_) | NoSession::Refused(..) => FAILED,
+            NoSession::Choice(_) => NO_SUCH_SESSION,
+        }
+    }
+}
+
+impl fmt::Display for NoSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoSession::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
+            NoSession::Store(error) => error.fmt(f),
+            NoSession::Choice(error) => error.fmt(f),
+            NoSession::Refused(id, refused) => write!(f, "session {id} is not used: {refused}"),
+        }
+    }
+}
+
+/// All sessions in listing order. Skipped sessions are reported on stderr with the reason.
+pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NoSession> {
+    let Survey { found, refused } = survey(environment)?;
+    for (id, refused) in refused {
+        say(&NoSession::Refused(id, refused).to_string());
+    }
+    Ok(found)
+}
+
+/// All sessions, without reports. For names that must be unique among all sessions.
+pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, NoSession> {
+    survey(environment).map(|survey| survey.found)
+}
+
+fn survey(environment: &Environment) -> Result<Survey, NoSession> {
+    let home = environment.shim_home().value.ok_or(NoSession::NoHome)?;
+    Survey::of(&home).map_err(NoSession::Store)
+}
+
+/// The sessions for a list: all, or the one that `--session` names.
+pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, NoSession> {
+    match flag {
+        None => all(environment),
+        Some(_) => one(flag, Otherwise::Latest, environment).map(|found| vec![found]),
+    }
+}
+
+/// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder.
+pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NoSession> {
+    let cwd = std::env::current_dir().unwrap_or_default();
+    meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
+}
+
+/// All sessions that match, because two clients in one folder have a session each. The most recently used one comes first.
+pub(super) fn several(
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+) -> Result<Vec<Found>, NoSession> {
+    several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
+}
+
+/// [`several`] for a command that ran in `cwd`.
+pub(super) fn several_at(
+    cwd: &Path,
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+) -> Result<Vec<Found>, NoSession> {
+    meant(cwd, flag, otherwise, environment, |found, choice| {
+        Ok(choose_all(found, choice)?.into_iter().cloned().collect())
+    })
+}
+
+/// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
+pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NoSession> {
+    let chosen = several(flag, otherwise, environment)?;
+    if let [shown, others @ ..] = &chosen[..]
+        && !others.is_empty()
+    {
+        let named = |session: &Found| format!("{} ({})", label(session), short(session, &chosen));
+        let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
+        say(&format!(
+            "this is {}, the most recent session; use --session for another one of this folder: {others}",
+            named(shown)
+        ));
+    }
+    chosen.into_iter().next().ok_or(NoSession::Choice(ChoiceError::NoSessions))
+}
+
+fn meant<T>(
+    cwd: &Path,
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+    choose: impl Fn(&[Found], Choice<'_>) -> Result<T, ChoiceError>,
+) -> Result<T, NoSession> {
+    let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
+    let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
+    let Survey { found, mut refused } = survey(environment)?;
+    choose(&found, choice).map_err(|error| {
+        // The user may mean a skipped session.
+        let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
+        match (error, meant) {
+            (
+                ChoiceError::UnknownName { .. } | ChoiceError::NoSessions | ChoiceError::NoLiveSession { .. },
+                Some(meant),
+            ) => {
+                let (id, why) = refused.swap_remove(meant);
+                NoSession::Refused(id, why)
+            }
+            (error, _) => NoSession::Choice(error),
+        }
+    })
+}
