@@ -333,6 +333,7 @@ pub enum Note {
         epoch: Option<String>,
     },
     /// The server accepted or rejected fragments.
+    #[serde(rename = "fragments_told")]
     FragmentsSent {
         thread_id: String,
         /// Names of the fragments.
