@@ -54,5 +54,5 @@ fn look(watch: &mut Watch, kept: &mut Vec<PushedCommand>) {
         kept.extend_from_slice(more);
         Ok(())
     };
-    watch.look(&mut keep).expect("there is a file");
+    watch.poll(&mut keep).expect("there is a file");
 }

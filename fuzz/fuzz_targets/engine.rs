@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, ServerOwner, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings,
+    AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings, ServerOwner,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;

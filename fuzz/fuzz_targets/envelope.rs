@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, ServerOwner, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input,
-    MARKER_END, MARKER_START, Now, PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings,
+    AssemblySettings, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input, MARKER_END,
+    MARKER_START, Now, PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings, ServerOwner,
     WaitingCommand,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
