@@ -96,7 +96,7 @@ impl World {
         let Some(last) = segments(&self.journal()).pop() else { return };
         let text = fs::read(&last).expect("it is there");
         let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
-        let left = 1 + self.dice.roll(lines.len().saturating_sub(1) as u64) as usize;
+        let left = 1 + self.dice.roll((lines.len() as u64).saturating_sub(1).max(1)) as usize;
         fs::write(&last, lines[..left.min(lines.len())].concat()).expect("it can be cut");
     }
 
