@@ -251,7 +251,7 @@ fn requests_whose_reason_nobody_takes_say_that_it_was_not_told() {
     // The reason is sent only once.
     live.answer_plainly(&turn(10, "t", "hi"));
     let (_home, stderr) = live.end();
-    assert!(stderr.starts_with("codex-shim: ") && stderr.contains("was not told"), "{stderr}");
+    assert!(stderr.starts_with("codex-shim: ") && stderr.contains("did not reach the model"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
