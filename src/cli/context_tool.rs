@@ -84,7 +84,13 @@ fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &
         Ok(document) if arguments.json => print_json(&document),
         Ok(document) => {
             let (settings, _) = Settings::load(Flags::default(), environment);
-            let list = List { session, settings: settings.context(), clock: Clock::of(&arguments.times) };
+            let name = select_session::heading(session, Screen::of_stdout(environment), environment);
+            let list = List {
+                session,
+                name: screen::plain(&name),
+                settings: settings.context(),
+                clock: Clock::of(&arguments.times),
+            };
             screen::print(&list.text(&document, Screen::of_stdout(environment)))
         }
         Err(why) => failed(&why),
@@ -140,6 +146,8 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
 /// A list of waiting commands.
 struct List<'a> {
     session: &'a Found,
+    /// Its name in the heading.
+    name: String,
     settings: ContextSettings,
     clock: Clock,
 }
@@ -174,7 +182,7 @@ impl List<'_> {
     }
 
     fn first_line(&self, document: &ContextDocument, fitted: &FittedContext) -> String {
-        let id = &self.session.id;
+        let id = &self.name;
         let unshown = document.total_commands_run.saturating_sub(fitted.commands.len() as u64);
         let mut text = match fitted.commands.len() {
             0 if document.commands.is_empty() => return format!("no commands are waiting in session {id}\n"),

@@ -220,14 +220,19 @@ pub(crate) fn label(session: &Found) -> String {
 /// The shortest name that selects this session among `all`: the end of a UUID, else the whole id.
 #[must_use]
 pub(crate) fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
-    let id = &*session.id;
+    short_id(&session.id, all.iter().map(|other| (&*other.id, folder(other))))
+}
+
+/// [`short`] for an id among the ids and folder names of all sessions.
+#[must_use]
+pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = (&'b str, Option<&'b str>)> + Clone) -> &'a str {
     if uuid::Uuid::try_parse(id).is_err() {
         return id;
     }
     let names_only_it = |from: &usize| {
         let end = &id[*from..];
-        !all.iter().any(|other| {
-            other.id != id && (other.id.ends_with(end) || other.id.starts_with(end) || folder(other) == Some(end))
+        !all.clone().any(|(other, folder)| {
+            other != id && (other.ends_with(end) || other.starts_with(end) || folder == Some(end))
         })
     };
     let from = (0..=id.len() - SHORT_CHARS_MIN).rev().find(names_only_it).unwrap_or(0);
