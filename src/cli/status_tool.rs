@@ -392,7 +392,9 @@ fn engine(known: &ContextEngineDocument) -> String {
 
 fn passed(counters: &Counters) -> String {
     let traffic = |lines: u64, bytes: u64| {
-        format!("{} ({})", counted(lines, "line", "lines").unwrap_or_else(|| "no lines".to_owned()), ByteSize(bytes))
+        let lines_told = counted(lines, "line", "lines").unwrap_or_else(|| "no lines".to_owned());
+        // Bytes are counted when they are forwarded; under `serve` without a client nothing is.
+        if bytes == 0 { lines_told } else { format!("{lines_told} ({})", ByteSize(bytes)) }
     };
     format!(
         "{} from the client, {} from the server",
@@ -453,5 +455,16 @@ fn last_header(session: &Found) -> Option<Header> {
             Record::Line { .. } | Record::Event { .. } | Record::Gap { .. } => None,
         },
         Step::Lost { .. } | Step::End => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uncounted_bytes_are_left_out() {
+        let counters = Counters { client_lines: 1, client_bytes: 2_048, server_lines: 3, ..Counters::default() };
+        assert_eq!(passed(&counters), "1 line (2.0 KiB) from the client, 3 lines from the server");
     }
 }
