@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use bytesize::ByteSize;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,8 +22,10 @@ use super::{FAILED, USAGE, say, select_session};
 use crate::capture::{keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
-use crate::engine::{Carrier, ContextBounds, Label, MARKER_END, Preview, PushedCommand, RowId};
+use crate::control::{
+    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
+};
+use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand, RowId};
 use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, WhichCommands, label, short};
 
 /// Bytes read from the end of an output; much less of it is stored.
@@ -81,7 +84,13 @@ fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &
         Ok(document) if arguments.json => print_json(&document),
         Ok(document) => {
             let (settings, _) = Settings::load(Flags::default(), environment);
-            let list = List { session, carrier: settings.carrier.value, clock: Clock::of(&arguments.times) };
+            let name = select_session::heading(session, Screen::of_stdout(environment), environment);
+            let list = List {
+                session,
+                name: screen::plain(&name),
+                settings: settings.context(),
+                clock: Clock::of(&arguments.times),
+            };
             screen::print(&list.text(&document, Screen::of_stdout(environment)))
         }
         Err(why) => failed(&why),
@@ -137,34 +146,54 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
 /// A list of waiting commands.
 struct List<'a> {
     session: &'a Found,
-    carrier: Carrier,
+    /// Its name in the heading.
+    name: String,
+    settings: ContextSettings,
     clock: Clock,
 }
 
 impl List<'_> {
     fn text(&self, document: &ContextDocument, to: Screen) -> String {
-        let mut text = self.first_line(document);
-        for one in &document.commands {
+        let fitted = document.fitted(&self.settings);
+        let mut text = self.first_line(document, &fitted);
+        for one in &fitted.commands {
             text.push_str(&self.command(one, to));
             for line in &one.command.preview.lines {
                 text.push_str(&format!("      {}\n", to.paint(Tone::Faint, &screen::plain(line))));
             }
         }
+        text.extend(self.left_out(&fitted).map(|line| format!("{line}\n")));
         text
     }
 
-    fn first_line(&self, document: &ContextDocument) -> String {
-        let id = &self.session.id;
-        let unshown = document.total_commands_run - document.commands.len() as u64;
-        let mut text = match document.commands.len() {
-            0 => return format!("no commands are waiting in session {id}\n"),
+    /// Names the commands and lines that the bounds leave out.
+    fn left_out(&self, fitted: &FittedContext) -> Option<String> {
+        let counted = |count: usize, one: &str, many: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            _ => Some(format!("{count} {many}")),
+        };
+        let commands = counted(fitted.commands_left_out, "command", "commands");
+        let lines = counted(fitted.lines_left_out, "line of output", "lines of output");
+        let told: Vec<String> = commands.into_iter().chain(lines).collect();
+        let verb = if fitted.commands_left_out + fitted.lines_left_out == 1 { "is" } else { "are" };
+        let room = ByteSize(self.settings.bounds.envelope_bytes_max as u64);
+        (!told.is_empty()).then(|| format!("… {} {verb} left out to fit {room}", told.join(" and ")))
+    }
+
+    fn first_line(&self, document: &ContextDocument, fitted: &FittedContext) -> String {
+        let id = &self.name;
+        let unshown = document.total_commands_run.saturating_sub(fitted.commands.len() as u64);
+        let mut text = match fitted.commands.len() {
+            0 if document.commands.is_empty() => return format!("no commands are waiting in session {id}\n"),
+            0 => format!("the next message in session {id} carries no commands"),
             1 => format!("the next message in session {id} carries 1 command"),
             many => format!("the next message in session {id} carries {many} commands"),
         };
-        if unshown > 0 {
+        if unshown > 0 && !fitted.commands.is_empty() {
             text.push_str(&format!(", and counts {unshown} older ones"));
         }
-        text.push_str(match (self.carrier, self.session.live) {
+        text.push_str(match (self.settings.carrier, self.session.live) {
             (Carrier::Off, _) => "; none is sent: the setting `carrier` is \"off\"\n",
             (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, true) => "\n",
             (Carrier::Envelope | Carrier::InjectItems | Carrier::Auto, false) => ", once it runs again\n",

@@ -7,6 +7,7 @@ use crate::config::Environment;
 use crate::files::Refused;
 use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose, choose_all, label, short};
 
+use super::screen::Screen;
 use super::{FAILED, NO_SUCH_SESSION, say};
 
 /// Why no session was selected.
@@ -114,6 +115,22 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
     chosen.into_iter().next().ok_or(NoSession::Choice(ChoiceError::NoSessions))
 }
 
+/// A session's name in a heading: `proj (vscode) ab01` on a terminal, else its id.
+pub(super) fn heading(session: &Found, to: Screen, environment: &Environment) -> String {
+    match to {
+        Screen::None => session.id.clone(),
+        Screen::Coloured | Screen::Plain => {
+            named_among(session, &all_quietly(environment).unwrap_or_else(|_| vec![session.clone()]))
+        }
+    }
+}
+
+/// The label and the short id; only one of them if they are equal.
+fn named_among(session: &Found, all: &[Found]) -> String {
+    let (label, short) = (label(session), short(session, all));
+    if label == session.id { label } else { format!("{label} {short}") }
+}
+
 fn meant<T>(
     cwd: &Path,
     flag: Option<&str>,
@@ -138,4 +155,30 @@ fn meant<T>(
             (error, _) => NoSession::Choice(error),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::store::{Holder, Place};
+
+    #[test]
+    fn headings_have_label_and_short_id() {
+        let place = Place { cwd: "/w/proj".to_owned(), codex_home: String::new(), server: Vec::new() };
+        let holder = Holder { pid: 1, started_at: String::new(), client: Some("vscode".to_owned()), place };
+        let session = Found {
+            dir: PathBuf::from("s"),
+            id: "0192aaaa-0000-7000-8000-00000000ab01".to_owned(),
+            live: true,
+            holder: Some(holder),
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        };
+        let unsigned = Found { id: "work".to_owned(), holder: None, ..session.clone() };
+        let all = [session, unsigned];
+        assert_eq!(all.each_ref().map(|one| named_among(one, &all)), ["proj (vscode) ab01", "work"]);
+    }
 }

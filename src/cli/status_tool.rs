@@ -64,7 +64,10 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
         texts.push(match (arguments.json, as_sent) {
             (true, Some(as_sent)) => as_sent.trim_end().to_owned(),
             (true, None) => serde_json::to_string(&report.document).expect("BUG: plain data is JSON"),
-            (false, _) => as_screen(&report, session, &clock, Screen::of_stdout(environment)),
+            (false, _) => {
+                let to = Screen::of_stdout(environment);
+                as_screen(&report, session, &select_session::heading(session, to, environment), &clock, to)
+            }
         });
     }
     let printed = match (&sessions[..], arguments.json) {
@@ -155,11 +158,11 @@ fn look_back(document: &mut SessionDocument, session: &Found, retention: Retenti
     }
 }
 
-fn as_screen(report: &Report, session: &Found, clock: &Clock, to: Screen) -> String {
+fn as_screen(report: &Report, session: &Found, name: &str, clock: &Clock, to: Screen) -> String {
     let (verdict, tone) = verdict(report);
     let document = &report.document;
     let is_live = report.life == Life::Live;
-    let mut rows = vec![("session", document.session_id.clone())];
+    let mut rows = vec![("session", name.to_owned())];
     if is_live {
         rows.push(("state", state(document, clock)));
         rows.extend(threads(document, clock, to.without_colours()).map(|threads| ("threads", threads)));
@@ -389,7 +392,9 @@ fn engine(known: &ContextEngineDocument) -> String {
 
 fn passed(counters: &Counters) -> String {
     let traffic = |lines: u64, bytes: u64| {
-        format!("{} ({})", counted(lines, "line", "lines").unwrap_or_else(|| "no lines".to_owned()), ByteSize(bytes))
+        let lines_told = counted(lines, "line", "lines").unwrap_or_else(|| "no lines".to_owned());
+        // Bytes are counted when they are forwarded; under `serve` without a client nothing is.
+        if bytes == 0 { lines_told } else { format!("{lines_told} ({})", ByteSize(bytes)) }
     };
     format!(
         "{} from the client, {} from the server",
@@ -450,5 +455,16 @@ fn last_header(session: &Found) -> Option<Header> {
             Record::Line { .. } | Record::Event { .. } | Record::Gap { .. } => None,
         },
         Step::Lost { .. } | Step::End => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uncounted_bytes_are_left_out() {
+        let counters = Counters { client_lines: 1, client_bytes: 2_048, server_lines: 3, ..Counters::default() };
+        assert_eq!(passed(&counters), "1 line (2.0 KiB) from the client, 3 lines from the server");
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::{Refusal, json};
 use super::state::{AppState, ThisSession};
-use crate::engine::{Command, ContextBounds, PushedCommand, RowId, WaitingCommand};
+use crate::engine::{Command, ContextBounds, ContextSettings, Envelope, PushedCommand, RowId, WaitingCommand};
 use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand, WhichCommands};
 
 /// Commands that wait to be delivered to the model.
@@ -58,6 +58,62 @@ impl ContextDocument {
             .map(|waiting| ContextCommand { id: waiting.row, command: waiting.command, thread_id: waiting.thread_id })
             .collect();
         ContextDocument { commands, total_commands_run }
+    }
+}
+
+/// The waiting commands as a message carries them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FittedContext {
+    /// The commands that fit the bounds, with the part of their output that fits. Oldest first.
+    pub commands: Vec<ContextCommand>,
+    pub commands_left_out: usize,
+    /// Lines of output of all waiting commands that are not sent.
+    pub lines_left_out: usize,
+}
+
+impl ContextDocument {
+    /// Fits the commands to the bounds as the relay does when a message is sent. Commands for different threads go out
+    /// with different messages.
+    #[must_use]
+    pub(crate) fn fitted(&self, settings: &ContextSettings) -> FittedContext {
+        let mut evicted = self.total_commands_run.saturating_sub(self.commands.len() as u64);
+        let mut threads: Vec<&str> = self.commands.iter().filter_map(|one| one.thread_id.as_deref()).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        // Only the length of an unknown thread id matters.
+        let unknown = uuid::Uuid::nil().to_string();
+        // A command without a thread is shown as a message to any other thread carries it, unless one thread gets all.
+        let messages: Vec<&str> = match &threads[..] {
+            [] => vec![&unknown],
+            [only] => vec![only],
+            several => several.iter().copied().chain([&*unknown]).collect(),
+        };
+        let mut kept: Vec<Option<ContextCommand>> = vec![None; self.commands.len()];
+        for thread_id in messages {
+            let is_for = |one: &ContextCommand| one.thread_id.as_deref().is_none_or(|own| own == thread_id);
+            let places: Vec<usize> = (0..self.commands.len()).filter(|at| is_for(&self.commands[*at])).collect();
+            let queued: Vec<WaitingCommand> =
+                places.iter().map(|at| self.commands[*at].waiting(std::mem::take(&mut evicted))).collect();
+            let Some(envelope) = Envelope::fitted(thread_id, queued.iter().collect(), settings) else { continue };
+            for (at, command) in places.iter().rev().zip(envelope.commands.into_iter().rev()) {
+                kept[*at] = Some(ContextCommand { command, ..self.commands[*at].clone() });
+            }
+        }
+        let lines =
+            |commands: &[ContextCommand]| -> usize { commands.iter().map(|one| one.command.preview.lines.len()).sum() };
+        let commands: Vec<ContextCommand> = kept.into_iter().flatten().collect();
+        FittedContext {
+            commands_left_out: self.commands.len() - commands.len(),
+            lines_left_out: lines(&self.commands).saturating_sub(lines(&commands)),
+            commands,
+        }
+    }
+}
+
+impl ContextCommand {
+    fn waiting(&self, forgotten_before: u64) -> WaitingCommand {
+        let (thread_id, command) = (self.thread_id.clone(), self.command.clone());
+        WaitingCommand { row: self.id, thread_id, forgotten_before, command }
     }
 }
 

@@ -42,7 +42,9 @@ mod stream_tests;
 
 pub(crate) use ask::{Ask, RelayRequest, Reply};
 pub use context::new_commands;
-pub(crate) use context::{ContextCommand, ContextDocument, DeliveriesDocument, WaitingDocument, not_waiting};
+pub(crate) use context::{
+    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
+};
 pub(crate) use document::{
     ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
     JournalDocument, SessionDocument, ThreadDocument,

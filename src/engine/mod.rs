@@ -47,7 +47,7 @@ pub(crate) use assembly::{
 };
 pub use assembly::{AssemblySettings, PROJECTION_START};
 pub use attached_client::ServerOwner;
-pub(crate) use context::{Carrier, Command, Label, Origin, PushError};
+pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use effect::{ApiReply, Effect, OwnLine};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};

@@ -79,11 +79,9 @@ impl fmt::Display for ChoiceError {
                 write!(f, "unknown session `{named}`; sessions: {}", listed(sessions))
             }
             ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
-                write!(
-                    f,
-                    "`{name}` is the beginning of several sessions: {}; give more of the name",
-                    listed(candidates)
-                )
+                write!(f, "`{name}` matches several sessions: {}; name one by its id", listed(candidates))?;
+                let id = candidates.first().and_then(|candidate| candidate.rsplit(' ').next());
+                id.map_or(Ok(()), |id| write!(f, ", for example `{id}`"))
             }
             ChoiceError::Ambiguous { by: Clue::Place(dir), candidates } => {
                 let (dir, candidates) = (dir.display(), listed(candidates));
@@ -220,14 +218,19 @@ pub(crate) fn label(session: &Found) -> String {
 /// The shortest name that selects this session among `all`: the end of a UUID, else the whole id.
 #[must_use]
 pub(crate) fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
-    let id = &*session.id;
+    short_id(&session.id, all.iter().map(|other| (&*other.id, folder(other))))
+}
+
+/// [`short`] for an id among the ids and folder names of all sessions.
+#[must_use]
+pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = (&'b str, Option<&'b str>)> + Clone) -> &'a str {
     if uuid::Uuid::try_parse(id).is_err() {
         return id;
     }
     let names_only_it = |from: &usize| {
         let end = &id[*from..];
-        !all.iter().any(|other| {
-            other.id != id && (other.id.ends_with(end) || other.id.starts_with(end) || folder(other) == Some(end))
+        !all.clone().any(|(other, folder)| {
+            other != id && (other.ends_with(end) || other.starts_with(end) || folder == Some(end))
         })
     };
     let from = (0..=id.len() - SHORT_CHARS_MIN).rev().find(names_only_it).unwrap_or(0);
@@ -348,6 +351,11 @@ mod tests {
         assert_eq!(named("other").as_deref(), Ok("named"));
         let message = named("proj").expect_err("there are two").to_string();
         assert!(message.contains("proj (vscode) ab01") && message.contains("proj (zed) cb01"), "{message}");
+        found[1].holder.as_mut().expect("it is signed").client = Some("vscode".to_owned());
+        let choice = Choice { named: Some("proj (vscode)"), cwd: Path::new("/"), otherwise: Otherwise::None };
+        let message = choose(&found, choice).expect_err("there are two").to_string();
+        let expect = "`proj (vscode)` matches several sessions: proj (vscode) ab01, proj (vscode) cb01; name one by its id, for example `ab01`";
+        assert_eq!(message, expect);
         let here = Choice { named: None, cwd: Path::new("/w/proj/src"), otherwise: Otherwise::None };
         let all: Vec<&str> =
             choose_all(&found, here).expect("both").iter().map(|session| session.id.as_str()).collect();

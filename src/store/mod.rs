@@ -26,7 +26,7 @@ mod session;
 mod witness;
 
 pub(crate) use assembly_table::KeptFragment;
-pub(crate) use choice::{Choice, ChoiceError, Otherwise, choose, choose_all, label, short};
+pub(crate) use choice::{Choice, ChoiceError, Otherwise, choose, choose_all, label, short, short_id};
 pub(crate) use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
 pub(crate) use database::Life;
 pub(crate) use database::{

@@ -139,7 +139,7 @@ pub(super) fn title(kind: Kind, fields: &Value) -> String {
             let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
             let given = [&fields["arguments"], &fields["details"]].into_iter().find(|given| !given.is_null());
-            given.map_or(name.clone(), |given| format!("{name} {given}"))
+            by_status("tool", fields, &given.map_or(name.clone(), |given| format!("{name} {given}")))
         }
     }
 }

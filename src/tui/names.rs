@@ -2,7 +2,12 @@
 //!
 //! Pure.
 
+use std::path::Path;
+
 use uuid::Uuid;
+
+use super::model::SessionRow;
+use crate::store;
 
 /// Shortest prefix of an id.
 const ID_CHARS_MIN: usize = 8;
@@ -20,7 +25,13 @@ fn client_name(name: &str) -> &str {
     bare.unwrap_or(name)
 }
 
-/// The shortest unique prefix of an id, which every command accepts. A name that a user chose stays whole.
+/// The short id of a session, the same as in `sessions`: the end of a UUID, else the whole id.
+pub(super) fn session_id<'a>(id: &'a str, rows: &[SessionRow]) -> &'a str {
+    let folder = |row| Path::new(row).file_name().and_then(|name| name.to_str());
+    store::short_id(id, rows.iter().map(|row| (&*row.id, folder(&*row.cwd))))
+}
+
+/// The shortest unique prefix of a thread's id, which every command accepts. A name that a user chose stays whole.
 pub(super) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
     if Uuid::try_parse(id).is_err() {
         return id;
@@ -55,5 +66,22 @@ mod tests {
         assert_eq!(short(ids[2]), "work");
         assert_eq!(short_id(ids[0], ids[..1].iter().copied()), "0192c4f0");
         assert_eq!(short("thread-0001"), "thread-0001");
+    }
+
+    #[test]
+    fn a_session_has_the_id_of_sessions() {
+        let row = |id: &str| SessionRow {
+            id: id.to_owned(),
+            live: true,
+            state: None,
+            pending: 0,
+            waiting: Vec::new(),
+            cwd: "/w/proj".to_owned(),
+            client: None,
+            used_us: 0,
+        };
+        let rows = ["0192aaaa-0000-7000-8000-00000000ab01", "0192aaaa-0000-7000-8000-00000000cb01", "work"].map(row);
+        let short = rows.each_ref().map(|row| session_id(&row.id, &rows));
+        assert_eq!(short, ["ab01", "cb01", "work"]);
     }
 }

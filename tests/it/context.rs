@@ -706,6 +706,33 @@ fn context_show_prints_the_output_that_is_sent() {
 }
 
 #[test]
+fn context_show_fits_the_output_as_the_envelope() {
+    let mut live = Live::start();
+    let output = |name: &str| (0..20).map(|line| format!("{name} {line} {}\n", "x".repeat(120))).collect::<String>();
+    let commands: Vec<Value> =
+        ["a", "b", "c"].iter().map(|name| json!({"cmd": name, "output": output(name)})).collect();
+    live.push(&json!(commands), 3);
+    let output = live.tool(&["context", "show", "--utc"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("      ")).collect();
+    let left_out = shown.lines().last().expect("a line").to_owned();
+    let thread_id = "0192c4f0-1111-7000-8000-000000000001";
+    let sent = turn(1, thread_id, "hi");
+    let json = envelope(&carried(&live.send(&sent), &sent));
+    let sent: Vec<String> = json["commands"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|command| command["preview"]["lines"].as_array().into_iter().flatten().map(text))
+        .collect();
+    assert_eq!(lines, sent);
+    assert!(shown.starts_with("the next message in session s carries 3 commands\n"), "{shown}");
+    assert_eq!(left_out, format!("… {} lines of output are left out to fit 4.0 KiB", 60 - sent.len()));
+    live.take_turn(1);
+    live.end_quietly();
+}
+
+#[test]
 fn context_drop_removes_one_command() {
     let mut live = Live::start();
     for (count, name) in [(1, "one"), (2, "two"), (3, "three"), (4, "four")] {

@@ -737,7 +737,7 @@ fn a_session_that_cannot_be_told_is_an_error_of_its_own() {
     let other = home.path().join("sessions/work.2");
     eventually("the other socket", || client::get(&other, "/healthz").ok());
     check(home, &["status", "--session", "play"], "", 3, "unknown session `play`");
-    check(home, &["status", "--session", "wo"], "", 3, "`wo` is the beginning of several sessions: ");
+    check(home, &["status", "--session", "wo"], "", 3, "`wo` matches several sessions: ");
     check(home, &["status", "--json"], "wor", 3, "work.2");
     let here = tool(home, &["status"]);
     assert_eq!(here.status.code(), Some(0), "{here:?}");

@@ -32,7 +32,7 @@ fn the_demo_shows_what_it_promises_and_leaves_nothing_behind() {
         "codex-shim doctor ",
         "turn completed",
         "to the model 1 time, to the client 0 times",
-        "approval                  Approval decision: accept: echo relayed\n",
+        "approval                  Approval given: echo relayed\n",
         "missing on record         0\n",
     ] {
         assert!(screen.contains(shown), "{shown}: {screen}");

@@ -154,7 +154,7 @@ fn events_are_listed_and_chosen() {
     let list = shown(&live.tool(&["events", "-n", "1"]));
     let words: Vec<&str> = list.split_whitespace().skip(1).collect();
     let seq = asked["latest_seq"].to_string();
-    assert_eq!(words, [&*seq, "item/completed", "t", "commandExecution", "make", "(exit", "2)", "[failed]"]);
+    assert_eq!(words, [&*seq, "item/completed", "t", "ran", "make", "(exit", "2)"]);
     assert_eq!(live.tool(&["events", "-n", "0"]).status.code(), Some(2));
     failed(&live.tool(&["events", "--session", "other"]), 3, "other");
     live.kill();
@@ -197,7 +197,7 @@ fn what_follows_is_chosen_and_counted_too() {
     says(&mut live, "m1", "one");
     command_ends(&mut live, "c1", "make", 0);
     assert!(follower.line().trim_end().ends_with("agentMessage one"));
-    assert!(follower.line().trim_end().ends_with("commandExecution make (exit 0)"));
+    assert!(follower.line().trim_end().ends_with("ran make"));
     assert!(follower.tool.wait().expect("it is ours").success());
     live.kill();
 }

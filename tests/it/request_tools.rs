@@ -306,6 +306,41 @@ fn something_can_be_said_and_stopped_from_the_side() {
 }
 
 #[test]
+fn send_wait_exits_as_its_turn_ends() {
+    let mut live = in_turn();
+    end_turn(&mut live);
+    let say = |live: &mut Live, turn: &str, method: &str, more: &Value| {
+        let mut params = json!({ "threadId": "t", "turnId": turn });
+        more.as_object().into_iter().flatten().for_each(|(name, value)| params[name] = value.clone());
+        live.say_plainly(&json!({ "method": method, "params": params }).to_string());
+    };
+    let accepted = |live: &mut Live, turn: &str| {
+        let call = sent(live);
+        live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": turn } } }).to_string());
+        say(live, turn, "turn/started", &json!({ "turn": { "id": turn, "items": [] } }));
+    };
+    for (turn, status, error, exit, told) in [
+        ("u2", "completed", Value::Null, 0, ""),
+        ("u3", "failed", json!({ "message": "no quota" }), 1, "codex-shim: the turn failed: no quota\n"),
+        ("u4", "interrupted", Value::Null, 1, "codex-shim: the turn was interrupted\n"),
+    ] {
+        let saying = begin(&live, &["send", "go", "--thread", "t", "--wait"]);
+        accepted(&mut live, turn);
+        let message = json!({ "type": "agentMessage", "id": format!("m{turn}"), "text": format!("said in {turn}") });
+        say(&mut live, turn, "item/completed", &json!({ "item": message }));
+        let end = json!({ "id": turn, "items": [], "status": status, "error": error });
+        say(&mut live, turn, "turn/completed", &json!({ "turn": end }));
+        let output = finish(saying);
+        let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert_eq!((output.status.code(), &said), (Some(exit), &[format!("said in {turn}\n"), told.to_owned()]));
+    }
+    let saying = begin(&live, &["send", "go", "--thread", "t", "--wait", "--timeout", "3s"]);
+    accepted(&mut live, "u5");
+    failed(&finish(saying), 1, "timed out; the turn is still running");
+    live.kill();
+}
+
+#[test]
 fn nothing_is_said_while_a_request_waits() {
     let mut live = in_turn();
     live.say_plainly(&command(0, "a"));

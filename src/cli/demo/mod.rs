@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::args::DemoArguments;
+use super::history::action_words;
 use super::{FAILED, say};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
@@ -155,8 +156,7 @@ fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
     stage.heading("What happened, as the history tells it");
     stage.row("events", &format!("{events}, numbered 1 to {}", page["latest_seq"]));
     for action in actions["actions"].as_array().into_iter().flatten() {
-        let [kind, summary] = ["action_kind", "summary_text"].map(|name| action[name].as_str().unwrap_or_default());
-        stage.row(kind, summary);
+        stage.row(action["action_kind"].as_str().unwrap_or_default(), &action_words(action));
     }
     let has_hole = page["history_gap"] != false || page["latest_seq"] != events;
     holds(events > 0 && !has_hole, "the history has a hole")

@@ -186,7 +186,7 @@ fn tone(status: &str) -> Tone {
 }
 
 /// An action in words. A status that the words do not imply comes first.
-pub(super) fn words(action: &Value) -> String {
+pub(in crate::cli) fn words(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     match (text("action_kind"), text("summary_text").split_once(": ")) {
         (kind @ ("command" | "file_change" | "tool"), Some((_, what))) => action_in_words(kind, text("status"), what),

@@ -28,7 +28,7 @@ use crate::history::Action;
 use crate::index::{Cursor, HistoryError};
 use crate::store::Found;
 
-pub(super) use actions::run_tail;
+pub(super) use actions::{run_tail, words as action_words};
 pub(super) use args::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
 pub(super) use children::run_children;
 pub(super) use events::run_events;

@@ -9,6 +9,7 @@ use super::super::clock::Clock;
 use super::super::screen::{Screen, Tone};
 use super::super::table::{Cell, Column, Table};
 use crate::engine::{one_line, without_shell};
+use crate::history::action_in_words;
 use crate::protocol::Method;
 
 /// Longest shown part of a payload, in characters.
@@ -191,11 +192,25 @@ fn item(payload: &Payload<'_>) -> String {
         "userMessage" => payload.text(&["item", "content", "0", "text"]),
         _ => text("tool").or_else(|| text("text")).or_else(|| text("query")),
     };
-    let exit = text("exitCode").map(|code| format!(" (exit {code})")).unwrap_or_default();
-    let status = text("status").filter(|status| !matches!(&**status, "completed" | "inProgress"));
-    let status = status.map(|status| format!(" [{status}]")).unwrap_or_default();
+    let exit = text("exitCode").filter(|code| code != "0").map(|code| format!(" (exit {code})")).unwrap_or_default();
     // The end of the line must survive the cut.
-    format!("{kind} {}{exit}{status}", what.map(|what| short(&what)).unwrap_or_default()).trim_end().to_owned()
+    let what = format!("{}{exit}", what.map(|what| short(&what)).unwrap_or_default());
+    match (action_kind(&kind), text("status").as_deref()) {
+        (Some(action), Some("inProgress")) => action_in_words(action, "running", &what),
+        (Some(action), Some(status)) => action_in_words(action, status, &what),
+        (_, Some("completed" | "inProgress") | None) => format!("{kind} {what}").trim_end().to_owned(),
+        (None, Some(status)) => format!("{} [{status}]", format!("{kind} {what}").trim_end()),
+    }
+}
+
+/// The name of an item type in [`action_in_words`]; `None` for items that are not actions.
+fn action_kind(item_type: &str) -> Option<&'static str> {
+    match item_type {
+        "commandExecution" => Some("command"),
+        "fileChange" => Some("file_change"),
+        "mcpToolCall" | "dynamicToolCall" | "collabAgentToolCall" => Some("tool"),
+        _ => None,
+    }
 }
 
 fn resolved(payload: &Payload<'_>) -> String {
@@ -276,7 +291,13 @@ mod tests {
     #[test]
     fn important_part_of_payload_is_shown() {
         let command = json!({"item": {"type": "commandExecution", "command": "/bin/bash -lc 'cargo test'", "exitCode": 101, "status": "failed"}});
-        check("item/completed", command, "commandExecution cargo test (exit 101) [failed]");
+        check("item/completed", command, "ran cargo test (exit 101)");
+        let command =
+            |status: &str| json!({"item": {"type": "commandExecution", "command": "rm -rf build", "status": status}});
+        check("item/completed", command("declined"), "declined: rm -rf build");
+        check("item/started", command("inProgress"), "runs rm -rf build");
+        let tool = json!({"item": {"type": "mcpToolCall", "tool": "lookup", "status": "failed"}});
+        check("item/completed", tool, "failed: call lookup");
         check("item/completed", json!({"item": {"type": "agentMessage", "text": "hi\nyou"}}), "agentMessage hi you");
         check("item/started", json!({"item": {"type": "userMessage", "content": [{"text": "go"}]}}), "userMessage go");
         check("turn/completed", json!({"turn": {"status": "failed", "error": {"message": "no"}}}), "failed: no");

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::list::outcome as outcome_of;
-use super::{kind_name, kind_of, text};
+use super::{body, kind_name, kind_of, text};
 use crate::control::form::{self, Field};
-use crate::control::shown::{Meant, Row, Shown, in_text, shown, who};
+use crate::control::shown::{Meant, Row, Shown, in_text, offered, shown, who};
 use crate::protocol::RequestKind;
 
 /// Width of the label column.
@@ -147,10 +147,29 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     }
     for answer in document["answers"].as_array().into_iter().flatten() {
         let label = if answer["won"] == true { "answer" } else { "came later" };
-        let by = format!("{} {} ({})", clock.text(text(answer, "at")), text(answer, "source"), text(answer, "by"));
-        view.row(label, &format!("{by}: {}", answer["payload"]));
+        let by = format!("{} by {} ({})", clock.text(text(answer, "at")), text(answer, "source"), text(answer, "by"));
+        view.row(label, &format!("{by}: {}", answer_in_words(&answer["payload"])));
     }
     view.text
+}
+
+/// An answer: the decision, or each question or field with the text given for it.
+fn answer_in_words(payload: &Value) -> String {
+    if payload["decision"].is_object() {
+        return offered(&payload["decision"]);
+    }
+    let given = |(name, value): (&String, &Value)| {
+        let texts = if value["answers"].is_array() { &value["answers"] } else { value };
+        format!("{name}: {}", in_text(texts).unwrap_or_else(|| "nothing".to_owned()))
+    };
+    let of_questions = payload["answers"].as_object().into_iter().flatten().map(given);
+    let of_form = payload["content"].as_object().into_iter().flatten().map(given);
+    let fields = of_questions.chain(of_form).collect::<Vec<_>>().join("; ");
+    match (fields.is_empty(), payload["action"].as_str()) {
+        (true, _) => body::in_words(payload),
+        (false, Some(action)) => format!("{action}; {fields}"),
+        (false, None) => fields,
+    }
 }
 
 /// How to answer a pending request.
@@ -274,11 +293,22 @@ mod tests {
             "status      resolved: accept",
             "ended       03:04:05 UTC by client (ide)",
             "late        it was forwarded before it was stored",
-            "answer      T client (ide): {\"decision\":\"accept\"}",
-            "came later  U cli (uid 0): {\"decision\":\"decline\"}",
+            "answer      T by client (ide): accept",
+            "came later  U by cli (uid 0): decline",
         ];
         check(&outcome(&document, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None), &expect);
         assert_eq!(ending(&document["request"]), "answered by client (ide): accept");
         assert_eq!(next(&document["request"], Screen::None), "");
+    }
+
+    #[test]
+    fn answers_are_in_words() {
+        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
+        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
+        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
+        check(json!({"action": "decline"}), "decline");
+        check(json!({"permissions": {}}), "nothing granted");
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
     }
 }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 #[cfg(test)]
 use serde::Deserialize;
 
+use super::ContextSettings;
 use super::command::{Command, ContextBounds, Label, Preview};
 use super::provenance::Origin;
 use crate::engine::assembly::projection::REQUEST_HEADING;
@@ -25,7 +26,7 @@ const HEADING_HASH: &str = "\\u0023";
 const WATCHED_TOOLS: [&str; 2] = ["pty_read_screen", "pty_read_scrollback"];
 
 /// The tools that belong to the sources of the commands.
-pub(super) fn tools_of(commands: &[&WaitingCommand]) -> Vec<String> {
+fn tools_of(commands: &[&WaitingCommand]) -> Vec<String> {
     let is_watched = |waiting: &&WaitingCommand| waiting.command.provenance.source == Origin::WatchPty;
     match commands.iter().any(is_watched) {
         true => WATCHED_TOOLS.map(str::to_owned).to_vec(),
@@ -49,6 +50,26 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
+    /// The queued commands of a thread, fitted to the bounds; `None` if the bounds leave no room for any of them. The
+    /// engine sends this and `context show` prints it.
+    #[must_use]
+    pub(crate) fn fitted(
+        thread_id: &str,
+        mut queued: Vec<&WaitingCommand>,
+        settings: &ContextSettings,
+    ) -> Option<Envelope> {
+        Command::put_in_order(&mut queued, |waiting| &waiting.command);
+        let kept = &queued[queued.len().saturating_sub(settings.bounds.commands_max)..];
+        let envelope = Envelope {
+            conversation_id: thread_id.to_owned(),
+            shell_id: None,
+            total_commands_run: queued.iter().map(|waiting| 1 + waiting.forgotten_before).sum(),
+            commands: kept.iter().map(|waiting| waiting.command.clone()).collect(),
+            mcp: settings.mcp.clone().unwrap_or_else(|| tools_of(kept)),
+        };
+        envelope.fit(&settings.bounds)
+    }
+
     /// Shrinks an envelope to the bounds: first fewer commands, then shorter previews from the oldest on, then fewer
     /// commands again, then a shorter last command. `None` if it still does not fit.
     #[must_use]

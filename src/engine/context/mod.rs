@@ -277,7 +277,7 @@ impl Context {
 
     /// The queued commands of a thread as text.
     fn envelope_for(&self, thread_id: &str) -> Fitted {
-        let mut free: Vec<&WaitingCommand> = self
+        let free: Vec<&WaitingCommand> = self
             .waiting
             .iter()
             .filter(|waiting| waiting.is_free_for(thread_id))
@@ -286,16 +286,7 @@ impl Context {
         if free.is_empty() {
             return Fitted::Nothing;
         }
-        Command::put_in_order(&mut free, |waiting| &waiting.command);
-        let shown = free.len().saturating_sub(self.settings.bounds.commands_max);
-        let envelope = Envelope {
-            conversation_id: thread_id.to_owned(),
-            shell_id: None,
-            total_commands_run: free.iter().map(|waiting| 1 + waiting.forgotten_before).sum(),
-            commands: free[shown..].iter().map(|waiting| waiting.command.clone()).collect(),
-            mcp: self.settings.mcp.clone().unwrap_or_else(|| envelope::tools_of(&free[shown..])),
-        };
-        match envelope.fit(&self.settings.bounds) {
+        match Envelope::fitted(thread_id, free, &self.settings) {
             Some(envelope) => Fitted::Envelope(envelope.render()),
             None => Fitted::TooBig,
         }

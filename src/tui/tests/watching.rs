@@ -115,6 +115,19 @@ fn a_declined_command_is_called_declined() {
 }
 
 #[test]
+fn a_declined_or_cancelled_tool_is_called_so() {
+    let end = |item: &str, tool: &str, status: &str| {
+        json!({
+            "type": "tool_end", "thread_id": "t", "item_id": item, "item_type": "mcpToolCall", "server": "lab", "tool": tool,
+            "status": status, "is_error": true,
+        })
+    };
+    let play = with(vec![end("i1", "sum", "declined"), end("i2", "mean", "cancelled")]);
+    let shown = drawn(&play.model, 80, 24);
+    assert!(shown.contains("declined: call lab.sum") && shown.contains("cancelled: call lab.mean"), "{shown}");
+}
+
+#[test]
 fn exactly_one_entry_is_selected() {
     let mut play = Play::new();
     for keys in ["", "Tab", "Up", "f", "f", "f", "Up", "Esc", "Tab G", "g", "Down"] {

@@ -34,7 +34,7 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
     let name = plain(&names::session(&session.cwd, session.client()));
     let mut left = vec![(name.clone(), Role::Strong)];
     let folder = name.split(" (").next().unwrap_or_default();
-    let id = names::short_id(&session.id, model.list.rows.iter().map(|row| row.id.as_str()));
+    let id = names::session_id(&session.id, &model.list.rows);
     if folder != id {
         left.push((format!("  {}", plain(id)), Role::Faint));
     }

@@ -76,7 +76,7 @@ fn foot(columns: usize) -> Row {
 
 /// The columns of the list.
 struct Table<'a> {
-    ids: Vec<&'a str>,
+    rows: &'a [SessionRow],
     name_columns: usize,
     id_columns: usize,
     columns: usize,
@@ -88,13 +88,12 @@ const STATE_COLUMNS: usize = 22;
 impl<'a> Table<'a> {
     fn new(model: &'a Model, columns: usize) -> Table<'a> {
         let rows = &model.list.rows;
-        let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let longest = |widths: &mut dyn Iterator<Item = usize>, least: usize| widths.max().unwrap_or(0).max(least);
-        let short = |row: &SessionRow| width(&plain(names::short_id(&row.id, ids.iter().copied())));
+        let short = |row: &SessionRow| width(&plain(names::session_id(&row.id, rows)));
         let id_columns = longest(&mut rows.iter().map(short), 2).min(20);
         let name = |row: &SessionRow| width(&plain(&names::session(&row.cwd, row.client.as_deref())));
         let name_columns = longest(&mut rows.iter().map(name), 7).min((columns / 3).max(8));
-        Table { ids, name_columns, id_columns, columns }
+        Table { rows, name_columns, id_columns, columns }
     }
 
     fn has_id(&self) -> bool {
@@ -129,7 +128,7 @@ impl<'a> Table<'a> {
             (true, more, Some(_)) => (format!("? {more} requests wait"), Role::Warning),
         };
         let name = plain(&names::session(&row.cwd, row.client.as_deref()));
-        let id = plain(names::short_id(&row.id, self.ids.iter().copied()));
+        let id = plain(names::session_id(&row.id, self.rows));
         self.parts(&name, &id, (&cut(&state, STATE_COLUMNS), of_state), &plain(&row.cwd))
     }
 }
