@@ -331,6 +331,29 @@ mod tests {
         }
     }
 
+    /// Reading on from each mark to the end of the text would be quadratic.
+    #[test]
+    fn hostile_texts_are_masked_in_linear_time() {
+        const BYTES: usize = 1 << 20;
+        let repeated = |part: &str| part.repeat(BYTES / part.len());
+        let half = BYTES / 2;
+        for (text, secrets) in [
+            (repeated("Private-Lines:"), 0),
+            (format!("{}\nAAAA\n", repeated("Private-Lines:")), 1),
+            (repeated("token:\r"), 0),
+            (format!("{}\n{}", "token:\r".repeat(half / 7), " ".repeat(half)), 0),
+        ] {
+            assert_eq!(secret_spans(text.as_bytes()).len(), secrets, "{:?}", &text[..20]);
+        }
+    }
+
+    #[test]
+    fn lists_below_names_are_masked() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect, "{text}");
+        check("token:\r\n  - abcdef1\n  - abcdef2\nx: y", "token:\r\n  - [redacted]\n  - [redacted]\nx: y");
+        check("token:\n  - abcdef1\n\ntoken:\n  - abcdef2", "token:\n  - [redacted]\n\ntoken:\n  - [redacted]");
+    }
+
     #[test]
     fn what_only_looks_like_it_stays() {
         for text in [
