@@ -457,6 +457,14 @@ mod tests {
     }
 
     #[test]
+    fn docs_list_beginnings_masked_only_at_words() {
+        let page = include_str!("../../../docs/security.md");
+        for start in KEY_SHAPES.iter().filter(|shape| shape.behind == Behind::NoWord).flat_map(|shape| shape.starts) {
+            assert!(page.contains(&format!("`{start}`")), "{start}");
+        }
+    }
+
+    #[test]
     fn every_named_value_goes_in_every_style() {
         const NAMES: [&str; 24] = [
             "AWS_SECRET_ACCESS_KEY",
