@@ -148,7 +148,7 @@ impl PieceAt {
         let (within_from, is_base64) = match said.first() {
             Some(b'{') => match behind(CUT_DELTA) {
                 Some(from) => (Some(from), false),
-                None => (Some(behind(CUT_CHUNK)?), true),
+                None => (Some(behind(CUT_CHUNK).or_else(|| behind(CUT_BASE64))?), true),
             },
             Some(_) | None => (None, false),
         };
@@ -204,6 +204,7 @@ impl PieceAt {
 /// What stands in front of the text in parameters of a piece of which only the start is kept.
 const CUT_DELTA: &[u8] = b"\"delta\":\"";
 const CUT_CHUNK: &[u8] = b"\"chunk\":\"";
+const CUT_BASE64: &[u8] = b"\"deltaBase64\":\"";
 
 impl Masker {
     /// One that knows the shapes, and these patterns too.
@@ -309,7 +310,8 @@ impl Masker {
     }
 
     fn strings(&self, json: &str, of: Of, in_delta: &[Range<usize>]) -> Option<String> {
-        let may_have_piece = !in_delta.is_empty() || memchr::memmem::find(json.as_bytes(), b"chunk").is_some();
+        let has = |name: &[u8]| memchr::memmem::find(json.as_bytes(), name).is_some();
+        let may_have_piece = !in_delta.is_empty() || has(b"chunk") || has(b"deltaBase64");
         let piece_at = if may_have_piece { PieceAt::find(json) } else { None };
         let mut masked: Option<String> = None;
         let mut kept_to = 0;
@@ -685,6 +687,11 @@ mod tests {
         };
         assert_eq!(masker.json(&cut("x kay123456 yz")), Some(cut("x ********* yz")));
         assert_eq!(masker.json(&cut("x kay12345 y")), None);
+        let cut = |text: &str| {
+            let start = serde_json::json!(format!(r#"{{"processId":"p","deltaBase64":"{}a"#, encode(text)));
+            format!(r#"{{"truncated":true,"preview":{start},"original_chars":9999}}"#)
+        };
+        assert_eq!(masker.json(&cut("x kay123456 yz")), Some(cut("x ********* yz")));
         assert_eq!(
             masker.json(r#"{"chunk":"AKIAABCDEFGHIJKLMNOP"}"#).as_deref(),
             Some(r#"{"chunk":"[redacted]**********"}"#)

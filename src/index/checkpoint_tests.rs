@@ -21,9 +21,12 @@ fn checkpoint_holds_no_streamed_text_and_loads_whole() {
         let (mut database, _) = committed::Database::open(&lab.history(), "s").expect("a history");
         database.commit(&crate::history::Rows::default(), 0, &reached).expect("it is committed");
         drop(database);
-        for entry in std::fs::read_dir(lab.home()).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let bytes = if path.is_file() { std::fs::read(&path).expect("a file") } else { Vec::new() };
+        // The journal, in a folder of its own, holds the text.
+        let entries = std::fs::read_dir(lab.session()).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let files: Vec<std::path::PathBuf> = entries.filter(|path| path.is_file()).collect();
+        assert!(files.contains(&lab.history()), "{files:?}");
+        for path in files {
+            let bytes = std::fs::read(&path).expect("a file");
             assert!(memchr::memmem::find(&bytes, half.as_bytes()).is_none(), "{} after {records}", path.display());
         }
         let (mut database, _) = committed::Database::open(&lab.history(), "s").expect("a history");

@@ -294,6 +294,11 @@ fn planted() -> Vec<(String, String)> {
     planted
 }
 
+/// Returns the byte at which a text is split into two deltas. Across all secrets, the split falls on every byte.
+fn split_of(number: usize, text: &str) -> usize {
+    text.floor_char_boundary(1 + number % text.len())
+}
+
 /// Returns the lines of a server that sends each secret in two deltas and in two completed items.
 fn told_of(planted: &[(String, String)]) -> Vec<String> {
     let mut lines = vec![
@@ -301,8 +306,7 @@ fn told_of(planted: &[(String, String)]) -> Vec<String> {
         json!({"method": "turn/started", "params": {"threadId": "t", "turn": {"id": "u"}}}),
     ];
     for (number, (text, _)) in planted.iter().enumerate() {
-        // Across all secrets, the split falls on every byte.
-        let (first, second) = text.split_at(text.floor_char_boundary(1 + number % text.len()));
+        let (first, second) = text.split_at(split_of(number, text));
         for (kind, method) in [("c", "item/commandExecution/outputDelta"), ("m", "item/agentMessage/delta")] {
             let item = format!("{kind}{number}");
             lines.extend([first, second].map(|delta| {
@@ -346,9 +350,20 @@ fn table(home: &Home, name: &str) -> String {
     text
 }
 
+/// Shortest part of a split word that counts as found, in bytes: shorter parts occur by chance.
+const HALF_BYTES_MIN: usize = 8;
+
+/// Returns the planted texts of which `text` contains the word, or a half of it as the deltas split it.
 fn words_in<'a>(planted: &'a [(String, String)], text: &[u8]) -> Vec<&'a str> {
-    let is_in = |planted: &&(String, String)| memchr::memmem::find(text, planted.1.as_bytes()).is_some();
-    planted.iter().filter(is_in).map(|(text, _)| text.as_str()).collect()
+    let is_in = |(number, (planted, word)): &(usize, &(String, String))| {
+        let split = split_of(*number, planted);
+        planted.match_indices(word.as_str()).any(|(at, word)| {
+            let (first, second) = word.split_at(split.clamp(at, at + word.len()) - at);
+            let halves = [word, first, second].into_iter().filter(|half| half.len() >= HALF_BYTES_MIN);
+            halves.into_iter().any(|half| memchr::memmem::find(text, half.as_bytes()).is_some())
+        })
+    };
+    planted.iter().enumerate().filter(is_in).map(|(_, (text, _))| text.as_str()).collect()
 }
 
 #[test]

@@ -132,8 +132,14 @@ fn headless(text: &[u8], from: usize, end: usize) -> Option<usize> {
 
 /// Keys as PuTTY keeps them: the lines behind `Private-Lines: N`.
 fn putty_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let mut line = 0;
     for found in memmem::find_iter(text, b"Private-Lines:") {
-        let Some(line) = memchr::memchr(b'\n', &text[found..]).map(|end| found + end + 1) else { continue };
+        // Several marks in one line have the same lines behind them; reading on for each would be quadratic.
+        if found < line {
+            continue;
+        }
+        let Some(end) = memchr::memchr(b'\n', &text[found..]) else { return };
+        line = found + end + 1;
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=\r\n".contains(byte);
         let bytes = text[line..].iter().take(HEADLESS_BYTES_MAX).take_while(|byte| is_part(byte)).count();
         spans.push(line..line + bytes);

@@ -28,6 +28,8 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 
 use super::json_string::{JsonString, MASK, is_masked};
 use crate::wire::{TokenKind, tokens};
@@ -130,11 +132,13 @@ pub fn redacted(text: &str) -> Option<String> {
 pub(crate) fn redacted_json(json: &str) -> Option<String> {
     // A name or key with escapes is visible only in the decoded string.
     let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
-    if !may_hold_secret(json) && !is_escaped() && !members::may_hold_environment(json) {
+    let holds_base64 = || memchr::memmem::find(json.as_bytes(), b"ase64\"").is_some();
+    if !may_hold_secret(json) && !is_escaped() && !members::may_hold_environment(json) && !holds_base64() {
         return None;
     }
     let mut masked: Option<String> = None;
     let mut kept_to = 0;
+    let mut is_base64 = false;
     let mut members = Members::of(json);
     for token in tokens(json) {
         let written = &json[token.range.clone()];
@@ -143,8 +147,11 @@ pub(crate) fn redacted_json(json: &str) -> Option<String> {
         let instead = match token.kind {
             TokenKind::Number | TokenKind::Text if is_secret && !text.is_empty() => Some(MASK.to_owned()),
             TokenKind::Number => None,
+            // A key may look like Base64.
+            TokenKind::Text if is_base64 => redacted_base64(&text).or_else(|| redacted(&text)),
             TokenKind::Name | TokenKind::Text => redacted(&text),
         };
+        is_base64 = token.kind == TokenKind::Name && text.ends_with("ase64");
         let Some(instead) = instead else { continue };
         let out = masked.get_or_insert_with(String::new);
         out.push_str(&json[kept_to..token.range.start]);
@@ -154,6 +161,25 @@ pub(crate) fn redacted_json(json: &str) -> Option<String> {
     let mut masked = masked?;
     masked.push_str(&json[kept_to..]);
     Some(masked)
+}
+
+/// Base64 with the secrets in its bytes masked; `None` if it has none. Of Base64 that was cut off, the last incomplete group is
+/// left out.
+fn redacted_base64(text: &str) -> Option<String> {
+    let bytes = BASE64_STANDARD.decode(&text.as_bytes()[..text.len() / 4 * 4]).ok()?;
+    let spans = secret_spans(&bytes);
+    if spans.is_empty() {
+        return None;
+    }
+    let mut masked = Vec::with_capacity(bytes.len());
+    let mut kept_to = 0;
+    for span in spans {
+        masked.extend_from_slice(&bytes[kept_to..span.start]);
+        masked.extend_from_slice(MASK.as_bytes());
+        kept_to = span.end;
+    }
+    masked.extend_from_slice(&bytes[kept_to..]);
+    Some(BASE64_STANDARD.encode(masked))
 }
 
 /// The text of a JSON string, of one that was cut off too.
@@ -168,6 +194,8 @@ fn unquoted(written: &str) -> Cow<'_, str> {
 mod tests {
     use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
     use super::{redacted, redacted_json, secret_spans};
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
     use proptest::prelude::*;
 
     #[test]
@@ -201,6 +229,23 @@ mod tests {
         );
         check(r#"{"cookie":"abc"#, Some(r#"{"cookie":"[redacted]""#));
         check(r#"{"a":"key","b":"x\"#, None);
+    }
+
+    #[test]
+    fn secrets_in_base64_members_are_masked() {
+        let delta = |bytes: &[u8]| {
+            format!(r#"{{"processId":"p","stream":"stdout","deltaBase64":"{}"}}"#, BASE64_STANDARD.encode(bytes))
+        };
+        let key = b"\xff a sk-abcdefghijklmnopqrst b";
+        assert_eq!(redacted_json(&delta(key)), Some(delta(b"\xff a [redacted] b")));
+        assert_eq!(redacted_json(&delta(b"\xff a [redacted] b")), None);
+        assert_eq!(redacted_json(&delta(b"ordinary output")), None);
+        assert_eq!(redacted_json(r#"{"deltaBase64":"no Base64"}"#), None);
+        // Only the start of long output is stored.
+        let long = delta(&[&key[..], &[b'.'; 99]].concat());
+        let masked = redacted_json(&long[..long.len() - 17]).expect("a masked start");
+        let encoded = BASE64_STANDARD.encode(b"\xff a [redacted] b..");
+        assert!(masked.contains(&encoded), "{masked}");
     }
 
     #[test]
@@ -331,6 +376,29 @@ mod tests {
         }
     }
 
+    /// Reading on from each mark to the end of the text would be quadratic.
+    #[test]
+    fn hostile_texts_are_masked_in_linear_time() {
+        const BYTES: usize = 1 << 20;
+        let repeated = |part: &str| part.repeat(BYTES / part.len());
+        let half = BYTES / 2;
+        for (text, secrets) in [
+            (repeated("Private-Lines:"), 0),
+            (format!("{}\nAAAA\n", repeated("Private-Lines:")), 1),
+            (repeated("token:\r"), 0),
+            (format!("{}\n{}", "token:\r".repeat(half / 7), " ".repeat(half)), 0),
+        ] {
+            assert_eq!(secret_spans(text.as_bytes()).len(), secrets, "{:?}", &text[..20]);
+        }
+    }
+
+    #[test]
+    fn lists_below_names_are_masked() {
+        let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect, "{text}");
+        check("token:\r\n  - abcdef1\n  - abcdef2\nx: y", "token:\r\n  - [redacted]\n  - [redacted]\nx: y");
+        check("token:\n  - abcdef1\n\ntoken:\n  - abcdef2", "token:\n  - [redacted]\n\ntoken:\n  - [redacted]");
+    }
+
     #[test]
     fn what_only_looks_like_it_stays() {
         for text in [
@@ -431,6 +499,14 @@ mod tests {
             }
         }
         assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn docs_list_beginnings_masked_only_at_words() {
+        let page = include_str!("../../../docs/security.md");
+        for start in KEY_SHAPES.iter().filter(|shape| shape.behind == Behind::NoWord).flat_map(|shape| shape.starts) {
+            assert!(page.contains(&format!("`{start}`")), "{start}");
+        }
     }
 
     #[test]

@@ -68,11 +68,13 @@ pub(super) struct Values<'a> {
     line: Range<usize>,
     /// From here on no quotation mark of a kind closes anything.
     unclosed: Vec<(Quote, usize)>,
+    /// The first line of the last list. Several names can precede the same line if `\r` ends theirs.
+    list_from: usize,
 }
 
 impl<'a> Values<'a> {
     pub(super) fn of(text: &'a [u8]) -> Values<'a> {
-        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new() }
+        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new(), list_from: 0 }
     }
 
     pub(super) fn taken_to(&self) -> usize {
@@ -388,7 +390,12 @@ impl<'a> Values<'a> {
     /// A list of YAML below its name, as far as its values are plain.
     fn list(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
         let text = self.text;
-        let mut from = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |end| at + end + 1);
+        let mut from = text.len().min(self.line_end(at) + 1);
+        // The first name took the values, or there are none.
+        if from <= self.list_from {
+            return;
+        }
+        self.list_from = from;
         while from < text.len() {
             let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
             let (_, start) = indent_at(text, from, end);
