@@ -136,6 +136,18 @@ pub(super) fn start_of(text: &str, chars_max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+
+    #[test]
+    fn base64_output_is_masked_in_rows() {
+        let delta = |text: &str| format!(r#"{{"processId":"p","deltaBase64":"{}"}}"#, BASE64_STANDARD.encode(text));
+        let key = "use sk-abcdefghijklmnopqrst";
+        assert_eq!(cut(&delta(&format!("{key} now")), 1_000), delta("use [redacted] now"));
+        let long = cut(&delta(&format!("{key} {}", "x".repeat(9_000))), 100);
+        let start = BASE64_STANDARD.encode("use [redacted] x");
+        assert!(long.contains(&start[..20]) && long.contains("\"truncated\":true"), "{long}");
+    }
 
     #[test]
     fn payload_is_bounded_and_masked() {
