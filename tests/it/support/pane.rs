@@ -54,9 +54,9 @@ impl Pane {
                 shown.extend_from_slice(&buffer[..read]);
             }
         });
-        let pane = Pane { ours, theirs, child: command.spawn().expect("it starts"), shown, looked_to: 0 };
-        pane.resize(24, 80);
-        pane
+        // Before the program runs: it may set a size of its own.
+        set_size(&theirs, 24, 80);
+        Pane { ours, theirs, child: command.spawn().expect("it starts"), shown, looked_to: 0 }
     }
 
     pub fn types(&mut self, keys: &str) {
@@ -82,8 +82,7 @@ impl Pane {
     }
 
     pub fn resize(&self, lines: u16, columns: u16) {
-        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&self.theirs, size).expect("it has a size");
+        set_size(&self.theirs, lines, columns);
     }
 
     pub fn mode(&self) -> Termios {
@@ -114,4 +113,9 @@ impl Drop for Pane {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn set_size(terminal: &File, lines: u16, columns: u16) {
+    let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("it has a size");
 }
