@@ -150,7 +150,7 @@ mod tests {
             live,
             state: Some(if live { Activity::WaitingPermission } else { Activity::Stopped }),
             since: "2026-01-02T03:04:05Z".to_owned(),
-            cwd: Some("/work/proj".to_owned()),
+            cwd: Some("/home/proj".to_owned()),
             pid,
         }
     }
@@ -161,14 +161,14 @@ mod tests {
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
         assert_eq!(
             as_table(&rows, &clock, Screen::None),
-            "0192aaaa-ab01  live     waiting_permission  2026-01-02T03:04:05Z  7  /work/proj\n\
-             0192aaaa-cb01  stopped  stopped             2026-01-02T03:04:05Z  -  /work/proj\n"
+            "0192aaaa-ab01  live     waiting_permission  2026-01-02T03:04:05Z  7  /home/proj\n\
+             0192aaaa-cb01  stopped  stopped             2026-01-02T03:04:05Z  -  /home/proj\n"
         );
         let shown = as_table(&rows, &clock, Screen::Plain);
         let head = "SESSION  NAME           RELAY    STATE               SINCE (UTC)  PID  FOLDER\n";
         assert!(shown.starts_with(head), "{shown}");
         assert!(
-            shown.contains("\nab01     proj (vscode)  live     waiting_permission  03:04:05       7  /work/proj\n")
+            shown.contains("\nab01     proj (vscode)  live     waiting_permission  03:04:05       7  /home/proj\n")
         );
         assert_eq!(as_table(&[], &clock, Screen::Plain), "");
     }
