@@ -6,6 +6,7 @@
 //! After the client closes its input, the server's grace period pauses while server output is blocked on that client:
 //! without us, the server would block in `write` just as long. A signal ends that wait.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::{Effect, Note, ServerOwner};
@@ -50,6 +51,15 @@ impl Exit {
             Exit::Signal(signal) => (None, Some(signal)),
         };
         Note::GenerationEnded { exit_code, signal }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit status {code}"),
+            Exit::Signal(signal) => write!(f, "signal {signal}"),
+        }
     }
 }
 

@@ -148,7 +148,7 @@ pub(crate) fn serve(
                 if relay.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
                     back_off = BACK_OFF_MIN;
                 }
-                relay.notices.report(&format!("the server has ended ({exit:?}); it restarts in {back_off:?}"));
+                relay.notices.report(&format!("the server has ended with {exit}; it restarts in {back_off:?}"));
                 let pause_end = relay.pause(Some(back_off));
                 back_off = (back_off * 2).min(BACK_OFF_MAX);
                 pause_end

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, carried, envelope, names, told, turn};
 use crate::support::eventually;
-use crate::support::shim::Home;
+use crate::support::pane::Pane;
+use crate::support::shim::{Home, SHIM};
+use crate::support::tmux::Tmux;
 
 /// The folder that held the home when version 0.1 wrote it.
 const OLD_ROOT: &str = "/tmp/home-of-0.1";
@@ -300,6 +302,51 @@ fn old_ledger_and_history_survive_every_tool() {
     assert_eq!(list(&document(&home, &["sessions", "--json"]), "sessions").len(), SESSIONS.len());
     assert_eq!(document(&home, &["prune", "--dry-run", "--json"])["went"], json!([]));
     assert_eq!(tool(&home, &["send", "hello", "--session", "main"]).status.code(), Some(4));
+    assert_no_damage(&home);
+}
+
+/// Tools that change something, need a running relay or wait, each with its exit status and words that it prints.
+#[test]
+fn every_other_tool_works_on_the_old_home() {
+    let home = old_home();
+    let not_running = "session main is not running";
+    for (args, status, words) in [
+        (&["wait", "--for", "idle", "--session", "main", "--timeout", "1s"][..], 4, not_running),
+        (&["interrupt", "main"], 4, not_running),
+        (&["attach", "main"], 4, not_running),
+        (&["respond", "latest", "accept", "--session", "main"], 3, "no requests are pending"),
+        (&["context", "push", "--session", "main", "--cmd", "ls"], 0, "session main carries"),
+        (&["context", "drop", "1000", "--session", "context"], 1, "no command with the number `1000` waits"),
+        (&["context", "clear", "--session", "context"], 0, "no commands are waiting in session context"),
+        (&["exec", "--session", "main", "--", "echo", "run anyway"], 0, "run anyway"),
+        (&["tape", "show", "killed"], 0, "codex-shim 0.1.0"),
+        (&["events", "main"], 0, "request_resolved"),
+        (&["tail", "main", "-n", "100"], 0, "Approval failed"),
+        (&["transcript", "latest", "--session", "context"], 0, "another thread"),
+        (&["children"], 0, "killed"),
+        (&["prune"], 0, "nothing to delete"),
+        (&["hook", "bash"], 0, "codex-shim"),
+        (&["completions", "zsh"], 0, "codex-shim"),
+        (&["unwrap", "--dry-run"], 0, "would"),
+    ] {
+        let output = tool(&home, args);
+        let said = [&output.stdout[..], &output.stderr].concat();
+        let said = String::from_utf8(said).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    let mut pane = Pane::start(&home, &[SHIM, "shell", "bash", "--session", "main"]);
+    pane.types("echo in a shell\n exit\n");
+    assert_eq!(pane.ends(), 0, "{}", pane.shown());
+    let waiting = names(&document(&home, &["context", "show", "--session", "main", "--json"]));
+    assert!(
+        waiting.iter().any(|name| name == "ls") && waiting.iter().any(|name| name.starts_with("echo")),
+        "{waiting:?}"
+    );
+    let Some(tmux) = Tmux::tui("every_other_tool_works_on_the_old_home", &home, "killed") else { return };
+    eventually("the timeline", || tmux.screen().contains("before the kill").then_some(()));
+    tmux.keys(&["C-c"]);
+    eventually("the end of the TUI", || tmux.screen().contains("left with 0").then_some(()));
     assert_no_damage(&home);
 }
 

@@ -157,7 +157,7 @@ fn serve_starts_a_server_at_once_where_it_is_told_to_while_it_would_wait() {
     // By then the backoff is several seconds.
     let resting = eventually("a server that has died three times", || {
         let document = served.document()?;
-        let waits = document["faults"].to_string().contains("restarts in 4s");
+        let waits = document["faults"].to_string().contains("ended with exit status 1; it restarts in 4s");
         (waits && document["state"] == "stopped").then_some(document)
     });
     std::fs::write(&gate, "").expect("a file");

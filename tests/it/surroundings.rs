@@ -365,6 +365,16 @@ fn fifos_in_place_of_files_block_nothing() {
             &["redact", "--all", "--dry-run"],
             &["redact", "--all"],
             &["unwrap", "--dry-run"],
+            &["unwrap"],
+            &["wait", "--for", "idle", "--session", "s", "--timeout", "1s"],
+            &["send", "hello", "--session", "s"],
+            &["interrupt", "s"],
+            &["respond", "latest", "accept", "--session", "s"],
+            &["attach", "s"],
+            &["context", "drop", "1", "--session", "s"],
+            &["exec", "--session", "s", "--", "true"],
+            &["completions", "bash"],
+            &["hook", "bash"],
         ]) {
             let output = tool(&home, args);
             assert!(output.status.code().is_some_and(|code| code < 100), "{name}: {args:?}: {output:?}");
