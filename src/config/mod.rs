@@ -6,7 +6,6 @@
 //! No other room reads the environment.
 
 mod assembly;
-mod environment;
 mod kind;
 mod sources;
 mod toml_text;
@@ -22,8 +21,8 @@ use crate::journal::Bounds;
 use crate::protocol::RequestType;
 
 pub(crate) use assembly::AssemblyChoice;
-pub(crate) use environment::DEPTH_VARIABLE;
-pub use environment::Environment;
+pub(crate) use sources::DEPTH_VARIABLE;
+pub use sources::Environment;
 pub use sources::parse_duration;
 pub(crate) use sources::{is_path, parse_bool};
 

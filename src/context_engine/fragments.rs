@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::die_with_parent::die_with_parent;
-use super::task::Post;
+use super::calls::Post;
+use super::process::die_with_parent;
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
 

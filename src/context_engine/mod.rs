@@ -11,17 +11,13 @@
 
 mod calls;
 mod conversation;
-mod deadlines;
-mod die_with_parent;
 mod fragments;
-mod history_reader;
 mod lifecycle;
 mod process;
 mod protocol;
 mod silence;
-mod task;
 mod worker;
 
+pub(crate) use conversation::Conversations;
 pub(crate) use fragments::FragmentReader;
-pub(crate) use history_reader::Conversations;
 pub(crate) use worker::{ContextEngine, WorkerSettings};

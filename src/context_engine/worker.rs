@@ -3,7 +3,7 @@
 //! The calls for one thread of codex are sequential, in the order of [`super::lifecycle`]; those for several threads
 //! run in parallel while the engine reads; the rest is queued here. Every task gets a result in time: an engine that is
 //! absent or slow, or gives invalid answers, costs only its contribution. The worker never waits for the history; a
-//! separate thread reads it ([`super::history_reader`]).
+//! separate thread reads it ([`super::conversation`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -11,13 +11,13 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use super::calls::{Call, Post, Reporter, Task, ThreadQueue};
 use super::conversation::Conversation;
-use super::history_reader::{Conversations, Reader};
+use super::conversation::{Conversations, Reader};
 use super::lifecycle::{Abilities, Method};
 use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};
 use super::silence::{Silence, Wait};
-use super::task::{Call, Post, Reporter, Task, ThreadQueue};
 use crate::engine::{Consultation, ContextEngineSettings, Input, Note, redacted};
 
 /// Reports a fault to the user.

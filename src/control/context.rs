@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::refusal::{Refusal, json};
 use super::state::{AppState, ThisSession};
 use crate::engine::{Command, ContextBounds, ContextSettings, Envelope, PushedCommand, RowId, WaitingCommand};
-use crate::store::{Keep, KeptDelivery, Ledger, LedgerError, NewCommand, WhichCommands};
+use crate::store::{Keep, KeptDelivery, KeptFragment, Ledger, LedgerError, NewCommand, WhichCommands};
 
 /// Commands that wait to be delivered to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,4 +199,44 @@ pub(super) async fn deliveries(State(app): State<Arc<AppState>>, _: ThisSession)
 pub(super) fn ledger(app: &AppState) -> Result<&Ledger, Refusal> {
     let none = || Refusal::Ledger(LedgerError::Unavailable("its thread could not be started".to_owned()));
     app.ledger.as_ref().ok_or_else(none)
+}
+
+// The route that lists the fragments sent to each thread.
+
+/// Fragments of all threads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FragmentsDocument {
+    /// The thread that got a fragment last comes last.
+    pub threads: Vec<ToldThread>,
+}
+
+/// Fragments of one thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ToldThread {
+    pub thread_id: String,
+    /// The latest text of each fragment, in the order they were sent.
+    pub fragments: Vec<KeptFragment>,
+}
+
+impl FragmentsDocument {
+    /// Builds the document from ledger rows.
+    #[must_use]
+    pub(crate) fn of(kept: Vec<KeptFragment>) -> FragmentsDocument {
+        let mut threads: Vec<ToldThread> = Vec::new();
+        for fragment in kept {
+            let known = threads.iter().position(|thread| thread.thread_id == fragment.thread_id);
+            let mut thread = match known {
+                Some(index) => threads.remove(index),
+                None => ToldThread { thread_id: fragment.thread_id.clone(), fragments: Vec::new() },
+            };
+            thread.fragments.push(fragment);
+            threads.push(thread);
+        }
+        FragmentsDocument { threads }
+    }
+}
+
+pub(super) async fn show_fragments(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+    let kept = ledger(&app)?.fragments().await.map_err(Refusal::Ledger)?;
+    Ok(json(StatusCode::OK, &FragmentsDocument::of(kept)))
 }

@@ -9,23 +9,15 @@
 //! web page.
 
 pub(crate) mod answer;
-mod ask;
-mod attach;
-mod body;
 mod calls;
 pub(crate) mod client;
 mod context;
 mod document;
 pub(crate) mod form;
-mod fragments;
 mod historian;
 mod history;
-mod host;
-mod lag;
-mod listener;
 pub(crate) mod local_time;
 mod metrics;
-mod peer;
 mod places;
 mod published;
 mod refusal;
@@ -34,13 +26,13 @@ mod routes;
 mod server;
 pub(crate) mod shown;
 mod socket;
-mod stall;
 mod state;
 mod stream;
 #[cfg(test)]
 mod stream_tests;
 
-pub(crate) use ask::{Ask, RelayRequest, Reply};
+pub(crate) use client::{Listener, Listening, Received};
+pub(crate) use context::FragmentsDocument;
 pub use context::new_commands;
 pub(crate) use context::{
     ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
@@ -49,11 +41,10 @@ pub(crate) use document::{
     ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
     JournalDocument, SessionDocument, ThreadDocument,
 };
-pub(crate) use fragments::FragmentsDocument;
-pub(crate) use listener::{Listener, Listening, Received};
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use server::start;
 pub use socket::resolve;
 pub(crate) use socket::{SOCKET_FILE, SocketFiles};
+pub(crate) use state::{Ask, RelayRequest, Reply};
 pub(crate) use state::{SessionInfo, Stores};

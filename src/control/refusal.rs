@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ask::PROTOCOL;
-use super::body::{BODY_BYTES_MAX, BodyError};
+use super::routes::{BODY_BYTES_MAX, BodyError};
+use super::state::PROTOCOL;
 use crate::store::LedgerError;
 
 /// Why a request is refused.

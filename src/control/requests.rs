@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::context::ledger;
 use super::form;
-use super::peer::Peer;
 use super::refusal::{Refusal, json};
+use super::server::Peer;
 use super::state::{AppState, ThisSession};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestSource, decisions, valid};
 use crate::protocol::RequestKind;

@@ -1,10 +1,11 @@
 //! The server thread: accepts connections, and bounds their number and durations.
 
 use std::convert::Infallible;
-use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fmt, io};
 
 use axum::body::Body;
 use axum::{Extension, Router};
@@ -13,19 +14,16 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::ask::Ask;
 use super::historian::Historian;
-use super::peer::{Peer, trusted};
 use super::places::{Answered, Awaited, Leave, Place, Places, Stream};
 use super::published::Published;
 use super::routes;
 use super::socket::{self, Bound, SocketError, SocketFiles};
-use super::stall::Unstalled;
-use super::state::AppState;
-use super::state::{SessionInfo, Stores};
+use super::state::{AppState, Ask, SessionInfo, Stores};
 
 /// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
@@ -149,5 +147,128 @@ async fn serve(stream: UnixStream, routes: Router, peer: Peer, place: Arc<Place>
     // Errors of a single connection matter only to its client.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the control socket");
+    }
+}
+
+// The user and process at the other end of a connection.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peer {
+    uid: u32,
+    pid: Option<i32>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "uid {}, pid {pid}", self.uid),
+            None => write!(f, "uid {}", self.uid),
+        }
+    }
+}
+
+/// The peer, if its user is our own or root.
+pub(super) fn trusted(stream: &UnixStream) -> Option<Peer> {
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {
+            Some(Peer { uid: peer.uid(), pid: peer.pid() })
+        }
+        Ok(peer) => {
+            tracing::warn!(uid = peer.uid(), "another user at the control socket: closed");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the control socket's peer is unknown: closed");
+            None
+        }
+    }
+}
+
+// A stream whose writes time out if the peer stops reading.
+
+/// A stream with a limit on the duration of a pending write. The caller bounds reads.
+#[derive(Debug)]
+pub(super) struct Unstalled<S> {
+    stream: S,
+    stall_max: Duration,
+    /// Notified of each write that makes progress.
+    place: Option<Arc<Place>>,
+    /// Set while a write is pending.
+    gives_up: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncWrite + Unpin> Unstalled<S> {
+    pub(super) fn new(stream: S, stall_max: Duration, place: Option<Arc<Place>>) -> Unstalled<S> {
+        Unstalled { stream, stall_max, place, gives_up: None }
+    }
+
+    pub(super) fn into_inner(self) -> S {
+        self.stream
+    }
+
+    /// Fails a pending write after the limit.
+    fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.gives_up = None;
+            return written;
+        }
+        let stall_max = self.stall_max;
+        let gives_up = self.gives_up.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + stall_max)));
+        gives_up.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let (Poll::Ready(Ok(_)), Some(place)) = (&written, &self.place) {
+            place.moves_on();
+        }
+        self.bounded(context, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.bounded(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.bounded(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_stalled_reader_is_disconnected() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let mut ours = Unstalled::new(ours, Duration::from_millis(1), None);
+            let chunk = [0; 64 << 10];
+            let error = loop {
+                let written = std::future::poll_fn(|context| Pin::new(&mut ours).poll_write(context, &chunk)).await;
+                if let Err(error) = written {
+                    break error;
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            drop(theirs);
+        });
     }
 }

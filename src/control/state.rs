@@ -1,6 +1,7 @@
 //! The state behind the routes, and the check that a path names this session.
 
 use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,13 +11,12 @@ use axum::http::request::Parts;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::ask::{Ask, RelayRequest};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::historian::{Historian, now_us};
 use super::places::Places;
 use super::published::Published;
 use super::refusal::Refusal;
-use crate::engine::{ApiReply, ApiRequest, ContextBounds};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds};
 use crate::history::{Activity, rfc3339_millis};
 use crate::index::Index;
 use crate::store::Ledger;
@@ -166,6 +166,29 @@ impl AppState {
         }
     }
 }
+
+// Requests of the routes to the relay thread.
+
+pub(crate) type Reply = oneshot::Sender<ApiReply>;
+
+/// A request to the relay.
+#[derive(Debug)]
+pub(crate) enum RelayRequest {
+    /// A call of an API caller. The relay drops the sender if it takes no more calls.
+    Call(ApiRequest, Reply),
+    /// Hands over an admitted client.
+    Client {
+        admission: ApiCallId,
+        /// `None` if the connection failed before the upgrade.
+        client: Option<UnixStream>,
+    },
+}
+
+/// Sends a request to the relay. A question never blocks; handing over a client blocks until the relay's inbox has room.
+pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
+
+/// The protocol in the `Upgrade` header.
+pub(super) const PROTOCOL: &str = "codex-shim-attach";
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,6 @@
 //! disk sync.
 
 mod background;
-mod chain;
 pub(crate) mod reader;
 mod record;
 mod segment;
@@ -15,11 +14,11 @@ mod writer;
 
 pub(crate) use background::over_bounds;
 pub use background::{Bounds, IndexedTo};
-pub use chain::Previous;
-pub(crate) use chain::{all_ended, is_whole};
 pub use record::{Content, FORMAT, Header, Origin, Record, ServerOrigin};
 pub(crate) use record::{PlainRecord, RecordError};
+pub use segment::Previous;
 pub use segment::{Generation, Position, SegmentName};
+pub(crate) use segment::{all_ended, is_whole};
 pub(crate) use segment::{end_of, size_bytes};
 pub(crate) use writer::Tally;
 pub use writer::{Batch, Writer};

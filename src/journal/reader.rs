@@ -8,7 +8,7 @@
 //!
 //! *Bounds.* A segment that was removed or truncated before it was read is a [`Step::Lost`], never silence: segments of a
 //! generation have consecutive numbers from 1, and each header names the previous segment and its length
-//! ([`super::chain`]). A journal that begins with the first segment of a generation is not a loss: retention removes the
+//! ([`super::segment`]). A journal that begins with the first segment of a generation is not a loss: retention removes the
 //! oldest generations.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use memchr::memchr;
 
-use super::chain;
+use super::segment;
 use super::segment::{Position, SegmentName};
 use crate::files::{self, Access};
 
@@ -122,7 +122,7 @@ impl Reader {
                 Some(Filled::Short) => {}
                 None => match self.successor(&at.segment)? {
                     // Every record of the removed segment was read.
-                    Some(after) if chain::ended_at(&self.dir, &at, &after)? && !self.lacks_end(&at, &after) => {
+                    Some(after) if segment::ended_at(&self.dir, &at, &after)? && !self.lacks_end(&at, &after) => {
                         self.go_to(after);
                         continue;
                     }
@@ -138,7 +138,7 @@ impl Reader {
             match self.fill(&at)? {
                 Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
                 Some(Filled::Short) | None
-                    if !self.lacks_end(&at, &after) && !chain::is_broken(&self.dir, &at, &after)? =>
+                    if !self.lacks_end(&at, &after) && !segment::is_broken(&self.dir, &at, &after)? =>
                 {
                     self.go_to(after);
                 }

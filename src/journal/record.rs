@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::chain::Previous;
+use super::segment::Previous;
 use crate::engine::{Form, Note, Omitted};
 use crate::wire::{LineEnd, Side};
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::background::{Background, Bounds, IndexedTo};
-use super::chain::Previous;
 use super::record::{self, Header, Written};
+use super::segment::Previous;
 use super::segment::{Generation, SegmentName};
 use crate::engine::{Form, Note, Now, OwnLine};
 use crate::files::{self, Access};

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use super::index_lock::INDEX_LOCK_FILE;
 use super::ledger::LEDGER_FILE;
+use super::session::INDEX_LOCK_FILE;
 use crate::files;
 use crate::journal::SegmentName;
 

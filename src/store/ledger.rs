@@ -8,21 +8,22 @@
 //!
 //! *Locking.* SQLite's own. The thread waits a bounded time for a command that writes.
 
-use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
 
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::assembly_table::KeptFragment;
-use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
-use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
-use super::ledger_writer::LedgerWriter;
-use super::request_table::{RunIds, WhichRequests};
-use super::seq_mark::{SeqMark, SeqWish};
-use crate::engine::{GivenRow, Input, WaitingCommand};
+use super::assembly_table::{self, KeptFragment};
+use super::context_table::{self, KeptDelivery, NewCommand, WhichCommands};
+use super::database::{self, DatabaseError};
+use super::ledger_writer::{LedgerWriter, form, kept_request};
+use super::request_table::{self, RunIds, WhichRequests};
+use super::witness::{self, SeqMark, SeqWish};
+use crate::engine::{GivenRow, Input, LedgerEntry, Token, WaitingCommand};
 
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 
@@ -192,12 +193,180 @@ fn ended() -> LedgerError {
     LedgerError::Unavailable("its thread has ended".to_owned())
 }
 
+// Jobs of the ledger's thread, and their results.
+
+/// An entry to store.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Stores it soon.
+    Keep(LedgerEntry),
+    /// Stores it soon and reports to the engine whether that worked. A failed entry is retried before later ones.
+    KeepFirst(Token, LedgerEntry),
+    /// Stores it now or never, and reports to the engine which.
+    Commit(Token, LedgerEntry),
+}
+
+/// A stored request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptRequest {
+    pub row: Value,
+    /// Its answers, as JSON, oldest first.
+    pub answers: Vec<Value>,
+}
+
+/// Why the ledger did not store or return something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedgerError {
+    /// The ledger cannot be used now.
+    Unavailable(String),
+    /// This session has never seen the thread.
+    ThreadNotFound(String),
+}
+
+impl fmt::Display for LedgerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LedgerError::Unavailable(why) => write!(f, "the ledger is not available: {why}"),
+            LedgerError::ThreadNotFound(thread_id) => write!(
+                f,
+                "unknown thread {thread_id}: it was not started or resumed in this session; without a thread, the next turn \
+                 of any thread carries the command"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LedgerError {}
+
+/// The channel for a job's result.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
+
+/// A job of the ledger's thread.
+#[derive(Debug)]
+pub(super) enum Job {
+    Keep(LedgerEntry),
+    KeepFirst(Token, LedgerEntry),
+    Commit(Token, LedgerEntry),
+    Requests(WhichRequests, Reply<Vec<Value>>),
+    Request(String, Reply<Option<KeptRequest>>),
+    AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
+    Push(Vec<NewCommand>, Reply<usize>),
+    Waiting(Reply<Vec<WaitingCommand>>),
+    Clear(WhichCommands, Reply<usize>),
+    Deliveries(Reply<Vec<KeptDelivery>>),
+    Fragments(Reply<Vec<KeptFragment>>),
+    ReserveSeq(SeqWish, SyncSender<Result<SeqMark, LedgerError>>),
+    BeginRun(String),
+    Finish(SyncSender<()>),
+}
+
+// The ledger of a session in which no relay runs.
+
+/// The longest wait for another process's lock.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Direct access to the ledger of a session without a relay.
+#[derive(Debug)]
+pub struct OfflineLedger {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl OfflineLedger {
+    /// Opens the ledger in `session_dir`, creating it if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`], also for a corrupt file: the next relay sets it aside.
+    pub fn open(session_dir: &Path) -> Result<OfflineLedger, LedgerError> {
+        let path = session_dir.join(LEDGER_FILE);
+        let connection = database::open_as_is(&path, form(BUSY_WAIT_MAX))
+            .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
+        Ok(OfflineLedger { connection, path })
+    }
+
+    /// See [`super::Ledger::push_context`].
+    pub fn push_context(&mut self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
+        self.within(|transaction| {
+            if let Some(thread_id) = context_table::unknown_thread(transaction, &pushed)? {
+                return Ok(Err(LedgerError::ThreadNotFound(thread_id)));
+            }
+            context_table::push(transaction, &pushed)?;
+            Ok(Ok(context_table::waiting_after(transaction, 0)?.len()))
+        })?
+    }
+
+    /// See [`super::Ledger::waiting_context`].
+    pub fn waiting_context(&mut self) -> Result<Vec<WaitingCommand>, LedgerError> {
+        self.within(|transaction| context_table::waiting_after(transaction, 0))
+    }
+
+    /// See [`super::Ledger::clear_context`].
+    pub fn clear_context(&mut self, which: WhichCommands) -> Result<usize, LedgerError> {
+        self.within(|transaction| context_table::clear(transaction, which).map(|rows| rows.len()))
+    }
+
+    /// See [`super::Ledger::requests`].
+    pub fn requests(&mut self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+        self.within(|transaction| request_table::rows(transaction, which))
+    }
+
+    /// The runs that have open requests. If nothing holds the session, these runs are over: see [`OfflineLedger::orphan`].
+    pub fn open_runs(&self) -> Result<Vec<String>, LedgerError> {
+        request_table::open_runs(&self.connection).map_err(|source| self.unavailable(source))
+    }
+
+    /// Marks the open requests of `runs` as orphaned. The caller knows that these runs are over, even if another relay
+    /// holds the session by now.
+    pub fn orphan(&mut self, runs: &[String]) -> Result<(), LedgerError> {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.within(|transaction| {
+            request_table::orphan_runs(transaction, runs, since_epoch.as_micros() as u64).map(|_| ())
+        })
+    }
+
+    /// See [`super::Ledger::request`].
+    pub fn request(&mut self, request_id: &str) -> Result<Option<KeptRequest>, LedgerError> {
+        self.within(|transaction| kept_request(transaction, request_id))
+    }
+
+    /// See [`super::Ledger::deliveries`].
+    pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
+        self.within(context_table::deliveries)
+    }
+
+    /// See [`super::Ledger::fragments`].
+    pub fn fragments(&mut self) -> Result<Vec<KeptFragment>, LedgerError> {
+        self.within(assembly_table::fragments)
+    }
+
+    /// See [`super::Ledger::reserve_seq`].
+    pub fn reserve_seq(&mut self, session_id: &str, wish: &SeqWish) -> Result<SeqMark, LedgerError> {
+        self.within(|transaction| witness::reserve_seq(transaction, session_id, wish))
+    }
+
+    fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
+        let done = || {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = work(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        done().map_err(|source| self.unavailable(source))
+    }
+
+    fn unavailable(&self, source: rusqlite::Error) -> LedgerError {
+        LedgerError::Unavailable(DatabaseError::Sqlite { path: self.path.clone(), source }.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Receiver;
+
     use super::*;
     use crate::engine::{Carrier, Command, ContextChange, Delivery, LedgerEntry, Outcome, Preview, Provenance, RowId};
     use crate::store::{Keep, OfflineLedger};
-    use std::sync::mpsc::Receiver;
 
     fn command(cmd: &str) -> NewCommand {
         let preview = Preview::default();

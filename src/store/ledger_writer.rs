@@ -13,9 +13,9 @@ use serde_json::Value;
 use super::assembly_table::{self, KeptFragment};
 use super::context_table::{self, KeptDelivery, WhichCommands};
 use super::database::{self, DatabaseError, Form, Opened};
-use super::ledger_job::{Job, KeptRequest, LedgerError};
+use super::ledger::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
-use super::seq_mark::{self, SeqMark};
+use super::witness::{self, SeqMark};
 use crate::engine::{ContextChange, Input, LedgerEntry, Remembered, RowId, WaitingCommand};
 
 /// Sends input to the engine.
@@ -43,10 +43,10 @@ pub(crate) const LEDGER_FORM: usize = MIGRATIONS.len();
 const MIGRATIONS: &[&str] = &[
     context_table::TABLES,
     request_table::TABLES,
-    seq_mark::TABLES,
+    witness::SEQ_TABLES,
     context_table::BLOCKS_TABLE,
     assembly_table::TABLES,
-    seq_mark::EPOCH_COLUMN,
+    witness::EPOCH_COLUMN,
 ];
 
 pub(super) struct LedgerWriter {
@@ -385,7 +385,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &
         Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
         Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
         Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),
-        Job::ReserveSeq(wish, _) => Done::Reserved(seq_mark::reserve(transaction, &run.session_id, wish)?),
+        Job::ReserveSeq(wish, _) => Done::Reserved(witness::reserve_seq(transaction, &run.session_id, wish)?),
         Job::BeginRun(_) | Job::Finish(_) => Done::Nothing,
     })
 }

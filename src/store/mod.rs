@@ -12,16 +12,12 @@ mod contents;
 mod context_table;
 mod database;
 mod found;
-mod index_lock;
 mod ledger;
-mod ledger_job;
 mod ledger_writer;
 mod log;
 mod masked_rows;
-mod offline;
 mod removal;
 mod request_table;
-mod seq_mark;
 mod session;
 mod witness;
 
@@ -34,16 +30,16 @@ pub(crate) use database::{
     open_as_is as open_database_as_is, open_read_only, set_aside, set_aside_beside,
 };
 pub(crate) use found::{Found, Survey};
-pub(crate) use index_lock::IndexLock;
+pub use ledger::OfflineLedger;
 pub(crate) use ledger::{LEDGER_FILE, Ledger};
-pub(crate) use ledger_job::{LedgerError, Order};
+pub(crate) use ledger::{LedgerError, Order};
 pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};
 pub(crate) use masked_rows::{RunMode, redact_ledger};
-pub use offline::OfflineLedger;
 pub(crate) use removal::{expired_sessions, remove_expired, remove_leftovers};
 pub(crate) use request_table::WhichRequests;
-pub use seq_mark::{SeqMark, SeqWish};
+pub(crate) use session::IndexLock;
 pub(crate) use session::{Holder, Place, Session, StoreError};
 pub(crate) use witness::{Found as FoundWitness, Witness, WitnessFile, boot_id, booted_unix_s};
+pub use witness::{SeqMark, SeqWish};

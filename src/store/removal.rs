@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::contents::Contents;
-use super::index_lock::IndexLock;
 use super::ledger::LEDGER_FILE;
+use super::session::IndexLock;
 use super::witness;
 use crate::config::SessionName;
 use crate::files::{self, Access};

@@ -8,12 +8,12 @@
 //!
 //! *Filesystems.* flock must work in our home. If it does not, no session can be opened, and the relay runs without one.
 
-use std::fmt;
 use std::fs::{File, Metadata, TryLockError};
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -313,6 +313,31 @@ fn numbered(name: &SessionName, number: u32) -> String {
 
 pub(super) fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
     move |source| StoreError::Io { action, path: path.to_owned(), source }
+}
+
+// Ensures that one process at a time indexes a session or rewrites its stored data.
+//
+// *Locking.* `index.lock` is an flock beside `lock`, close-on-exec, taken exclusively. A relay's index holds it while it
+// runs; a command holds it while it indexes a stopped session or rewrites stored data. A relay that starts meanwhile
+// relays and records, and only its index waits. Nothing waits for this lock while it holds another one.
+
+pub(crate) const INDEX_LOCK_FILE: &str = "index.lock";
+
+#[derive(Debug)]
+pub(crate) struct IndexLock {
+    _file: File,
+}
+
+impl IndexLock {
+    /// Takes the lock of the session in `session_dir`; `None` if another process holds it.
+    pub(crate) fn try_take(session_dir: &Path) -> io::Result<Option<IndexLock>> {
+        let file = files::open(&session_dir.join(INDEX_LOCK_FILE), Access::Create)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(IndexLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

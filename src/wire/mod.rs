@@ -7,19 +7,17 @@
 //! This room is pure and never serializes a parsed message.
 
 mod frame;
-mod id;
 mod message;
 mod splice;
-mod tokens;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
-pub(crate) use id::RpcId;
 pub use message::Body;
+pub(crate) use message::RpcId;
 pub(crate) use message::{Message, stands_verbatim};
 pub(crate) use splice::Splice;
+pub use splice::tokens;
 pub use splice::{Members, elements, text};
-pub use tokens::tokens;
-pub(crate) use tokens::{Token, TokenKind};
+pub(crate) use splice::{Token, TokenKind};
 
 /// One of the two parties that the relay connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
