@@ -126,6 +126,12 @@ impl Complaint {
     pub fn is_about_file(&self) -> bool {
         !self.0.starts_with("CODEX_SHIM_")
     }
+
+    /// The mistake without what a start makes of it.
+    #[must_use]
+    pub fn mistake(&self) -> &str {
+        self.0.strip_suffix("; it is ignored").unwrap_or(&self.0)
+    }
 }
 
 /// The settings that flags can set.

@@ -219,6 +219,12 @@ impl Published {
         rare.faults.push(Fault { what: what.to_owned(), since });
     }
 
+    /// Removes a fault that has ended.
+    pub(crate) fn fault_ended(&self, what: &str) {
+        let what = &what[..what.floor_char_boundary(FAULT_BYTES_MAX)];
+        self.rare().faults.retain(|fault| fault.what != what);
+    }
+
     pub(super) fn child_runs(&self) -> bool {
         !self.child_ended.load(Ordering::Relaxed)
     }

@@ -41,6 +41,7 @@ pub(super) fn start(
         outbox,
         published,
         reported: mistakes(complaints),
+        faults: of_file(complaints).map(ToString::to_string).collect(),
     };
     let thread = std::thread::Builder::new().name("config".to_owned()).stack_size(STACK_BYTES);
     let started = thread.spawn(move || {
@@ -84,6 +85,8 @@ struct Reload {
     published: Arc<Published>,
     /// The mistake that was reported last.
     reported: Option<String>,
+    /// The faults that `status` shows because of it.
+    faults: Vec<String>,
 }
 
 impl Reload {
@@ -114,6 +117,7 @@ impl Reload {
         let restart_needed: Vec<String> = applied.names_that_differ(settings).into_iter().map(str::to_owned).collect();
         tracing::info!(?restart_needed, "config.toml was read");
         self.reported = None;
+        self.end_faults();
         let mut loaded_at = self.published.config_document().and_then(|config| config.loaded_at);
         if applied != self.running {
             loaded_at = Some(now());
@@ -126,21 +130,30 @@ impl Reload {
     /// Keeps the settings and reports the mistake, unless the relay has reported it before.
     fn refuse(&mut self, mistake: String) {
         if self.reported.as_ref() != Some(&mistake) {
-            Notices::new(Arc::clone(&self.published)).report(&format!(
-                "config.toml has changed but is invalid, and is not applied until it is corrected: {mistake}"
-            ));
+            self.end_faults();
+            let fault =
+                format!("config.toml has changed but is invalid, and is not applied until it is corrected: {mistake}");
+            Notices::new(Arc::clone(&self.published)).report(&fault);
+            self.faults.push(fault);
         }
         let published = self.published.config_document();
         self.published.config(ConfigDocument { error: Some(mistake.clone()), ..published.unwrap_or_default() });
         self.reported = Some(mistake);
     }
+
+    fn end_faults(&mut self) {
+        self.faults.drain(..).for_each(|fault| self.published.fault_ended(&fault));
+    }
 }
 
 /// The mistakes in the file.
 fn mistakes(complaints: &[Complaint]) -> Option<String> {
-    let of_file = complaints.iter().filter(|complaint| complaint.is_about_file());
-    let mistakes: Vec<String> = of_file.map(ToString::to_string).collect();
+    let mistakes: Vec<&str> = of_file(complaints).map(Complaint::mistake).collect();
     (!mistakes.is_empty()).then(|| mistakes.join("; "))
+}
+
+fn of_file(complaints: &[Complaint]) -> impl Iterator<Item = &Complaint> {
+    complaints.iter().filter(|complaint| complaint.is_about_file())
 }
 
 fn stamp_of(file: &Path) -> Stamp {

@@ -638,14 +638,29 @@ fn invalid_config_changes_nothing_and_is_reported_once() {
             config["error"].as_str().is_some_and(|error| error.contains(expect))
         });
         assert_eq!(refused["loaded_at"], before["loaded_at"], "{mistake}");
-        let faults = live.get("/sessions/self")["faults"].to_string();
-        assert!(faults.contains("is not applied until it is corrected"), "{faults}");
+        let faults = live.get("/sessions/self")["faults"].clone();
+        let what = faults[0]["what"].as_str().expect("a fault");
+        assert!(what.contains("is not applied until it is corrected") && !what.contains("it is ignored"), "{faults}");
+        assert_eq!(faults.as_array().map(Vec::len), Some(1), "the earlier mistake is gone: {faults}");
     }
     let status = live.tool(&["status"]);
     assert!(String::from_utf8_lossy(&status.stdout).contains("config.toml is not applied"), "{status:?}");
     let told = live.tool(&["config"]);
     assert!(String::from_utf8_lossy(&told.stderr).contains("session s keeps its previous settings"), "{told:?}");
     configure(&live, "on_idle = [\"x\"]\n", is_newer_than(&before));
+    assert_eq!(live.get("/sessions/self")["faults"], json!([]), "a corrected file is not a fault");
+}
+
+#[test]
+fn mistake_at_the_start_ends_when_corrected() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a home");
+    fs::write(home.path().join("config.toml"), "holds = true\n").expect("write");
+    let live = Live::start_in(home);
+    let before = live.get("/sessions/self");
+    assert!(before["faults"][0]["what"].as_str().is_some_and(|what| what.contains("`holds`")), "{before}");
+    fs::write(live.home.path().join("config.toml"), "hold = true\n").expect("write");
+    eventually("no fault", || (live.get("/sessions/self")["faults"] == json!([])).then_some(()));
 }
 
 #[test]
