@@ -222,6 +222,11 @@ fn verdict(report: &Report) -> (String, Tone) {
             (format!("a relay is running but does not answer: {why}; see shim.log in its folder"), Tone::Bad)
         }
         Life::Live => match (document.faults.len(), document.journal.gaps.unwrap_or(0), document.state) {
+            (0, 0, Activity::Stopped) if document.client.name.as_deref() == Some("codex-shim") => (
+                "stopped: the server was stopped; `POST /sessions/self/start` on the control socket starts it"
+                    .to_owned(),
+                Tone::Warning,
+            ),
             (0, 0, Activity::Stopped) => (
                 "ending: the server has exited, and the client has not read all of its output".to_owned(),
                 Tone::Warning,

@@ -71,7 +71,7 @@ pub(super) async fn input(State(app): State<Arc<AppState>>, _: ThisSession, body
         Some(ApiReply::Turn { thread_id, turn_id, steered }) => {
             Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
         }
-        reply => Err(refused(reply)),
+        reply => Err(refused(&app, reply)),
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn interrupt(
         Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
             Ok(json(StatusCode::OK, &json!({ "ok": true })))
         }
-        reply => Err(refused(reply)),
+        reply => Err(refused(&app, reply)),
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn rpc(State(app): State<Arc<AppState>>, _: ThisSession, body: 
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
             Ok(json(StatusCode::OK, &answer))
         }
-        reply => Err(refused(reply)),
+        reply => Err(refused(&app, reply)),
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) async fn start(State(app): State<Arc<AppState>>, _: ThisSession) -> R
 async fn done(app: &AppState, question: ApiRequest) -> Result<Response, Refusal> {
     match app.ask(question, TURN_WAIT_MAX).await {
         Some(ApiReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
-        reply => Err(refused(reply)),
+        reply => Err(refused(&app, reply)),
     }
 }
 
@@ -127,7 +127,7 @@ fn one_line(json: &str) -> String {
 }
 
 /// The refusal for any reply other than the expected one.
-pub(super) fn refused(reply: Option<ApiReply>) -> Refusal {
+fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
     let plain = Refusal::plain;
     match reply {
         None => plain(
@@ -136,7 +136,7 @@ pub(super) fn refused(reply: Option<ApiReply>) -> Refusal {
             "the server did not answer in time; its answer may still come",
         ),
         Some(ApiReply::ThreadNotFound) => {
-            let message = "unknown thread; without `thread_id` it is the thread of the last turn, if there was one";
+            let message = "unknown thread; name one of this session, or start one with `codex-shim send --new`";
             plain(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
         Some(ApiReply::NotServed) => {
@@ -184,8 +184,11 @@ pub(super) fn refused(reply: Option<ApiReply>) -> Refusal {
             | ApiReply::Invalid(_)
             | ApiReply::Turn { .. },
         ) => {
-            let message =
-                "the server is not initialized yet, has exited, is not reading, or too many calls wait for it";
+            let message = if app.published.child_runs() {
+                "the server has not finished its start, does not read, or has too many calls waiting; try again"
+            } else {
+                "the server has ended; `POST /sessions/self/start` starts a server of `codex-shim serve` again"
+            };
             plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
         }
     }
@@ -210,13 +213,13 @@ pub(super) async fn attach(
     let upgrade = hyper::upgrade::on(request);
     let (reply, replied) = oneshot::channel();
     // A task of its own, because hyper drops this handler with its connection. An admission is always completed or given up.
-    tokio::spawn(admit(app, upgrade, reply));
+    tokio::spawn(admit(Arc::clone(&app), upgrade, reply));
     match replied.await.ok().flatten() {
         Some(ApiReply::Admitted { .. }) => {
             let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, PROTOCOL)];
             Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
         }
-        reply => Err(refused(reply)),
+        reply => Err(refused(&app, reply)),
     }
 }
 

@@ -125,7 +125,12 @@ fn serve_stops_and_starts_the_server() {
     assert_eq!(served.document().expect("it answers")["generation"], before["generation"], "it ran already");
     assert_eq!(served.post("stop", &json!({})), (200, json!({"ok": true})));
     assert_eq!(served.document().expect("it answers")["state"], "stopped");
-    assert_eq!(served.post("rpc", &json!({"method": "x"})).1["detail"]["error_code"], "not_ready");
+    let detail = &served.post("rpc", &json!({"method": "x"})).1["detail"];
+    assert_eq!(detail["error_code"], "not_ready");
+    assert!(detail["message"].as_str().is_some_and(|message| message.contains("/sessions/self/start")), "{detail}");
+    let status = served.home.shim(&["status", "s"]).output().expect("it runs");
+    let status = String::from_utf8(status.stdout).expect("UTF-8");
+    assert!(status.starts_with("stopped: the server was stopped; "), "{status}");
     assert_eq!(served.post("context", &json!({"cmd": "make"})), (200, json!({"waiting": 1})));
     assert_eq!(served.post("start", &json!({})), (200, json!({"ok": true})));
     let after = served.await_ready();
