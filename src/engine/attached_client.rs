@@ -19,11 +19,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::api_calls::Purpose;
 use super::open_calls::{CallKey, Caller, Calls, OpenCall, OpenCalls};
 use super::token::ApiCallId;
-use super::turns::{self, Purpose};
 use super::version::{self, ClientName};
 use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
 use crate::protocol::{Event, Method, RequestKind};
@@ -44,6 +45,8 @@ pub(super) struct CurrentClient {
     who: Who,
     /// Whether the pieces of the server's current long line pass; `None` between long lines.
     long_line: Option<Passing>,
+    /// The server's response to our `initialize`, if it has arrived.
+    pub(super) initialized_with: Option<Box<RawValue>>,
 }
 
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl CurrentClient {
             ServerOwner::Client => Who::Owner,
             ServerOwner::Relay => Who::Nobody,
         };
-        CurrentClient { who, long_line: None }
+        CurrentClient { who, long_line: None, initialized_with: None }
     }
 
     /// The relay owns the server.
@@ -237,7 +240,7 @@ impl Passing {
 impl Engine {
     /// Initializes the server, as a client would.
     pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
-        let params = turns::initialize_params();
+        let params = initialize_params();
         let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
         if let Body::Message(message) = Body::parse(&line) {
             effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
@@ -249,7 +252,7 @@ impl Engine {
     pub(super) fn greet(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
         self.introduce(version::introduced(event).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let (Some(id), Some(result)) = (event.id, self.turns.initialized_with()) {
+        if let (Some(id), Some(result)) = (event.id, self.current_client.initialized_with.as_deref()) {
             effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
         }
     }
@@ -260,7 +263,7 @@ impl Engine {
         if left.was_answered {
             effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
         }
-        self.introduce(turns::own_name(), effects);
+        self.introduce(own_name(), effects);
         left.asked
     }
 
@@ -274,7 +277,7 @@ impl Engine {
         if self.current_client.is_attended() {
             return ApiReply::ClientAttached { name: self.client.clone() };
         }
-        if !server_listens || self.turns.initialized_with().is_none() {
+        if !server_listens || self.current_client.initialized_with.as_deref().is_none() {
             return ApiReply::NotReady;
         }
         self.current_client.attach(api_call);
@@ -282,6 +285,17 @@ impl Engine {
         self.introduce(ClientName::default(), effects);
         ApiReply::Admitted { admission: api_call }
     }
+}
+
+/// The relay's client name when it initializes the server itself.
+fn own_name() -> ClientName {
+    ClientName { name: Some("codex-shim".to_owned()), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+}
+
+fn initialize_params() -> String {
+    let ClientName { name, version } = own_name();
+    let client = json!({ "name": name, "title": null, "version": version });
+    json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }).to_string()
 }
 
 pub(super) fn answer_without_client(id: &RawValue) -> Effect {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::assembly::consultation::SentFragment;
+use super::assembly::SentFragment;
 use super::context::carrier::Carrier;
 use super::context::command::Command;
 use crate::protocol::{RequestKind, RequestPlace};

@@ -1,5 +1,6 @@
 //! Processes one line of a side: judges its secrecy, records it, and forwards, replaces or withholds it.
 
+use super::api_calls::{outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{OnCall, Passing, answer_without_client};
 use super::context::OnTurn;
@@ -7,7 +8,7 @@ use super::open_calls::{CallKey, OpenCall};
 use super::recording::{form, kept_answer, own_line};
 use super::requests::{OnRequest, Pass};
 use super::secrets::{Judged, Verdict};
-use super::{Effect, Engine, Note, Now, turns};
+use super::{Effect, Engine, Note, Now};
 use crate::protocol::{Event, Method, RequestKind, RequestPlace};
 use crate::wire::{Body, Line, RpcId, Side};
 
@@ -89,14 +90,12 @@ impl Engine {
         }
         let mut projection = None;
         if event.method == Some(Method::TurnStart) {
-            if self.turns.has_reasons()
-                && let Some(bytes) = thread_of(event).and_then(|thread_id| self.reasons_ahead(&thread_id))
-            {
+            if let Some(bytes) = thread_of(event).and_then(|thread_id| self.reasons_ahead(&thread_id)) {
                 effects.push(Engine::ahead(seen, bytes));
             }
             let prepared = self.assembly.at_hand.take();
             if self.assembly.is_set() {
-                let (call, shown) = self.before_turn(event, seen.opened, prepared);
+                let (call, shown) = self.before_turn(event, prepared);
                 effects.extend(call.map(|call| Engine::ahead(seen, call)));
                 projection = shown;
             }
@@ -104,7 +103,7 @@ impl Engine {
         let instructed = self.client_thread_call(seen.line, event, seen.opened);
         let (ahead, instead) = match seen.opened {
             Some(call) => {
-                let on_turn = self.context.client_message(seen.now, seen.line, event, projection.as_deref(), effects);
+                let on_turn = self.context.client_message(seen.now, seen.line, event, projection, effects);
                 self.carry(call, on_turn)
             }
             None => (None, None),
@@ -131,17 +130,17 @@ impl Engine {
         mut completed: Option<Box<OpenCall>>,
         effects: &mut Vec<Effect>,
     ) {
-        self.context.server_message(event, completed.as_deref_mut(), effects);
+        self.context.server_message(seen.now, event, completed.as_deref_mut(), &mut self.threads, effects);
         self.track_threads(seen.now, event, completed.as_deref_mut(), effects);
-        let stripped = self.context.stripped(seen.line, event);
+        let stripped = self.context.stripped(seen.line, event, &self.threads);
         // This includes late responses to calls that are no longer open: the client never sees responses to our calls.
         if event.is_response() && event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
             effects.push(seen.record());
             let Some(purpose) = completed.and_then(|call| call.purpose) else { return };
             match stripped.as_deref().map(Body::parse) {
-                Some(Body::Message(event)) => self.turns.completed(purpose, &event, effects),
+                Some(Body::Message(event)) => self.own_call_answered(purpose, &event, effects),
                 Some(Body::OtherJson | Body::Text | Body::Bytes) | None => {
-                    self.turns.completed(purpose, event, effects);
+                    self.own_call_answered(purpose, event, effects);
                 }
             }
             return;
@@ -183,14 +182,15 @@ impl Engine {
             return self.requests.opened(now, line, event, about, audience, effects);
         }
         match (event.method, event.params) {
-            (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, event, effects),
+            (Some(Method::TurnStarted), _) => self.turn_started(event, effects),
             (Some(Method::TurnCompleted), _) => {
-                if let Some((thread_id, turn_id)) = self.turns.turn_completed(event) {
+                if let Some((thread_id, turn_id)) = turn_of(event) {
+                    self.threads.turn_completed(&thread_id, &turn_id);
                     self.own_items.turn_is_over(&thread_id);
                     let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
                     self.requests.turn_completed(now, &place, effects);
-                    if self.turns.is_idle() {
-                        effects.extend(turns::outcome(event).map(Effect::NotifyIdle));
+                    if self.threads.are_idle() {
+                        effects.extend(outcome(event).map(Effect::NotifyIdle));
                     }
                 }
             }

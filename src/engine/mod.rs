@@ -30,10 +30,9 @@ mod redaction;
 mod requests;
 mod secrets;
 mod shutdown;
+mod threads;
 mod token;
-mod turn_context;
 mod turn_gate;
-mod turns;
 mod version;
 mod visible;
 
@@ -69,6 +68,7 @@ pub(crate) use version::ClientName;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
 
+use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{CurrentClient, answer_without_client};
 use context::Context;
@@ -79,7 +79,7 @@ use recording::{free_line, own_free_line, own_line};
 use requests::{Items, Requests};
 use secrets::Secrets;
 use shutdown::Shutdown;
-use turns::Turns;
+use threads::Threads;
 use version::VersionWatch;
 
 /// Settings of a new engine.
@@ -120,7 +120,8 @@ pub struct Engine {
     requests: Requests,
     items: Items,
     calls: Calls,
-    turns: Turns,
+    threads: Threads,
+    interrupts: Interrupts,
     shutdown: Shutdown,
     current_client: CurrentClient,
     exit_grace: Duration,
@@ -143,7 +144,8 @@ impl Engine {
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
-            turns: Turns::default(),
+            threads: Threads::default(),
+            interrupts: Interrupts::default(),
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             current_client: CurrentClient::new(settings.server_owner),
             exit_grace: settings.exit_grace,
@@ -187,8 +189,8 @@ impl Engine {
             Input::OutputWaits(waits) => self.shutdown.output_waits(now.elapsed, waits),
             Input::ServerExited(exit) => self.shutdown.server_exited(exit, effects),
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
-            Input::Context(change) => self.context.changed(change),
-            Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
+            Input::Context(change) => self.context.changed(change, &mut self.threads),
+            Input::Remembered(remembered) => self.threads.remember(*remembered),
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
                 self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
@@ -219,7 +221,7 @@ impl Engine {
             Input::Tick => {
                 self.shutdown.tick(now.elapsed, effects);
                 self.release_ready(now, effects);
-                self.turns.tick(now.elapsed, effects);
+                self.interrupts.tick(now.elapsed, effects);
                 self.requests.tick(now, self.current_client.audience(), effects);
             }
         }
@@ -232,7 +234,9 @@ impl Engine {
         }
         self.assembly_ended(effects);
         self.requests.server_ended(now, effects);
-        self.turns.server_ended(effects);
+        self.threads.server_ended();
+        self.interrupts.server_ended(effects);
+        self.current_client.initialized_with = None;
         for purpose in calls.into_iter().filter_map(|call| call.purpose) {
             purpose.server_ended(effects);
         }
@@ -244,7 +248,7 @@ impl Engine {
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
+        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.interrupts.due()]
             .into_iter()
             .flatten()
             .min()

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
 use super::context::{Lease, OnTurn, TurnSent};
 use super::secrets::{Awaited, Verdict};
-use super::turns::Purpose;
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, RpcId};
 
@@ -52,8 +52,8 @@ pub(super) struct OpenCalls {
     overflowed: bool,
 }
 
-/// Identifies an open call of one direction. A later call has a greater key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Identifies an open call of one direction. A later call has a greater key; the default is before all calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallKey(u64);
 
 /// The side that made a call.
@@ -77,7 +77,7 @@ pub(super) struct OpenCall {
     pub(super) thread_id: Option<String>,
     /// The secret part of the response.
     pub(super) secret: Option<Awaited>,
-    /// The turn it starts, if that turn carries context or belongs to a delivery.
+    /// The turn it starts, if that turn carries context.
     pub(super) turn: Option<TurnSent>,
     /// Context that the response settles.
     pub(super) lease: Option<Lease>,
@@ -209,9 +209,9 @@ impl OpenCalls {
         self.calls.iter_mut().rev().find(|call| call.key == key)
     }
 
-    /// The calls opened after `key`, oldest first.
-    pub(super) fn later_than(&mut self, key: CallKey) -> impl Iterator<Item = &mut OpenCall> {
-        self.calls.iter_mut().filter(move |call| call.key > key)
+    /// The key of the last call, open or not.
+    pub(super) fn last_key(&self) -> CallKey {
+        CallKey(self.made)
     }
 
     /// Removes a call that was not forwarded.
@@ -308,12 +308,22 @@ impl OpenCalls {
         std::mem::take(&mut self.calls)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OpenCall> {
+        self.calls.iter()
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenCall> {
         self.calls.iter_mut()
     }
 }
 
 impl OpenCall {
+    /// The epoch whose projection the call shows to a thread.
+    pub(super) fn epoch_of(&self, thread_id: &str) -> Option<&str> {
+        let turn = self.turn.as_ref().filter(|_| self.thread_id.as_deref() == Some(thread_id))?;
+        turn.projected.as_ref()?.epoch.as_deref()
+    }
+
     /// Whether evicting the call affects nothing but the routing of its response.
     fn can_be_forgotten(&self) -> bool {
         self.secret.is_none() && self.lease.is_none() && self.for_client_alone.is_none()

@@ -1,10 +1,23 @@
-//! Calls to a context engine and their results.
+//! A context engine: its settings, the calls to it, and their results.
 //!
 //! Plain data. This module does not know how to reach an engine or what conversation history it needs.
 
 use std::time::Duration;
 
+use super::SentFragment;
 use crate::engine::token::Token;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextEngineSettings {
+    /// Program and arguments; never empty.
+    pub command: Vec<String>,
+    /// How long the lines of a thread wait for it.
+    pub deadline: Duration,
+    /// Advertised room for context, in tokens.
+    pub token_budget: Option<u64>,
+    /// Longest projection, in characters from marker to marker.
+    pub projection_chars_max: usize,
+}
 
 /// A call or notification to a context engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,34 +70,4 @@ pub struct Remembered {
     pub fragments: Vec<(String, SentFragment)>,
     /// Epochs whose projection a thread has seen, oldest first: thread and epoch.
     pub epochs: Vec<(String, String)>,
-}
-
-/// A fragment as sent to a thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SentFragment {
-    pub name: String,
-    /// The role of the message that carried it.
-    pub role: &'static str,
-    pub carrier: FragmentCarrier,
-    /// The text that the model saw.
-    pub text: String,
-}
-
-/// How a fragment reaches the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FragmentCarrier {
-    /// A call of our own before a turn.
-    InjectItems,
-    /// The developer instructions of `thread/start` or `thread/resume`.
-    DeveloperInstructions,
-}
-
-impl FragmentCarrier {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            FragmentCarrier::InjectItems => "inject_items",
-            FragmentCarrier::DeveloperInstructions => "developer_instructions",
-        }
-    }
 }

@@ -13,12 +13,12 @@ mod inject;
 mod provenance;
 mod recognition;
 mod strip;
-mod threads;
 
 use serde_json::value::RawValue;
 
 use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
-use super::open_calls::OpenCall;
+use super::open_calls::{CallKey, OpenCall};
+use super::threads::Threads;
 use super::{Effect, Note, Now, Warning};
 use crate::protocol::{Event, Method, inject_items_params};
 use crate::wire::{Members, Message, RpcId};
@@ -33,8 +33,7 @@ pub use provenance::Provenance;
 
 pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 
-use strip::Scanner;
-use threads::{Previews, Threads};
+use strip::{Previews, Scanner, minor_of};
 
 /// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
 const METHOD_NOT_FOUND: i64 = -32_601;
@@ -62,7 +61,6 @@ pub(super) struct Context {
     inject_refused: bool,
     /// The user was warned that the bounds leave no room.
     misfit_warned: bool,
-    threads: Threads,
     previews: Previews,
     scanner: Scanner,
 }
@@ -90,6 +88,22 @@ pub(super) struct TurnSent {
     delivery: Option<u64>,
     /// The start of the user's words, if context goes before them.
     words: Option<String>,
+    pub(super) projected: Option<Projected>,
+}
+
+/// The projection that a turn carries.
+#[derive(Debug)]
+pub(super) struct Projected {
+    pub(super) epoch: Option<String>,
+    bytes: usize,
+}
+
+/// A projection to put before the user's words.
+#[derive(Debug)]
+pub(super) struct Projection {
+    pub(super) text: String,
+    /// It is shown once for each epoch; `None` means with every turn.
+    pub(super) epoch: Option<String>,
 }
 
 /// The changes to a client's `turn/start`.
@@ -122,7 +136,6 @@ impl Context {
             deliveries: 0,
             inject_refused: false,
             misfit_warned: false,
-            threads: Threads::default(),
             previews: Previews::default(),
             scanner: Scanner::default(),
         }
@@ -140,7 +153,7 @@ impl Context {
     /// Stores the server's version. `auto` does not try `thread/inject_items` with a version known to reject it.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.previews.server_is(codex_version);
-        let refuses = threads::minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
+        let refuses = minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
         self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
@@ -156,13 +169,8 @@ impl Context {
         self.previews.may_begin_with(openings);
     }
 
-    /// Whether a thread was seen in this run.
-    pub(super) fn knows_thread(&self, thread_id: &str) -> bool {
-        self.threads.knows(thread_id)
-    }
-
     /// Applies a change of the command buffer.
-    pub(super) fn changed(&mut self, change: ContextChange) {
+    pub(super) fn changed(&mut self, change: ContextChange, threads: &mut Threads) {
         match change {
             ContextChange::Added(added) => {
                 self.waiting.extend(added.into_iter().map(|command| Waiting { command, leased_to: None }));
@@ -175,9 +183,9 @@ impl Context {
                     next.command.forgotten_before += 1 + gone.forgotten_before;
                 }
             }
-            ContextChange::Beginnings(threads) => threads.iter().for_each(|(thread_id, words)| {
-                self.previews.learn(thread_id, words);
-            }),
+            ContextChange::Beginnings(known) => {
+                known.into_iter().for_each(|(thread_id, words)| threads.remember_words(thread_id, &words));
+            }
         }
     }
 
@@ -187,7 +195,7 @@ impl Context {
         now: Now,
         line: &[u8],
         event: &Event<'_>,
-        projection: Option<&str>,
+        projection: Option<Projection>,
         effects: &mut Vec<Effect>,
     ) -> OnTurn {
         let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
@@ -200,7 +208,9 @@ impl Context {
     /// The client reused the id of an open call, so their responses are indistinguishable. Neither settles the other's
     /// context, and the new call carries none: showing context twice is better than losing it.
     pub(super) fn is_ambiguous(&mut self, call: &mut OpenCall, effects: &mut Vec<Effect>) {
-        call.turn = None;
+        if let Some(turn) = &mut call.turn {
+            (turn.delivery, turn.words) = (None, None);
+        }
         if let Some(lease) = call.lease.take() {
             self.put_back(&lease, Outcome::Unknown, effects);
         }
@@ -212,7 +222,7 @@ impl Context {
         now: Now,
         line: &[u8],
         message: &Message<'_>,
-        projection: Option<&str>,
+        projection: Option<Projection>,
         effects: &mut Vec<Effect>,
     ) -> Option<OnTurn> {
         // Without an id the server would not respond, so nothing could settle the lease.
@@ -234,21 +244,23 @@ impl Context {
             Some((Carrier::Envelope, text)) => text.as_str(),
             Some((Carrier::InjectItems | Carrier::Auto | Carrier::Off, _)) | None => "",
         };
-        let both = format!("{in_front}{}", projection.unwrap_or_default());
+        let both = format!("{in_front}{}", projection.as_ref().map_or("", |projection| &projection.text));
         let instead = if both.is_empty() { None } else { turn.with_envelope(&both) };
+        let projected = projection.filter(|_| instead.is_some());
+        let projected = projected.map(|Projection { text, epoch }| Projected { epoch, bytes: text.len() });
         // An envelope that does not fit stays queued; a projection was for this turn only.
         let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
         // Codex 0.125 takes an item sent ahead as the thread's beginning.
         let is_fronted = instead.is_some() || envelope.is_some() || self.previews.may_show_fragments();
         let words = is_fronted.then(|| turn.preview());
         let Some((carrier, text)) = envelope else {
-            let sent = Some(TurnSent { delivery: None, words });
+            let sent = Some(TurnSent { delivery: None, words, projected });
             return Some(OnTurn { ahead: None, instead, lease: None, sent });
         };
         let ahead =
             (carrier != Carrier::Envelope).then(|| inject_items_params(&turn.thread_id, &[("user", vec![&text])]));
         let lease = self.lease(now, &turn.thread_id, carrier, text, effects);
-        let sent = Some(TurnSent { delivery: Some(lease.delivery), words });
+        let sent = Some(TurnSent { delivery: Some(lease.delivery), words, projected });
         Some(OnTurn { ahead, instead, lease: Some(lease), sent })
     }
 
@@ -292,50 +304,62 @@ impl Context {
         }
     }
 
-    /// Inspects a server message, and settles the context of the call that it completes.
+    /// Learns from a server message which threads there are, and settles the context of the call that it completes.
     pub(super) fn server_message(
         &mut self,
+        now: Now,
         event: &Event<'_>,
-        completed: Option<&mut OpenCall>,
+        mut completed: Option<&mut OpenCall>,
+        threads: &mut Threads,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(thread_id) = self.threads.first_mention(event, completed.as_deref()) {
-            effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
+        if let Some(thread_id) = mentioned(event, completed.as_deref()) {
+            let call = completed.as_deref().and_then(|call| call.method);
+            let begins = matches!(call, Some(Method::ThreadResume | Method::ThreadFork | Method::TurnStart))
+                && threads.begin(&thread_id);
+            if threads.mention(&thread_id) {
+                effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id: thread_id.clone() }));
+            }
+            // The user's words are the beginning, instead of the text put before them.
+            if begins
+                && event.refusal().is_none()
+                && let Some(words) = completed.as_mut().and_then(|call| call.turn.as_mut()?.words.take())
+                && let Some(words) = threads.of(&thread_id).learn_words(&words)
+            {
+                effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id, words }));
+            }
         }
         if let Some(call) = completed {
-            self.settle(event, call, effects);
+            self.settle(now, event, call, threads, effects);
         }
     }
 
-    fn settle(&mut self, message: &Message<'_>, call: &mut OpenCall, effects: &mut Vec<Effect>) {
-        let TurnSent { delivery, words } = call.turn.take().unwrap_or_default();
-        let turn_id = delivery.and_then(|_| turn_named(message));
-        if let (Some(thread_id), Some(words)) = (&call.thread_id, words) {
-            self.learn_beginning(thread_id, &words, message, effects);
-        }
+    fn settle(
+        &mut self,
+        now: Now,
+        message: &Message<'_>,
+        call: &mut OpenCall,
+        threads: &mut Threads,
+        effects: &mut Vec<Effect>,
+    ) {
+        let TurnSent { delivery, words: _, projected } = call.turn.take().unwrap_or_default();
+        let turn_id = turn_named(message).filter(|_| delivery.is_some() || projected.is_some());
         if let (Some(delivery), Some(turn_id)) = (delivery, turn_id.clone()) {
             effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
         }
-        let Some(lease) = call.lease.take() else { return };
-        match message.refusal() {
-            None => self.arrived(&lease, turn_id, effects),
-            Some(error) => {
-                self.put_back(&lease, Outcome::Refused, effects);
-                if lease.carrier == Carrier::InjectItems {
-                    self.note_refusal(error, effects);
+        if let Some(lease) = call.lease.take() {
+            match message.refusal() {
+                None => self.arrived(&lease, turn_id.clone().filter(|_| delivery.is_some()), effects),
+                Some(error) => {
+                    self.put_back(&lease, Outcome::Refused, effects);
+                    if lease.carrier == Carrier::InjectItems {
+                        self.note_refusal(error, effects);
+                    }
                 }
             }
         }
-    }
-
-    /// Stores the user's words as the beginning of a thread whose first turn was accepted, instead of the text put
-    /// before them.
-    fn learn_beginning(&mut self, thread_id: &str, words: &str, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        if message.refusal().is_none()
-            && self.threads.just_began(thread_id)
-            && let Some(words) = self.previews.learn(thread_id, words)
-        {
-            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id: thread_id.to_owned(), words }));
+        if let (Some(thread_id), Some(projected), None) = (&call.thread_id, projected, message.refusal()) {
+            projected.arrived(now, call.key, thread_id.clone(), turn_id, threads, effects);
         }
     }
 
@@ -383,11 +407,43 @@ impl Context {
     }
 
     /// The server line without text that the client must not see; `None` if it has none.
-    pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
+    pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>, threads: &Threads) -> Option<Vec<u8>> {
         if !self.scanner.may_hold_ours(line, message, &self.previews) {
             return None;
         }
-        strip::strip(line, message, &self.previews)
+        strip::strip(line, message, &self.previews, threads)
+    }
+}
+
+impl Projected {
+    /// The server accepted the turn.
+    fn arrived(
+        self,
+        now: Now,
+        call: CallKey,
+        thread_id: String,
+        turn_id: Option<String>,
+        threads: &mut Threads,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Projected { epoch, bytes } = self;
+        if let Some(epoch) = &epoch {
+            threads.of(&thread_id).saw_epoch(call, epoch.clone());
+            let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
+            effects.push(Effect::Keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
+        }
+        effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
+    }
+}
+
+/// The thread that a server message shows to exist.
+fn mentioned(event: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
+    let thread_in = |value: &RawValue| Members::of(Members::of(value)?.get("thread")?)?.text("id");
+    match (event.method, completed.and_then(|call| call.method)) {
+        (Some(Method::ThreadStarted), _) => thread_in(event.params?),
+        (None, Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)) => thread_in(event.result?),
+        (None, Some(Method::TurnStart)) => event.result.and(completed?.thread_id.clone()),
+        (_, _) => None,
     }
 }
 
@@ -426,13 +482,19 @@ mod tests {
     struct Play {
         context: Context,
         calls: Calls,
+        threads: Threads,
         effects: Vec<Effect>,
     }
 
     impl Play {
         fn start(carrier: Carrier) -> Play {
             let settings = ContextSettings { carrier, ..ContextSettings::default() };
-            Play { context: Context::new(settings), calls: Calls::new("codex-shim:x:".to_owned()), effects: Vec::new() }
+            Play {
+                context: Context::new(settings),
+                calls: Calls::new("codex-shim:x:".to_owned()),
+                threads: Threads::default(),
+                effects: Vec::new(),
+            }
         }
 
         /// Pushes commands for this thread, named after their rows.
@@ -452,7 +514,7 @@ mod tests {
                     provenance: Provenance::default(),
                 },
             };
-            self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()));
+            self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()), &mut self.threads);
         }
 
         /// The client starts a turn; returns how the line is forwarded and which commands it carries.
@@ -483,7 +545,9 @@ mod tests {
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let event = Event::of(&message);
             let mut completed = self.calls.to_server.complete(&event).call;
-            self.context.server_message(&event, completed.as_deref_mut(), &mut self.effects);
+            let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+            let Play { context, threads, effects, .. } = self;
+            context.server_message(now, &event, completed.as_deref_mut(), threads, effects);
             if event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) { "ours" } else { "client's" }
         }
 
@@ -590,14 +654,14 @@ mod tests {
     fn cleared_or_evicted_commands_are_not_shown() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1, 2, 3], None);
-        play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 });
+        play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 }, &mut play.threads);
         assert_eq!(play.turn(1, "t"), "replaced c2,c3");
         let counted = |effect: &Effect| {
             matches!(effect, Effect::Keep(LedgerEntry::Sent(delivery))
                 if delivery.text.contains("\"total_commands_run\":3,\"kept\":2,\"dropped\":1"))
         };
         assert!(play.effects.iter().any(counted));
-        play.context.changed(ContextChange::Cleared(vec![2, 3]));
+        play.context.changed(ContextChange::Cleared(vec![2, 3]), &mut play.threads);
         play.answer("1", REFUSED);
         assert_eq!((play.context.waiting(), &*play.turn(2, "t")), (0, "unchanged"));
     }
@@ -705,5 +769,33 @@ mod tests {
         let mut play = Play::start(Carrier::Off);
         play.push(&[1], None);
         assert_eq!((&*play.turn(1, "t"), play.context.waiting()), ("unchanged", 1));
+    }
+
+    #[test]
+    fn threads_are_reported_once() {
+        let mut play = Play::start(Carrier::Off);
+        let mut play = |step: &str| {
+            let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
+            let event = Event::of(&message);
+            if step.starts_with('>') {
+                return play.calls.to_server.open(&event, None).and(None);
+            }
+            let mut completed = play.calls.to_server.complete(&event).call;
+            let (now, mut effects) = (Now { unix_us: 1, elapsed: Duration::ZERO }, Vec::new());
+            let Play { context, threads, .. } = &mut play;
+            context.server_message(now, &event, completed.as_deref_mut(), threads, &mut effects);
+            effects.pop().map(|effect| format!("{effect:?}"))
+        };
+        let seen = |id: &str| Some(format!("{:?}", Effect::Keep(LedgerEntry::ThreadSeen { thread_id: id.to_owned() })));
+        assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
+        assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);
+        assert_eq!(play(r#"<{"id":1,"result":{"thread":{"id":"a"}}}"#), seen("a"));
+        assert_eq!(play(r#"<{"method":"thread/started","params":{"thread":{"id":"a"}}}"#), None);
+        assert_eq!(play(r#"<{"method":"thread/started","params":{"thread":{"id":"b"}}}"#), seen("b"));
+        assert_eq!(play(r#">{"id":2,"method":"turn/start","params":{"threadId":"c"}}"#), None);
+        assert_eq!(play(r#"<{"id":2,"error":{"code":-32600}}"#), None);
+        assert_eq!(play(r#"<{"id":2,"result":{}}"#), None);
+        assert_eq!(play(r#">{"id":3,"method":"turn/start","params":{"threadId":"c"}}"#), None);
+        assert_eq!(play(r#"<{"id":3,"result":{}}"#), seen("c"));
     }
 }

@@ -115,7 +115,7 @@ impl Engine {
                 );
             }
             Wanted::Context { prompt, model, cwd } => {
-                let thread = self.assembly.threads.of(&thread_id);
+                let thread = self.threads.of(&thread_id);
                 let cwd = cwd.or_else(|| thread.cwd.clone());
                 let model = model.or_else(|| thread.model.clone());
                 let tools = thread.tools.clone();
