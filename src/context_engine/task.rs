@@ -13,7 +13,7 @@ use super::silence::Wait;
 use crate::engine::{Assembled, Input, Note, Token};
 
 /// Posts an input to the relay; may block until the relay accepts it.
-pub(crate) type Post = Box<dyn Fn(Input<'static>) + Send>;
+pub(crate) type Post = Box<dyn Fn(Input) + Send>;
 
 /// A task for a thread.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ pub(super) struct Work {
 pub(super) struct Reporter(pub(super) Post);
 
 impl Reporter {
-    pub(super) fn post(&self, input: Input<'static>) {
+    pub(super) fn post(&self, input: Input) {
         (self.0)(input);
     }
 

@@ -14,7 +14,9 @@ use super::requests::{Caller, Explanation};
 use super::secrets::Verdict;
 use super::token::ApiCallId;
 use super::turn_gate::{Prepared, Queued};
-use super::{ApiReply, Effect, Engine, Form, Injection, OwnLine, Warning, event_in, free_line, own_line};
+use super::{
+    ApiReply, Decision, Effect, Engine, Form, Injection, OwnLine, Passage, Seen, Warning, event_in, free_line, own_line,
+};
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Members, Message, Side};
 
@@ -272,7 +274,6 @@ impl Engine {
         prepared: Option<Prepared>,
         effects: &mut Vec<Effect>,
     ) {
-        let mut lines: Vec<OwnLine> = self.reasons_ahead(&thread_id).map(free_line).into_iter().collect();
         let running = self.threads.turn_in(&thread_id).map(str::to_owned);
         let params = json!({ "threadId": thread_id, "input": [{ "type": "text", "text": text }] }).to_string();
         let purpose = Purpose::Turn { api_call, thread_id: thread_id.clone(), running };
@@ -281,16 +282,16 @@ impl Engine {
             call.thread_id = Some(thread_id);
         }
         let body = Body::parse(&line);
-        if let Some(message) = event_in(&body) {
-            let (call, projection) = match self.assembly.is_set() {
-                true => self.before_turn(&message, prepared),
-                false => (None, None),
-            };
-            let on_turn = self.context.client_message(now, &line, &message, projection, effects);
-            let (ahead, instead) = self.carry(key, on_turn);
-            lines.extend(call.into_iter().chain(ahead).map(free_line));
-            lines.push(free_line(instead.unwrap_or_else(|| line.clone())));
+        let mut decision = Decision::default();
+        if let Some(event) = event_in(&body) {
+            let seen = Seen { now, line: &line, verdict: Verdict::Open, body: &body, opened: Some(key) };
+            self.start_turn(&seen, &event, prepared, &mut decision, effects);
         }
+        let mut lines = decision.before;
+        lines.push(match decision.line {
+            Passage::Replace(own) => own,
+            Passage::Forward | Passage::Withhold => free_line(line.clone()),
+        });
         effects.push(Effect::Inject(Injection { lines, mark: None }));
     }
 
@@ -337,10 +338,6 @@ impl Engine {
 }
 
 impl Purpose {
-    pub(super) fn is_fragments(&self) -> bool {
-        matches!(self, Purpose::Fragments { .. })
-    }
-
     /// Rejects the API caller, if any: the server has ended.
     pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
         match self {

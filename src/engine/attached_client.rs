@@ -23,7 +23,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
-use super::open_calls::{CallKey, Caller, Calls, OpenCall, OpenCalls};
+use super::open_calls::{CallKey, Caller, Calls, OpenCall};
 use super::token::ApiCallId;
 use super::version::{self, ClientName};
 use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
@@ -44,7 +44,7 @@ pub enum ServerOwner {
 pub(super) struct CurrentClient {
     who: Who,
     /// Whether the pieces of the server's current long line pass; `None` between long lines.
-    long_line: Option<Passing>,
+    long_line: Option<bool>,
     /// The server's response to our `initialize`, if it has arrived.
     pub(super) initialized_with: Option<Box<RawValue>>,
 }
@@ -76,7 +76,7 @@ pub(super) struct Departed {
 
 /// Handshake progress of an attached client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     #[default]
     Attached,
     /// We answered its `initialize`.
@@ -85,24 +85,11 @@ enum Stage {
     Initialized,
 }
 
-/// Whether the client receives a line of the server.
+/// Whom a server line can reach now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passing {
-    Passes,
-    Withheld,
-}
-
-/// How to treat a call or notification of the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnCall {
-    /// Forward it to the server.
-    PassOn,
-    /// Forward it; its response is indistinguishable from that to a departed client's call.
-    PassAmbiguous,
-    /// Answer it ourselves.
-    Greet,
-    /// Record it but do not forward it.
-    Withhold,
+pub(super) enum Audience {
+    Client,
+    Nobody,
 }
 
 impl CurrentClient {
@@ -133,8 +120,23 @@ impl CurrentClient {
         }
     }
 
-    pub(super) fn audience(&self) -> Passing {
-        Passing::of(self.listens())
+    pub(super) fn audience(&self) -> Audience {
+        if self.listens() { Audience::Client } else { Audience::Nobody }
+    }
+
+    /// The handshake of the attached client; `None` for the client that owns the server.
+    pub(super) fn stage(&self) -> Option<Stage> {
+        match &self.who {
+            Who::Attached(client) => Some(client.stage),
+            Who::Owner | Who::Nobody => None,
+        }
+    }
+
+    /// The attached client completed its handshake.
+    pub(super) fn has_initialized(&mut self) {
+        if let Who::Attached(client) = &mut self.who {
+            client.stage = Stage::Initialized;
+        }
     }
 
     /// The API call that admitted the attached client.
@@ -157,48 +159,23 @@ impl CurrentClient {
         let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return None };
         calls.to_server.caller_left(elapsed);
         // The rest of a line that this client received in part goes to nobody else.
-        self.long_line = self.long_line.map(|_| Passing::Withheld);
+        self.long_line = self.long_line.map(|_| false);
         let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
         Some(Departed { was_answered: client.stage != Stage::Attached, asked })
     }
 
-    pub(super) fn on_client_call(
-        &mut self,
-        elapsed: Duration,
-        event: &Event<'_>,
-        call: Option<CallKey>,
-        calls: &mut OpenCalls,
-    ) -> OnCall {
-        let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
-        match (client.stage, event.id, event.method) {
-            (Stage::Attached, Some(_), Some(Method::Initialize)) => {
-                client.stage = Stage::Answered;
-                client.opted_out = opted_out(event).unwrap_or_default();
-                call.into_iter().for_each(|call| calls.forget(call));
-                return OnCall::Greet;
-            }
-            (Stage::Answered, None, Some(Method::Initialized)) => {
-                client.stage = Stage::Initialized;
-                return OnCall::Withhold;
-            }
-            (Stage::Attached | Stage::Answered | Stage::Initialized, _, _) => {}
-        }
-        if call.is_some_and(|call| calls.is_ambiguous(call, elapsed)) { OnCall::PassAmbiguous } else { OnCall::PassOn }
-    }
-
     /// Whether the client receives a server message that does not answer one of our own calls.
-    pub(super) fn passing_of(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
+    pub(super) fn receives(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> bool {
         if matches!(self.who, Who::Owner) {
-            return Passing::Passes;
+            return true;
         }
-        let passes = match (event.name(), event.id, completed.map(|call| call.caller)) {
+        match (event.name(), event.id, completed.map(|call| call.caller)) {
             (None, Some(_), Some(Caller::Peer)) => true,
             (None, Some(_), Some(Caller::Departed(_))) => false,
             (None, Some(_), Some(Caller::Relay) | None) => self.is_attended(),
             (Some(method), None, _) => self.listens() && !self.has_opted_out(method),
             (Some(_), Some(_), _) | (None, None, _) => self.listens(),
-        };
-        Passing::of(passes)
+        }
     }
 
     /// Whether only the attached client can answer this request of the server.
@@ -213,27 +190,17 @@ impl CurrentClient {
         }
     }
 
-    /// Whether the client receives a line that is not a JSON-RPC message.
-    pub(super) fn passing_of_other(&self) -> Passing {
-        Passing::of(self.listens())
-    }
-
     /// Decides once for all pieces of a long line, so that one client gets all of it or nothing.
-    pub(super) fn passing_of_piece(&mut self) -> Passing {
-        let passing = Passing::of(self.listens());
-        *self.long_line.get_or_insert(passing)
+    pub(super) fn receives_piece(&mut self) -> bool {
+        let listens = self.listens();
+        *self.long_line.get_or_insert(listens)
     }
 
     /// Likewise for the last piece of the line.
-    pub(super) fn passing_of_last_piece(&mut self) -> Passing {
-        self.passing_of_piece();
-        self.long_line.take().unwrap_or(Passing::Withheld)
-    }
-}
-
-impl Passing {
-    fn of(passes: bool) -> Passing {
-        if passes { Passing::Passes } else { Passing::Withheld }
+    pub(super) fn receives_last_piece(&mut self) -> bool {
+        let receives = self.receives_piece();
+        self.long_line = None;
+        receives
     }
 }
 
@@ -249,10 +216,15 @@ impl Engine {
     }
 
     /// Answers an attached client's `initialize` for the server.
-    pub(super) fn greet(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn greet(&mut self, id: &RawValue, event: &Event<'_>, call: Option<CallKey>, effects: &mut Vec<Effect>) {
+        if let Who::Attached(client) = &mut self.current_client.who {
+            client.stage = Stage::Answered;
+            client.opted_out = opted_out(event).unwrap_or_default();
+        }
+        call.into_iter().for_each(|call| self.calls.to_server.forget(call));
         self.introduce(version::introduced(event).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let (Some(id), Some(result)) = (event.id, self.current_client.initialized_with.as_deref()) {
+        if let Some(result) = self.current_client.initialized_with.as_deref() {
             effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
         }
     }
@@ -323,8 +295,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input,
-        LedgerEntry, Note, Now, RequestSettings,
+        ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Decision, Effect, Engine, EngineSettings,
+        Incoming, Input, LedgerEntry, Note, Now, Order, Passage, RequestSettings,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -354,19 +326,32 @@ mod tests {
             effects.clear();
             let (who, line) = step.split_at(1);
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            let input = match who {
-                ">" => Input::Line { from: Side::Client, line },
-                "<" => Input::Line { from: Side::Server, line },
-                "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
-                "p" => Input::Piece { from: Side::Server },
-                "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
-                "x" => Input::Committed { token: 1, done: false },
-                "c" => Input::Committed { token: 1, done: true },
-                "." => Input::Closed { from: Side::Server },
-                _ => Input::Detached,
+            let incoming = match who {
+                ">" => Some((Side::Client, Incoming::Line(line))),
+                "<" => Some((Side::Server, Incoming::Line(line))),
+                "p" => Some((Side::Server, Incoming::Piece)),
+                "l" => Some((Side::Server, Incoming::LastPiece { line_bytes: 1 })),
+                _ => None,
             };
-            engine.handle(now, input, &mut effects);
-            let actual: Vec<String> = effects.iter().filter_map(in_words).collect();
+            let decision = match incoming {
+                Some((from, incoming)) => engine.read(now, from, incoming, &mut effects).expect("BUG: no line is held"),
+                None => {
+                    let input = match who {
+                        "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
+                        "x" => Input::Committed { token: 1, done: false },
+                        "c" => Input::Committed { token: 1, done: true },
+                        "." => Input::Closed { from: Side::Server },
+                        _ => Input::Detached,
+                    };
+                    engine.handle(now, input, &mut effects);
+                    Decision { line: Passage::Withhold, ..Decision::default() }
+                }
+            };
+            let hold = decision.hold.map(|token| format!("hold{token}"));
+            let forward = (!decision.is_withheld()).then(|| "forward".to_owned());
+            let of_line = decision.record.map(|_| "record".to_owned()).into_iter().chain(hold).chain(forward);
+            let actual = effects.iter().filter_map(in_words).chain(of_line);
+            let actual: Vec<String> = actual.chain(decision.then.iter().filter_map(in_words)).collect();
             assert_eq!(actual.join(" "), *expect, "{step}");
         }
     }
@@ -375,11 +360,8 @@ mod tests {
     #[expect(clippy::wildcard_enum_match_arm, reason = "other effects have their own tests")]
     fn in_words(effect: &Effect) -> Option<String> {
         Some(match effect {
-            Effect::Record(_) => "record".to_owned(),
-            Effect::Forward => "forward".to_owned(),
-            Effect::Hold(token) => format!("hold{token}"),
             Effect::Release(token) => format!("release{token}"),
-            Effect::Keep(LedgerEntry::RequestLate { .. }) => "row-late".to_owned(),
+            Effect::Order(Order::Keep(LedgerEntry::RequestLate { .. })) => "row-late".to_owned(),
             Effect::PassLate(_) => "late".to_owned(),
             Effect::Answer(line) => {
                 assert_eq!(line.to, Side::Client);

@@ -9,7 +9,7 @@ use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
 use super::shutdown::{Exit, Signal};
 use super::token::{ApiCallId, Token};
-use crate::wire::{Line, Side};
+use crate::wire::Side;
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,26 +20,12 @@ pub struct Now {
     pub elapsed: Duration,
 }
 
-/// Everything that can happen to a relay.
+/// Everything that can happen to a relay, besides [`super::Incoming`] lines.
 #[derive(Debug)]
-pub enum Input<'a> {
+pub enum Input {
     /// The child is running.
     ServerStarted {
         pid: u32,
-    },
-    Line {
-        from: Side,
-        line: Line<'a>,
-    },
-    /// A side wrote a piece (not the last) of a line over [`crate::wire::LINE_BYTES_MAX`].
-    Piece {
-        from: Side,
-    },
-    /// A side wrote the last piece of such a line.
-    LongLine {
-        from: Side,
-        /// Length of the whole line in bytes, without the `\n`.
-        line_bytes: u64,
     },
     /// A side closed its stream, and its output has been forwarded or is lost.
     Closed {

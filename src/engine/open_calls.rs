@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
-use super::context::{Lease, OnTurn, TurnSent};
+use super::context::{Lease, TurnSent};
 use super::secrets::{Awaited, Verdict};
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, RpcId};
@@ -111,22 +111,6 @@ impl Calls {
         (key, line)
     }
 
-    /// Adds context to a turn. Returns the call to send ahead of it and the line to send in its place.
-    pub(super) fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-        let OnTurn { ahead, instead, mut lease, sent } = on_turn;
-        let ahead = ahead.map(|params| {
-            let (key, line) = self.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::Context);
-            if let Some(call) = self.to_server.get_mut(key) {
-                call.lease = lease.take();
-            }
-            line
-        });
-        if let Some(call) = self.to_server.get_mut(turn) {
-            (call.turn, call.lease) = (sent, lease);
-        }
-        (ahead, instead)
-    }
-
     pub(super) fn is_own(&self, id: &RpcId) -> bool {
         match id {
             RpcId::Text(text) => text.starts_with(&self.own_ids),
@@ -220,9 +204,9 @@ impl OpenCalls {
     }
 
     /// The other calls with the id of this one.
-    pub(super) fn same_id(&mut self, key: CallKey) -> impl Iterator<Item = &mut OpenCall> {
-        let id = self.calls.iter().find(|call| call.key == key).map(|call| call.id.clone());
-        self.calls.iter_mut().filter(move |call| call.key != key && Some(&call.id) == id.as_ref())
+    pub(super) fn same_id(&mut self, key: Option<CallKey>) -> impl Iterator<Item = &mut OpenCall> {
+        let id = self.calls.iter().find(|call| Some(call.key) == key).map(|call| call.id.clone());
+        self.calls.iter_mut().filter(move |call| Some(call.key) != key && Some(&call.id) == id.as_ref())
     }
 
     /// Marks the calls of a client that has left.
@@ -233,7 +217,7 @@ impl OpenCalls {
     }
 
     /// Whether a client that left within the last hour has an open call with the same id.
-    pub(super) fn is_ambiguous(&mut self, key: CallKey, now: Duration) -> bool {
+    pub(super) fn is_ambiguous(&mut self, key: Option<CallKey>, now: Duration) -> bool {
         for call in &mut self.calls {
             if matches!(call.caller, Caller::Departed(at) if now.saturating_sub(at) >= LEFT_MAX) {
                 // Too old to be tracked as the departed client's.
@@ -360,8 +344,8 @@ mod tests {
         open(&mut calls, 5);
         calls.caller_left(Duration::ZERO);
         let again = open(&mut calls, 5).expect("BUG: there is room");
-        assert!(calls.is_ambiguous(again, LEFT_MAX - Duration::from_secs(1)));
-        assert!(!calls.is_ambiguous(again, LEFT_MAX));
+        assert!(calls.is_ambiguous(Some(again), LEFT_MAX - Duration::from_secs(1)));
+        assert!(!calls.is_ambiguous(Some(again), LEFT_MAX));
     }
 
     #[test]

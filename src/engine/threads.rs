@@ -6,9 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use serde_json::value::RawValue;
+
 use super::api_calls::Purpose;
 use super::assembly::{ADDITION, Remembered, SentFragment};
 use super::open_calls::{CallKey, OpenCalls};
+use super::{Effect, LedgerEntry};
+use crate::wire::Members;
 
 /// Tracked threads.
 const THREADS_MAX: usize = 1_024;
@@ -157,9 +161,18 @@ impl Threads {
         self.find(thread_id).is_some_and(|thread| thread.is_reported || thread.has_run)
     }
 
-    /// The server mentions a thread; returns whether that is the first time.
-    pub(super) fn mention(&mut self, thread_id: &str) -> bool {
-        !std::mem::replace(&mut self.of(thread_id).is_reported, true)
+    /// The server mentions a thread.
+    pub(super) fn mention(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        if !std::mem::replace(&mut self.of(thread_id).is_reported, true) {
+            effects.push(Effect::keep(LedgerEntry::ThreadSeen { thread_id: thread_id.to_owned() }));
+        }
+    }
+
+    /// The server mentions the thread in these parameters or this result, whose id is returned.
+    pub(super) fn mentioned_in(&mut self, value: &RawValue, effects: &mut Vec<Effect>) -> Option<String> {
+        let thread_id = Members::of(Members::of(value)?.get("thread")?)?.text("id")?;
+        self.mention(&thread_id, effects);
+        Some(thread_id)
     }
 
     /// Marks a thread as begun; returns whether that is new.

@@ -18,7 +18,7 @@ const MESSAGES_MAX: usize = 256;
 /// A message from another thread.
 #[derive(Debug)]
 pub(super) enum Message {
-    Input(Input<'static>),
+    Input(Input),
     /// New settings after a change of `config.toml`.
     Configured(Box<Settings>),
     /// An API caller's question; the caller waits for the reply.
@@ -64,7 +64,7 @@ impl Outbox {
     }
 
     /// Posts an input to the relay and wakes it.
-    pub(super) fn post(&self, input: Input<'static>) {
+    pub(super) fn post(&self, input: Input) {
         self.send(Message::Input(input));
     }
 
@@ -80,7 +80,7 @@ impl Outbox {
     }
 
     /// As [`Outbox::post`], for the relay's own thread, which must not wait for itself.
-    pub(super) fn try_post(&self, input: Input<'static>) {
+    pub(super) fn try_post(&self, input: Input) {
         if self.messages.try_send(Message::Input(input)).is_ok() {
             self.wake();
         } else {

@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 
 use super::assembly_table::KeptFragment;
 use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
-use super::ledger_job::{Job, KeptRequest, LedgerError, Order, Reply};
+use super::ledger_job::{Job, KeptRequest, LedgerError, Reply};
 use super::ledger_writer::LedgerWriter;
 use super::request_table::{RunIds, WhichRequests};
 use super::seq_mark::{SeqMark, SeqWish};
-use crate::engine::{GivenRow, Input, WaitingCommand};
+use crate::engine::{GivenRow, Input, Order, WaitingCommand};
 
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 
@@ -42,7 +42,7 @@ impl Ledger {
     pub(crate) fn start(
         session_dir: &Path,
         (session_id, generation): (String, String),
-        notify: impl Fn(Input<'static>) + Send + 'static,
+        notify: impl Fn(Input) + Send + 'static,
         report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
@@ -56,29 +56,12 @@ impl Ledger {
 
     /// Queues an order without waiting; returns it if the queue is full.
     pub(crate) fn hand(&self, order: Order) -> Result<(), Order> {
-        let job = match order {
-            Order::Keep(entry) => Job::Keep(entry),
-            Order::KeepFirst(token, entry) => Job::KeepFirst(token, entry),
-            Order::Commit(token, entry) => Job::Commit(token, entry),
-        };
-        match self.0.try_send(job) {
+        match self.0.try_send(Job::Order(order)) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => match job {
-                Job::Keep(entry) => Err(Order::Keep(entry)),
-                Job::KeepFirst(token, entry) => Err(Order::KeepFirst(token, entry)),
-                Job::Commit(token, entry) => Err(Order::Commit(token, entry)),
-                Job::Push(..)
-                | Job::Waiting(_)
-                | Job::Clear(..)
-                | Job::Deliveries(_)
-                | Job::Fragments(_)
-                | Job::Requests(..)
-                | Job::Request(..)
-                | Job::AnswerLate(..)
-                | Job::ReserveSeq(..)
-                | Job::BeginRun(_)
-                | Job::Finish(_) => unreachable!("BUG: an order is given back as it came"),
-            },
+            Err(TrySendError::Full(Job::Order(order)) | TrySendError::Disconnected(Job::Order(order))) => Err(order),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                unreachable!("BUG: an order is given back as it came")
+            }
         }
     }
 

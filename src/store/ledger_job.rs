@@ -10,18 +10,7 @@ use super::assembly_table::KeptFragment;
 use super::context_table::{KeptDelivery, NewCommand, WhichCommands};
 use super::request_table::WhichRequests;
 use super::seq_mark::{SeqMark, SeqWish};
-use crate::engine::{GivenRow, LedgerEntry, Token, WaitingCommand};
-
-/// An entry to store.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Stores it soon.
-    Keep(LedgerEntry),
-    /// Stores it soon and reports to the engine whether that worked. A failed entry is retried before later ones.
-    KeepFirst(Token, LedgerEntry),
-    /// Stores it now or never, and reports to the engine which.
-    Commit(Token, LedgerEntry),
-}
+use crate::engine::{GivenRow, Order, WaitingCommand};
 
 /// A stored request.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,9 +50,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 /// A job of the ledger's thread.
 #[derive(Debug)]
 pub(super) enum Job {
-    Keep(LedgerEntry),
-    KeepFirst(Token, LedgerEntry),
-    Commit(Token, LedgerEntry),
+    Order(Order),
     Requests(WhichRequests, Reply<Vec<Value>>),
     Request(String, Reply<Option<KeptRequest>>),
     AnswerLate(Box<GivenRow>, Reply<Option<Value>>),

@@ -16,11 +16,11 @@ use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
 use super::context::{Projection, THREAD_ID_BYTES_MAX, is_unknown_method};
-use super::open_calls::{CallKey, OpenCall};
+use super::open_calls::CallKey;
 use super::threads::Known;
 use super::token::Token;
 use super::turn_gate::{Awaited, Holds, Prepared};
-use super::{Effect, Engine, LedgerEntry, Note, Now, Seen, Warning, own_line};
+use super::{Decision, Effect, Engine, LedgerEntry, Note, Now, Passage, Seen, Warning, own_line};
 use crate::protocol::{Event, Method};
 use crate::wire::{Members, Message, Side, Splice, elements, text};
 
@@ -58,8 +58,6 @@ pub(super) struct Assembly {
     pub(super) owns_compaction: bool,
     /// The server rejected `thread/inject_items`, and the user was warned.
     inject_refused: bool,
-    /// The context for the client line being processed.
-    pub(super) at_hand: Option<Prepared>,
 }
 
 /// How to interpret the response to a client's call about a thread.
@@ -88,7 +86,6 @@ impl Assembly {
             fragments: Fragments::new(fragments),
             owns_compaction: false,
             inject_refused: false,
-            at_hand: None,
         }
     }
 
@@ -168,23 +165,18 @@ impl Engine {
         (ahead, projection)
     }
 
-    /// Handles a client call about a thread. Returns the line to send in its place, if any.
-    pub(super) fn client_thread_call(
-        &mut self,
-        line: &[u8],
-        event: &Event<'_>,
-        call: Option<CallKey>,
-    ) -> Option<Vec<u8>> {
+    /// Decides on a client's call about a thread, which may carry instructions.
+    pub(super) fn call_about_thread(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision) {
         let method = event.method.filter(|_| self.assembly.is_set());
         let asked = match method {
             Some(Method::ThreadStart) => ThreadCall::Start { tools: tools_in(event), instructed: Vec::new() },
             Some(Method::ThreadResume | Method::ThreadFork) => ThreadCall::Thread { instructed: Vec::new() },
             Some(Method::ThreadCompactStart) if self.assembly.has_engine() => {
-                let thread_id = thread_of(event)?;
+                let Some(thread_id) = thread_of(event) else { return };
                 self.threads.of(&thread_id).request_compaction();
                 ThreadCall::Compact { thread_id }
             }
-            _ => return None,
+            _ => return,
         };
         let mut instructed = Vec::new();
         if self.assembly.inject_refused && method != Some(Method::ThreadFork) {
@@ -196,16 +188,18 @@ impl Engine {
         if method == Some(Method::ThreadResume) {
             texts.extend(self.addition_for_resume(event));
         }
-        let replaced = if texts.is_empty() { None } else { with_instructions(line, event, &texts.join("\n\n")) };
+        let replaced = if texts.is_empty() { None } else { with_instructions(seen.line, event, &texts.join("\n\n")) };
         let instructed = if replaced.is_some() { instructed } else { Vec::new() };
-        if let Some(call) = call.and_then(|call| self.calls.to_server.get_mut(call)) {
+        if let Some(call) = seen.opened.and_then(|call| self.calls.to_server.get_mut(call)) {
             call.asked = Some(match asked {
                 ThreadCall::Start { tools, .. } => ThreadCall::Start { tools, instructed },
                 ThreadCall::Thread { .. } => ThreadCall::Thread { instructed },
                 ThreadCall::Compact { thread_id } => ThreadCall::Compact { thread_id },
             });
         }
-        replaced
+        if let Some(bytes) = replaced {
+            decision.line = Passage::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes));
+        }
     }
 
     /// The context engine's developer addition for a `thread/resume`. Instructions in that call override those in the
@@ -221,72 +215,37 @@ impl Engine {
         (instructs || !is_in_history).then(|| addition.to_owned())
     }
 
-    /// Learns from server messages which context arrived.
-    pub(super) fn track_threads(
+    /// The server responds to a client's call about a thread.
+    pub(super) fn answered_about_thread(
         &mut self,
         now: Now,
-        event: &Event<'_>,
-        completed: Option<&mut OpenCall>,
-        effects: &mut Vec<Effect>,
-    ) {
-        if !self.assembly.is_set() {
-            return;
-        }
-        match (event.method, event.params) {
-            (None, _) => {
-                if let Some(call) = completed {
-                    self.answered_about_thread(now, call, event, effects);
-                }
-            }
-            (Some(Method::TurnCompleted), Some(params)) => self.turn_is_over(params, effects),
-            (Some(Method::ItemCompleted), Some(params)) if self.assembly.has_engine() => {
-                let is_compaction = Members::of(params)
-                    .and_then(|params| Members::of(params.get("item")?)?.text("type"))
-                    .is_some_and(|kind| kind == "contextCompaction");
-                if is_compaction {
-                    self.is_compacted(params, effects);
-                }
-            }
-            (Some(Method::ThreadCompacted), Some(params)) if self.assembly.has_engine() => {
-                self.is_compacted(params, effects)
-            }
-            (Some(_), _) => {}
-        }
-    }
-
-    fn answered_about_thread(
-        &mut self,
-        now: Now,
-        call: &mut OpenCall,
+        call: CallKey,
+        asked: ThreadCall,
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(Purpose::Fragments { thread_id, sent }) = call.purpose.take_if(|purpose| purpose.is_fragments()) {
-            return self.fragments_answered(now, call.key, thread_id, sent, message, effects);
-        }
         let is_refused = message.refusal().is_some();
-        match call.asked.take() {
-            Some(ThreadCall::Compact { thread_id }) => {
+        match asked {
+            ThreadCall::Compact { thread_id } => {
                 if is_refused && self.threads.of(&thread_id).take_compaction_request() {
                     effects.push(self.native_compaction(thread_id, None, "client", "failed"));
                 }
             }
-            None => {}
-            Some(_) if is_refused => {}
-            Some(ThreadCall::Start { tools, instructed }) => {
+            _ if is_refused => {}
+            ThreadCall::Start { tools, instructed } => {
                 let Some(thread_id) = self.thread_answered(message) else { return };
                 let thread = self.threads.of(&thread_id);
                 (thread.tools, thread.is_new, thread.is_opened) = (tools, true, true);
                 let carrier = FragmentCarrier::DeveloperInstructions;
-                self.fragments_arrived(now, call.key, thread_id, instructed, carrier, effects);
+                self.fragments_arrived(now, call, thread_id, instructed, carrier, effects);
             }
-            Some(ThreadCall::Thread { instructed }) => {
+            ThreadCall::Thread { instructed } => {
                 let Some(thread_id) = self.thread_answered(message) else { return };
                 if self.assembly.has_engine() {
                     self.open_thread(&thread_id, effects);
                 }
                 let carrier = FragmentCarrier::DeveloperInstructions;
-                self.fragments_arrived(now, call.key, thread_id, instructed, carrier, effects);
+                self.fragments_arrived(now, call, thread_id, instructed, carrier, effects);
             }
         }
     }
@@ -310,7 +269,7 @@ impl Engine {
         }
     }
 
-    fn fragments_answered(
+    pub(super) fn fragments_answered(
         &mut self,
         now: Now,
         call: CallKey,
@@ -344,13 +303,23 @@ impl Engine {
         }
         self.threads.of(&thread_id).receives(call, &sent);
         effects.push(fragments_note(thread_id.clone(), &sent, carrier, "delivered"));
-        effects.push(Effect::Keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
+        effects.push(Effect::keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
     }
 
-    fn turn_is_over(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        let Some(params) = Members::of(params).filter(|_| self.assembly.has_engine()) else { return };
+    /// Tells the context engine of a turn that completed, or notes that its compaction did not.
+    pub(super) fn consult_about_turn(
+        &mut self,
+        message: &Message<'_>,
+        thread_id: &str,
+        turn_id: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.assembly.has_engine() {
+            return;
+        }
+        let params = message.params.and_then(Members::of).unwrap_or_default();
         let turn = params.get("turn").and_then(Members::of).unwrap_or_default();
-        let (Some(thread_id), Some(turn_id)) = (params.text("threadId"), turn.text("id")) else { return };
+        let (thread_id, turn_id) = (thread_id.to_owned(), turn_id.to_owned());
         match turn.text("status").as_deref() {
             Some("completed") => {
                 effects.push(Effect::Consult(Box::new(Consultation::TurnCompleted { thread_id, turn_id })));
@@ -363,9 +332,17 @@ impl Engine {
         }
     }
 
+    /// An item completed, which may be a compaction.
+    pub(super) fn item_completed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
+        let kind = || Members::of(Members::of(params)?.get("item")?)?.text("type");
+        if self.assembly.has_engine() && kind().is_some_and(|kind| kind == "contextCompaction") {
+            self.is_compacted(params, effects);
+        }
+    }
+
     /// Codex compacted a thread. It may report this in two ways.
-    fn is_compacted(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        let Some(params) = Members::of(params) else { return };
+    pub(super) fn is_compacted(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
+        let Some(params) = Members::of(params).filter(|_| self.assembly.has_engine()) else { return };
         let Some(thread_id) = params.text("threadId") else { return };
         let turn_id = params.text("turnId").unwrap_or_default();
         let thread = self.threads.of(&thread_id);
@@ -373,7 +350,7 @@ impl Engine {
             return;
         }
         let trigger = if thread.take_compaction_request() { "client" } else { "codex" };
-        effects.push(Effect::Keep(LedgerEntry::ThreadCompacted { thread_id: thread_id.clone() }));
+        effects.push(Effect::keep(LedgerEntry::ThreadCompacted { thread_id: thread_id.clone() }));
         effects.push(self.native_compaction(thread_id, Some(turn_id), trigger, "completed"));
     }
 
@@ -393,11 +370,6 @@ impl Engine {
             trigger,
             outcome,
         })
-    }
-
-    /// A call of ours that precedes the current line.
-    pub(super) fn ahead(seen: &Seen<'_>, call: Vec<u8>) -> Effect {
-        Effect::Send(own_line(Side::Server, &seen.verdict, seen.body, call))
     }
 }
 
@@ -460,7 +432,7 @@ mod tests {
     use crate::engine::effect::LateLine;
     use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, Assembled, AssemblySettings, ContextEngineSettings, ContextSettings,
-        EngineSettings, Fragment, Injection, Input, RequestSettings, ServerOwner, Token,
+        EngineSettings, Fragment, Incoming, Injection, Input, RequestSettings, ServerOwner, Token,
     };
     use crate::wire::{Line, LineEnd};
 
@@ -525,37 +497,52 @@ mod tests {
         }
 
         fn line(&mut self, line: &str) {
-            let input = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            self.at(Input::Line { from: Side::Client, line: input }, Some(line));
+            self.read(Side::Client, line, Some(line));
         }
 
         fn server(&mut self, line: &str) {
-            let input = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            self.at(Input::Line { from: Side::Server, line: input }, None);
+            self.read(Side::Server, line, None);
         }
 
-        fn at(&mut self, input: Input<'_>, line: Option<&str>) {
+        /// A side writes a line; it has passed if `passed` is given and it is not withheld.
+        fn read(&mut self, from: Side, line: &str, passed: Option<&str>) {
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             let mut effects = Vec::new();
-            self.engine.handle(Now { unix_us: 1, elapsed: self.elapsed }, input, &mut effects);
-            effects.into_iter().for_each(|effect| self.carry_out(effect, line));
+            let now = Now { unix_us: 1, elapsed: self.elapsed };
+            let decision = self.engine.read(now, from, Incoming::Line(line), &mut effects);
+            effects.into_iter().for_each(|effect| self.carry_out(effect));
+            decision.into_iter().for_each(|decision| self.pass(decision, passed));
         }
 
-        #[expect(clippy::wildcard_enum_match_arm, reason = "only lines and consultations matter here")]
-        fn carry_out(&mut self, effect: Effect, line: Option<&str>) {
-            match effect {
-                Effect::Forward => {
+        fn pass(&mut self, decision: Decision, line: Option<&str>) {
+            match decision.line {
+                Passage::Forward => {
                     self.passed.extend(line.map(str::to_owned));
                     self.sent.extend(line.map(str::to_owned));
                 }
-                Effect::Replace(own) => {
+                Passage::Replace(own) => {
                     self.passed.extend(line.map(str::to_owned));
                     self.sent.push(String::from_utf8(own.bytes).expect("BUG: a test writes text"));
                 }
-                Effect::ReleaseHeld(token) => self.at(Input::ReleaseHeld(token), None),
+                Passage::Withhold => {}
+            }
+            decision.then.into_iter().for_each(|effect| self.carry_out(effect));
+        }
+
+        fn at(&mut self, input: Input) {
+            let mut effects = Vec::new();
+            self.engine.handle(Now { unix_us: 1, elapsed: self.elapsed }, input, &mut effects);
+            effects.into_iter().for_each(|effect| self.carry_out(effect));
+        }
+
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only lines and consultations matter here")]
+        fn carry_out(&mut self, effect: Effect) {
+            match effect {
+                Effect::ReleaseHeld(token) => self.at(Input::ReleaseHeld(token)),
                 Effect::PassHeld(lines) => {
-                    for LateLine { bytes, effects, .. } in lines {
+                    for LateLine { bytes, decision, .. } in lines {
                         let line = String::from_utf8(bytes).expect("BUG: a test writes text");
-                        effects.into_iter().for_each(|effect| self.carry_out(effect, Some(&line)));
+                        self.pass(decision, Some(&line));
                     }
                 }
                 Effect::Consult(consultation) => match *consultation {
@@ -592,7 +579,7 @@ mod tests {
         fn answer(&mut self, index: usize) {
             if !self.asked.is_empty() {
                 let token = self.asked.remove(index % self.asked.len());
-                self.at(Input::Consulted { token, assembled: None }, None);
+                self.at(Input::Consulted { token, assembled: None });
             }
         }
     }
@@ -609,7 +596,7 @@ mod tests {
 
         fn answer_with(&mut self, assembled: Assembled) {
             let token = self.asked.remove(0);
-            self.at(Input::Consulted { token, assembled: Some(Box::new(assembled)) }, None);
+            self.at(Input::Consulted { token, assembled: Some(Box::new(assembled)) });
         }
     }
 
@@ -622,11 +609,11 @@ mod tests {
     #[test]
     fn response_to_departed_clients_turn_is_dropped() {
         let mut play = Play::start_as(Vec::new(), ServerOwner::Relay);
-        play.at(Input::SessionOpened { generation: "g".to_owned() }, None);
-        play.at(Input::ServerStarted { pid: 1 }, None);
+        play.at(Input::SessionOpened { generation: "g".to_owned() });
+        play.at(Input::ServerStarted { pid: 1 });
         play.server(r#"{"id":"codex-shim:1","result":{"userAgent":"x/1.2.3"}}"#);
         let come = |play: &mut Play| {
-            play.at(Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true }, None);
+            play.at(Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true });
             play.line(r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide"}}}"#);
         };
         let answer = r#"{"id":5,"result":{"turn":{"id":"u"}}}"#;
@@ -635,15 +622,14 @@ mod tests {
             play.line(&turn(5, "t"));
             assert_eq!(play.passed, [""; 0]);
             if goes {
-                play.at(Input::Detached, None);
+                play.at(Input::Detached);
                 come(&mut play);
             } else {
                 play.answer(play.asked.len() - 1);
             }
             assert_eq!(std::mem::take(&mut play.passed), [turn(5, "t")]);
-            let input = Line { bytes: answer.as_bytes(), end: LineEnd::Newline };
-            play.at(Input::Line { from: Side::Server, line: input }, Some(answer));
-            play.at(Input::Detached, None);
+            play.read(Side::Server, answer, Some(answer));
+            play.at(Input::Detached);
             std::mem::take(&mut play.passed)
         };
         assert_eq!(answered(true), [""; 0]);
@@ -679,12 +665,12 @@ mod tests {
         let compact = |id: u32| format!(r#"{{"id":{id},"method":"thread/compact/start","params":{{"threadId":"t"}}}}"#);
         play.line(&compact(1));
         assert_eq!(play.passed.len(), 1);
-        play.at(Input::OwnsCompaction(true), None);
+        play.at(Input::OwnsCompaction(true));
         play.line(&compact(2));
         assert_eq!((play.passed.len(), play.calls.last().map(String::as_str)), (1, Some("compact t")));
         play.elapsed = DEADLINE;
         assert_eq!(play.engine.next_deadline(), Some(DEADLINE));
-        play.at(Input::Tick, None);
+        play.at(Input::Tick);
         assert_eq!(play.passed, [compact(1), compact(2)]);
     }
 
@@ -747,7 +733,7 @@ mod tests {
         let mut play = Play::start();
         let at = |play: &mut Play, ms: u64| {
             play.elapsed = Duration::from_millis(ms);
-            play.at(Input::Tick, None);
+            play.at(Input::Tick);
         };
         (1..4).for_each(|id| play.line(&turn(id, "t")));
         at(&mut play, 60);
@@ -783,18 +769,18 @@ mod tests {
         play.elapsed = DEADLINE;
         play.answer_with(assembled());
         play.elapsed = DEADLINE * 2;
-        play.at(Input::Tick, None);
+        play.at(Input::Tick);
         play.answer_with(assembled());
         assert_eq!(play.passed.len(), 0);
         for token in reads {
-            play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] }, None);
+            play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] });
         }
         assert_eq!(play.sent.iter().map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
         // A turn whose wait expired behind another one is released with it.
         play.line(&turn(3, "t"));
         play.line(&turn(4, "t"));
         play.elapsed += Duration::from_millis(1_250);
-        play.at(Input::Tick, None);
+        play.at(Input::Tick);
         assert_eq!((play.passed.len(), play.engine.next_deadline()), (4, None));
     }
 
@@ -802,7 +788,7 @@ mod tests {
     fn api_calls_queue_behind_held_lines() {
         let mut play = Play::start();
         let ask = |play: &mut Play, api_call, request| {
-            play.at(Input::ApiRequest { api_call, request, server_listens: true }, None);
+            play.at(Input::ApiRequest { api_call, request, server_listens: true });
         };
         let interrupt = || ApiRequest::Interrupt { thread_id: Some("t".to_owned()) };
         let rpc = |thread: &str| ApiRequest::Rpc {
@@ -838,7 +824,7 @@ mod tests {
         ask(&mut play, 7, interrupt());
         play.answer(0);
         play.elapsed = play.engine.next_deadline().expect("somebody waits");
-        play.at(Input::Tick, None);
+        play.at(Input::Tick);
         assert_eq!(play.replies, [(7, ApiReply::NoActiveTurn)]);
         play.server(&started("c"));
         assert_eq!((play.methods(), play.engine.next_deadline()), (vec!["turn/start".to_owned()], None));
@@ -846,7 +832,7 @@ mod tests {
         play.line(&turn(8, "t"));
         ask(&mut play, 9, interrupt());
         ask(&mut play, 10, rpc("t"));
-        play.at(Input::Closed { from: Side::Server }, None);
+        play.at(Input::Closed { from: Side::Server });
         assert_eq!(play.replies[1..3], [(9, ApiReply::NotReady), (10, ApiReply::NotReady)]);
     }
 
@@ -881,12 +867,12 @@ mod tests {
             let line = format!(
                 r#"{{"method":"rawResponseItem/completed","params":{{"threadId":"t","item":{{"type":"message","role":"developer","content":[{{"type":"input_text","text":"{text}"}}]}}}}}}"#
             );
-            let mut effects = Vec::new();
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             let now = Now { unix_us: 1, elapsed: play.elapsed };
-            play.engine.handle(now, Input::Line { from: Side::Server, line }, &mut effects);
-            assert!(matches!(effects.first(), Some(Effect::Record(_))), "{effects:?}");
-            effects.contains(&Effect::Forward)
+            let decision = play.engine.read(now, Side::Server, Incoming::Line(line), &mut Vec::new());
+            let decision = decision.expect("BUG: no line is held");
+            assert!(decision.record.is_some());
+            !decision.is_withheld()
         };
         assert!(reaches(&mut play, "be brief"));
         play.line(&turn(1, "t"));
@@ -935,7 +921,7 @@ mod tests {
                     Op::Time(ms) => {
                         play.elapsed += Duration::from_millis(ms);
                         if play.engine.next_deadline().is_some_and(|due| due <= play.elapsed) {
-                            play.at(Input::Tick, None);
+                            play.at(Input::Tick);
                         }
                         None
                     }
@@ -948,7 +934,7 @@ mod tests {
                 }
                 prop_assert!(play.engine.next_deadline().is_none_or(|due| due <= play.elapsed + DEADLINE));
             }
-            play.at(Input::ReleaseAllHeld, None);
+            play.at(Input::ReleaseAllHeld);
             prop_assert!(!play.engine.holds_lines());
             let all: usize = written.iter().map(Vec::len).sum();
             prop_assert_eq!(play.passed.len(), all);

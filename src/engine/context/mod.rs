@@ -16,11 +16,12 @@ mod strip;
 
 use serde_json::value::RawValue;
 
+use super::api_calls::Purpose;
 use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
-use super::open_calls::{CallKey, OpenCall};
+use super::open_calls::{CallKey, Calls, OpenCall};
 use super::threads::Threads;
-use super::{Effect, Note, Now, Warning};
-use crate::protocol::{Event, Method, inject_items_params};
+use super::{Effect, Note, Now, Seen, Warning};
+use crate::protocol::{Method, inject_items_params};
 use crate::wire::{Members, Message, RpcId};
 
 pub(crate) use carrier::Carrier;
@@ -106,16 +107,13 @@ pub(super) struct Projection {
     pub(super) epoch: Option<String>,
 }
 
-/// The changes to a client's `turn/start`.
+/// The lines that carry context with a `turn/start`.
 #[derive(Debug, Default)]
-pub(super) struct OnTurn {
-    /// Parameters of a `thread/inject_items` to send ahead.
-    pub(super) ahead: Option<String>,
+pub(super) struct Loaded {
+    /// A call of ours to send ahead of it.
+    pub(super) ahead: Option<Vec<u8>>,
     /// The line to send instead.
     pub(super) instead: Option<Vec<u8>>,
-    /// Settled by the call ahead if there is one, and otherwise by the turn.
-    pub(super) lease: Option<Lease>,
-    pub(super) sent: Option<TurnSent>,
 }
 
 /// The queued commands of a thread, fitted to the bounds.
@@ -189,22 +187,6 @@ impl Context {
         }
     }
 
-    /// Inspects a client message. A turn takes along the queued context of its thread, and `projection`.
-    pub(super) fn client_message(
-        &mut self,
-        now: Now,
-        line: &[u8],
-        event: &Event<'_>,
-        projection: Option<Projection>,
-        effects: &mut Vec<Effect>,
-    ) -> OnTurn {
-        let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
-        if event.method != Some(Method::TurnStart) || event.id.is_none() || !carries {
-            return OnTurn::default();
-        }
-        self.load(now, line, event, projection, effects).unwrap_or_default()
-    }
-
     /// The client reused the id of an open call, so their responses are indistinguishable. Neither settles the other's
     /// context, and the new call carries none: showing context twice is better than losing it.
     pub(super) fn is_ambiguous(&mut self, call: &mut OpenCall, effects: &mut Vec<Effect>) {
@@ -216,19 +198,22 @@ impl Context {
         }
     }
 
-    /// Loads a turn with the queued context of its thread and the assembled projection.
-    fn load(
+    /// Loads a turn with the queued context of its thread and the assembled projection. `None` if it carries nothing.
+    pub(super) fn load(
         &mut self,
-        now: Now,
-        line: &[u8],
+        seen: &Seen<'_>,
         message: &Message<'_>,
         projection: Option<Projection>,
+        calls: &mut Calls,
         effects: &mut Vec<Effect>,
-    ) -> Option<OnTurn> {
+    ) -> Option<Loaded> {
+        let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
+        let call = seen.opened.filter(|_| carries)?;
         // Without an id the server would not respond, so nothing could settle the lease.
         if let RpcId::Other(_) = RpcId::from_raw(message.id?) {
             return None;
         }
+        let line = seen.line;
         let turn = TurnStart::read(line, message)?;
         let envelope = self.carrier_now().and_then(|carrier| match self.envelope_for(&turn.thread_id) {
             Fitted::Envelope(envelope) => Some((carrier, envelope)),
@@ -253,15 +238,26 @@ impl Context {
         // Codex 0.125 takes an item sent ahead as the thread's beginning.
         let is_fronted = instead.is_some() || envelope.is_some() || self.previews.may_show_fragments();
         let words = is_fronted.then(|| turn.preview());
-        let Some((carrier, text)) = envelope else {
-            let sent = Some(TurnSent { delivery: None, words, projected });
-            return Some(OnTurn { ahead: None, instead, lease: None, sent });
-        };
-        let ahead =
-            (carrier != Carrier::Envelope).then(|| inject_items_params(&turn.thread_id, &[("user", vec![&text])]));
-        let lease = self.lease(now, &turn.thread_id, carrier, text, effects);
-        let sent = Some(TurnSent { delivery: Some(lease.delivery), words, projected });
-        Some(OnTurn { ahead, instead, lease: Some(lease), sent })
+        let mut sent = TurnSent { delivery: None, words, projected };
+        let (mut ahead, mut lease) = (None, None);
+        if let Some((carrier, text)) = envelope {
+            let params = inject_items_params(&turn.thread_id, &[("user", vec![&text])]);
+            let of_turn = self.lease(seen.now, &turn.thread_id, carrier, text, effects);
+            sent.delivery = Some(of_turn.delivery);
+            lease = Some(of_turn);
+            if carrier != Carrier::Envelope {
+                let name = Method::ThreadInjectItems.name();
+                let (key, line) = calls.call_server(name, Some(&params), Purpose::Context);
+                ahead = Some(line);
+                if let Some(call) = calls.to_server.get_mut(key) {
+                    call.lease = lease.take();
+                }
+            }
+        }
+        if let Some(call) = calls.to_server.get_mut(call) {
+            (call.turn, call.lease) = (Some(sent), lease);
+        }
+        Some(Loaded { ahead, instead })
     }
 
     /// The current carrier, unless context is off.
@@ -283,7 +279,7 @@ impl Context {
         let (thread_id, text_bytes) = (thread_id.to_owned(), text.len());
         let lease = Lease { delivery: number, thread_id: thread_id.clone(), carrier, text_bytes };
         let delivery = Delivery { number, at_us: now.unix_us, thread_id, carrier, text };
-        effects.push(Effect::Keep(LedgerEntry::Sent(Box::new(delivery))));
+        effects.push(Effect::keep(LedgerEntry::Sent(Box::new(delivery))));
         lease
     }
 
@@ -304,37 +300,8 @@ impl Context {
         }
     }
 
-    /// Learns from a server message which threads there are, and settles the context of the call that it completes.
-    pub(super) fn server_message(
-        &mut self,
-        now: Now,
-        event: &Event<'_>,
-        mut completed: Option<&mut OpenCall>,
-        threads: &mut Threads,
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Some(thread_id) = mentioned(event, completed.as_deref()) {
-            let call = completed.as_deref().and_then(|call| call.method);
-            let begins = matches!(call, Some(Method::ThreadResume | Method::ThreadFork | Method::TurnStart))
-                && threads.begin(&thread_id);
-            if threads.mention(&thread_id) {
-                effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id: thread_id.clone() }));
-            }
-            // The user's words are the beginning, instead of the text put before them.
-            if begins
-                && event.refusal().is_none()
-                && let Some(words) = completed.as_mut().and_then(|call| call.turn.as_mut()?.words.take())
-                && let Some(words) = threads.of(&thread_id).learn_words(&words)
-            {
-                effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id, words }));
-            }
-        }
-        if let Some(call) = completed {
-            self.settle(now, event, call, threads, effects);
-        }
-    }
-
-    fn settle(
+    /// The server responds to a call: learns of threads, and settles the context that the call carries.
+    pub(super) fn answered(
         &mut self,
         now: Now,
         message: &Message<'_>,
@@ -342,10 +309,30 @@ impl Context {
         threads: &mut Threads,
         effects: &mut Vec<Effect>,
     ) {
-        let TurnSent { delivery, words: _, projected } = call.turn.take().unwrap_or_default();
+        let TurnSent { delivery, words, projected } = call.turn.take().unwrap_or_default();
+        let begins = match (call.method, message.result) {
+            (Some(Method::ThreadStart), Some(result)) => {
+                threads.mentioned_in(result, effects);
+                false
+            }
+            (Some(Method::ThreadResume | Method::ThreadFork), Some(result)) => {
+                threads.mentioned_in(result, effects).is_some_and(|thread_id| threads.begin(&thread_id))
+            }
+            (Some(Method::TurnStart), Some(_)) => call.thread_id.as_deref().is_some_and(|thread_id| {
+                threads.mention(thread_id, effects);
+                threads.begin(thread_id)
+            }),
+            (_, _) => false,
+        };
+        // The user's words are the beginning of the thread, instead of the text put before them.
+        if let (true, None, Some(thread_id), Some(words)) = (begins, message.refusal(), &call.thread_id, words)
+            && let Some(words) = threads.of(thread_id).learn_words(&words)
+        {
+            effects.push(Effect::keep(LedgerEntry::ThreadBegan { thread_id: thread_id.clone(), words }));
+        }
         let turn_id = turn_named(message).filter(|_| delivery.is_some() || projected.is_some());
         if let (Some(delivery), Some(turn_id)) = (delivery, turn_id.clone()) {
-            effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
+            effects.push(Effect::keep(LedgerEntry::TurnNamed { delivery, turn_id }));
         }
         if let Some(lease) = call.lease.take() {
             match message.refusal() {
@@ -380,7 +367,7 @@ impl Context {
             bytes: lease.text_bytes as u64,
         }));
         let (delivery, outcome) = (lease.delivery, Outcome::Delivered);
-        effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }));
+        effects.push(Effect::keep(LedgerEntry::Settled { delivery, outcome, delete }));
     }
 
     fn put_back(&mut self, lease: &Lease, outcome: Outcome, effects: &mut Vec<Effect>) {
@@ -388,7 +375,7 @@ impl Context {
             waiting.leased_to = None;
         }
         let delivery = lease.delivery;
-        effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
+        effects.push(Effect::keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
     }
 
     /// The server rejected a call of ours. If it does not know the method, later calls would fail too.
@@ -430,20 +417,9 @@ impl Projected {
         if let Some(epoch) = &epoch {
             threads.of(&thread_id).saw_epoch(call, epoch.clone());
             let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
-            effects.push(Effect::Keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
+            effects.push(Effect::keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
         }
         effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
-    }
-}
-
-/// The thread that a server message shows to exist.
-fn mentioned(event: &Event<'_>, completed: Option<&OpenCall>) -> Option<String> {
-    let thread_in = |value: &RawValue| Members::of(Members::of(value)?.get("thread")?)?.text("id");
-    match (event.method, completed.and_then(|call| call.method)) {
-        (Some(Method::ThreadStarted), _) => thread_in(event.params?),
-        (None, Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)) => thread_in(event.result?),
-        (None, Some(Method::TurnStart)) => event.result.and(completed?.thread_id.clone()),
-        (_, _) => None,
     }
 }
 
@@ -473,8 +449,9 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::RowId;
-    use crate::engine::open_calls::Calls;
+    use crate::engine::secrets::Verdict;
+    use crate::engine::{Order, RowId};
+    use crate::protocol::Event;
     use crate::wire::Body;
     use std::time::Duration;
 
@@ -524,12 +501,14 @@ mod tests {
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
-            let call = self.calls.to_server.open(&event, None).expect("BUG: there is room");
-            let on_turn = self.context.client_message(now, line.as_bytes(), &event, None, &mut self.effects);
-            let (how, bytes) = match self.calls.carry(call, on_turn) {
-                (None, None) => return "unchanged".to_owned(),
-                (None, Some(bytes)) => ("replaced", bytes),
-                (Some(bytes), _) => ("preceded", bytes),
+            let opened = Some(self.calls.to_server.open(&event, None).expect("BUG: there is room"));
+            let body = &Body::OtherJson;
+            let seen = Seen { now, line: line.as_bytes(), verdict: Verdict::Open, body, opened };
+            let loaded = self.context.load(&seen, &event, None, &mut self.calls, &mut self.effects);
+            let (how, bytes) = match loaded.map(|Loaded { ahead, instead }| (ahead, instead)) {
+                None | Some((None, None)) => return "unchanged".to_owned(),
+                Some((None, Some(bytes))) => ("replaced", bytes),
+                Some((Some(bytes), _)) => ("preceded", bytes),
             };
             let text = String::from_utf8(bytes).expect("BUG: it was UTF-8");
             let shown = text.match_indices("\\\"cmd\\\":\\\"").map(|(at, found)| {
@@ -547,17 +526,19 @@ mod tests {
             let mut completed = self.calls.to_server.complete(&event).call;
             let now = Now { unix_us: 1, elapsed: Duration::ZERO };
             let Play { context, threads, effects, .. } = self;
-            context.server_message(now, &event, completed.as_deref_mut(), threads, effects);
+            if let Some(call) = &mut completed {
+                context.answered(now, &event, call, threads, effects);
+            }
             if event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) { "ours" } else { "client's" }
         }
 
         /// Ends and names of deliveries since the last call, as `number outcome rows` and `number turn`, and warnings.
         fn kept(&mut self) -> Vec<String> {
             let in_words = |effect: &Effect| {
-                if let Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }) = effect {
+                if let Effect::Order(Order::Keep(LedgerEntry::Settled { delivery, outcome, delete })) = effect {
                     return Some(format!("{delivery} {} {delete:?}", outcome.name()));
                 }
-                if let Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }) = effect {
+                if let Effect::Order(Order::Keep(LedgerEntry::TurnNamed { delivery, turn_id })) = effect {
                     return Some(format!("{delivery} is {turn_id}"));
                 }
                 if let Effect::Warn(warning) = effect { Some(format!("{warning:?}")) } else { None }
@@ -625,7 +606,7 @@ mod tests {
             assert_eq!(play.turn(5, "t"), how);
             let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
             let again = play.calls.to_server.open(&Event::of(&message), None).expect("BUG: there is room");
-            for call in play.calls.to_server.same_id(again) {
+            for call in play.calls.to_server.same_id(Some(again)) {
                 play.context.is_ambiguous(call, &mut play.effects);
             }
             play.answer("5", RESULT);
@@ -657,7 +638,7 @@ mod tests {
         play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 }, &mut play.threads);
         assert_eq!(play.turn(1, "t"), "replaced c2,c3");
         let counted = |effect: &Effect| {
-            matches!(effect, Effect::Keep(LedgerEntry::Sent(delivery))
+            matches!(effect, Effect::Order(Order::Keep(LedgerEntry::Sent(delivery)))
                 if delivery.text.contains("\"total_commands_run\":3,\"kept\":2,\"dropped\":1"))
         };
         assert!(play.effects.iter().any(counted));
@@ -689,7 +670,8 @@ mod tests {
                 for (id, outcome) in if ours_first { [ours, clients] } else { [clients, ours] } {
                     play.answer(id, outcome);
                 }
-                let is_begin = |effect: &Effect| matches!(effect, Effect::Keep(LedgerEntry::ThreadBegan { .. }));
+                let is_begin =
+                    |effect: &Effect| matches!(effect, Effect::Order(Order::Keep(LedgerEntry::ThreadBegan { .. })));
                 assert_eq!(play.effects.iter().any(is_begin), began, "{number}, ours first: {ours_first}");
                 play.kept();
             }
@@ -750,9 +732,10 @@ mod tests {
         play.push(&[2], None);
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
+        let opened = play.calls.to_server.open(&Event::of(&message), None);
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        let on_turn = play.context.client_message(now, line, &Event::of(&message), None, &mut play.effects);
-        assert!(on_turn.ahead.is_none() && on_turn.instead.is_none());
+        let seen = Seen { now, line, verdict: Verdict::Open, body: &Body::OtherJson, opened };
+        assert!(play.context.load(&seen, &message, None, &mut play.calls, &mut play.effects).is_none());
     }
 
     #[test]
@@ -783,10 +766,14 @@ mod tests {
             let mut completed = play.calls.to_server.complete(&event).call;
             let (now, mut effects) = (Now { unix_us: 1, elapsed: Duration::ZERO }, Vec::new());
             let Play { context, threads, .. } = &mut play;
-            context.server_message(now, &event, completed.as_deref_mut(), threads, &mut effects);
+            match (&mut completed, event.params) {
+                (Some(call), _) => context.answered(now, &event, call, threads, &mut effects),
+                (None, Some(params)) => drop(threads.mentioned_in(params, &mut effects)),
+                (None, None) => {}
+            }
             effects.pop().map(|effect| format!("{effect:?}"))
         };
-        let seen = |id: &str| Some(format!("{:?}", Effect::Keep(LedgerEntry::ThreadSeen { thread_id: id.to_owned() })));
+        let seen = |id: &str| Some(format!("{:?}", Effect::keep(LedgerEntry::ThreadSeen { thread_id: id.to_owned() })));
         assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
         assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);
         assert_eq!(play(r#"<{"id":1,"result":{"thread":{"id":"a"}}}"#), seen("a"));

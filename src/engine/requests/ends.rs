@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::items::is_same_item;
 use super::open::{Commit, ErrorText, LateAnswer, Request, State, Why};
 use super::{HOLD_MAX, Requests, resolved_note};
-use crate::engine::attached_client::Passing;
+use crate::engine::attached_client::Audience;
 use crate::engine::effect::Effect;
 use crate::engine::input::Now;
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};
@@ -57,7 +57,7 @@ impl Requests {
     }
 
     /// Expires requests and releases holds whose deadline passed.
-    pub(in crate::engine) fn tick(&mut self, now: Now, audience: Passing, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn tick(&mut self, now: Now, audience: Audience, effects: &mut Vec<Effect>) {
         let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
         for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
             self.is_trusted = false;
@@ -128,7 +128,7 @@ impl Requests {
                     WITHDRAWN,
                 );
                 effects.push(resolved_note(&end));
-                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
             }
             (State::Pending | State::Expired, Why::ServerExited) => {
                 let end = RequestEnd::unanswered(
@@ -139,7 +139,7 @@ impl Requests {
                     SERVER_EXITED,
                 );
                 effects.push(resolved_note(&end));
-                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
@@ -150,8 +150,8 @@ impl Requests {
 /// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
 fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
     match why {
-        Why::Confirmed | Why::ItemCompleted => Some(Effect::Keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
-        Why::TurnOver => Some(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us })),
+        Why::Confirmed | Why::ItemCompleted => Some(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
+        Why::TurnOver => Some(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us })),
         Why::ServerExited => None,
     }
 }

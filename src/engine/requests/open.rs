@@ -11,7 +11,7 @@ use super::answer::CheckedAnswer;
 use crate::engine::credentials::Carrier;
 use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
 use crate::engine::secrets::{Verdict, asks_secret};
-use crate::engine::token::{ApiCallId, Token};
+use crate::engine::token::ApiCallId;
 use crate::protocol::RequestKind;
 use crate::wire::{Message, RpcId};
 
@@ -152,27 +152,6 @@ pub(super) enum Commit {
     Decides(RpcId),
     /// The expiry of a request.
     Expires(RpcId),
-}
-
-/// How to route a request or an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum OnRequest {
-    Forward(Pass),
-    Withhold,
-}
-
-/// How to forward a line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Pass {
-    /// Hold the line until this token is released.
-    pub(in crate::engine) hold: Option<Token>,
-    /// Report this token once the line is written.
-    pub(in crate::engine) mark: Option<Token>,
-}
-
-impl OnRequest {
-    /// Forward without waiting.
-    pub(in crate::engine) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
 }
 
 /// The path of a client's answer to a request that has ended. The ledger keeps the answer as lost in either case.

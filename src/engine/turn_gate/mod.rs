@@ -204,11 +204,9 @@ impl Engine {
             };
             match held.queued {
                 Queued::ClientLine(bytes, end) => {
-                    let mut of_line = Vec::new();
-                    self.assembly.at_hand = Some(at_hand);
-                    self.process_line(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
-                    self.assembly.at_hand = None;
-                    late.push(LateLine { bytes, end, effects: of_line });
+                    let body = Body::parse(&bytes);
+                    let decision = self.decide(now, Side::Client, &bytes, &body, Some(at_hand), effects);
+                    late.push(LateLine { bytes, end, decision });
                 }
                 Queued::ApiInput { api_call, text } => {
                     flush_late(&mut late, effects);
