@@ -19,7 +19,7 @@ use super::serve_loop::{Lifecycle, Wanted};
 use super::signals::Signals;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
-use crate::control::{Passed, Published};
+use crate::control::{Passed, Published, Reply};
 use crate::engine::{ApiRequest, Effect, Engine, Exit, Incoming, Input, LiveSettings, Note, Now, Passage};
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
@@ -180,39 +180,29 @@ impl Relay {
         self.recorder.drain_overflow();
         let waiting = self.engine.context_waiting();
         while let Some(message) = self.inbox.take() {
-            let input = match message {
-                Message::Input(input) => input,
-                Message::Configured(settings) => {
-                    self.configure(*settings, now, effects);
-                    continue;
-                }
-                Message::ApiCall { question: ApiRequest::Stop, reply } => {
-                    let caller = self.callers.add(reply);
-                    self.set_wanted(Wanted::Stopped, caller, now, effects);
-                    continue;
-                }
-                Message::ApiCall { question: ApiRequest::Start, reply } => {
-                    let caller = self.callers.add(reply);
-                    self.set_wanted(Wanted::Started, caller, now, effects);
-                    continue;
-                }
-                Message::Client { admission, client } => {
-                    self.attach_client(admission, client, now, effects);
-                    continue;
-                }
-                Message::ApiCall { question, reply } => {
-                    let caller = self.callers.add(reply);
-                    let server_listens = self.from_client.takes_injections();
-                    Input::ApiRequest { api_call: caller, request: question, server_listens }
-                }
-            };
-            self.engine.handle(now, input, effects);
+            match message {
+                Message::Input(input) => self.engine.handle(now, input, effects),
+                Message::Task(task) => task(self, now, effects),
+            }
         }
         self.report_refused(effects);
         self.publish_waiting(waiting);
     }
 
-    fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
+    /// An API caller asks for something; it waits for the reply.
+    pub(super) fn api_call(&mut self, request: ApiRequest, reply: Reply, now: Now, effects: &mut Vec<Effect>) {
+        let api_call = self.callers.add(reply);
+        if request == ApiRequest::Stop {
+            self.set_wanted(Wanted::Stopped, api_call, now, effects);
+        } else if request == ApiRequest::Start {
+            self.set_wanted(Wanted::Started, api_call, now, effects);
+        } else {
+            let server_listens = self.from_client.takes_injections();
+            self.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
+        }
+    }
+
+    pub(super) fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
         let fragments = settings.assembly().fragments;
