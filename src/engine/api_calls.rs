@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::assembly::SentFragment;
+use super::input::ApiCallId;
 use super::input::{ApiRequest, Now};
 use super::requests::{Caller, Explanation};
 use super::secrets::Verdict;
-use super::token::ApiCallId;
 use super::turn_gate::{Prepared, Queued};
 use super::{
     ApiReply, Decision, Effect, Engine, Form, Injection, OwnLine, Passage, Seen, Warning, event_in, free_line, own_line,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::assembly::consultation::Consultation;
+use super::assembly::Consultation;
+use super::attached_client::ClientName;
+use super::input::{ApiCallId, Token};
 use super::ledger::{LedgerEntry, Order};
 use super::requests::answer::InvalidAnswer;
 use super::shutdown::{Exit, Signal};
-use super::token::{ApiCallId, Token};
-use super::version::ClientName;
 use crate::protocol::RequestType;
 use crate::wire::{Line, LineEnd, Side};
 

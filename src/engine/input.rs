@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use super::LiveSettings;
-use super::assembly::consultation::{Assembled, Remembered};
+use super::assembly::{Assembled, Remembered};
 use super::effect::Note;
 use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
 use super::shutdown::{Exit, Signal};
-use super::token::{ApiCallId, Token};
 use crate::wire::Side;
+
+/// Identifies something that the engine waits for.
+pub type Token = u64;
+
+/// Identifies an API call that waits for a reply.
+pub type ApiCallId = u64;
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

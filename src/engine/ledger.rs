@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::assembly::SentFragment;
-use super::context::carrier::Carrier;
+use super::context::Carrier;
 use super::context::command::Command;
-use super::token::Token;
+use super::input::Token;
 use crate::protocol::{RequestKind, RequestPlace};
 
 /// The ledger row of a command; ids grow with age.

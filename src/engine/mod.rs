@@ -30,9 +30,7 @@ mod requests;
 mod secrets;
 mod shutdown;
 mod threads;
-mod token;
 mod turn_gate;
-mod version;
 mod visible;
 
 use std::time::Duration;
@@ -44,13 +42,14 @@ pub(crate) use assembly::{
     FragmentThreads, QuotedMessage, Remembered, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START};
+pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use effect::{ApiReply, Decision, Effect, Incoming, OwnLine, Passage};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub(crate) use form_fields::holds_secret;
-pub use input::{ApiRequest, Input, Now};
+pub use input::{ApiCallId, ApiRequest, Input, Now, Token};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub use masking::Masker;
@@ -62,14 +61,12 @@ pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
 pub(crate) use secrets::masked_args;
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
-pub use token::{ApiCallId, Token};
-pub(crate) use version::ClientName;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
 
 use api_calls::Interrupts;
 use assembly::Assembly;
-use attached_client::{CurrentClient, answer_without_client};
+use attached_client::{CurrentClient, VersionWatch, answer_without_client};
 use context::Context;
 use lines::{Seen, event_in, free_line, own_free_line, own_line};
 use open_calls::Calls;
@@ -78,7 +75,6 @@ use requests::{Items, Requests};
 use secrets::Secrets;
 use shutdown::Shutdown;
 use threads::Threads;
-use version::VersionWatch;
 
 /// Settings of a new engine.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,33 +5,29 @@
 //! passes, the turn gate holds the lines of that thread, and only those. Without settings for either, this module
 //! inspects nothing.
 
-pub(super) mod consultation;
 mod fragments;
 pub(super) mod projection;
 
 use std::time::Duration;
 
+use fragments::{Fragments, bounded_addition, inject_params};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
 use super::context::{Projection, THREAD_ID_BYTES_MAX, is_unknown_method};
+use super::input::Token;
 use super::open_calls::CallKey;
 use super::threads::Known;
-use super::token::Token;
 use super::turn_gate::{Awaited, Holds, Prepared};
 use super::{Decision, Effect, Engine, LedgerEntry, Note, Now, Passage, Seen, Warning, own_line};
 use crate::protocol::{Event, Method};
 use crate::wire::{Members, Message, Side, Splice, elements, text};
 
-pub(crate) use consultation::{Assembled, Consultation, ContextEngineSettings, Remembered};
+pub(super) use fragments::ADDITION;
 pub(crate) use fragments::{Fragment, FragmentCarrier, FragmentRole, FragmentSource, FragmentThreads, SentFragment};
 pub use projection::PROJECTION_START;
 pub(crate) use projection::{QuotedMessage, project};
-
-pub(super) use fragments::ADDITION;
-
-use fragments::{Fragments, bounded_addition, inject_params};
 
 /// Longest accepted path of a thread's folder, in bytes.
 const CWD_BYTES_MAX: usize = 4_096;
@@ -420,12 +416,76 @@ fn with_instructions(line: &[u8], message: &Message<'_>, more: &str) -> Option<V
     splice.apply()
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextEngineSettings {
+    /// Program and arguments; never empty.
+    pub command: Vec<String>,
+    /// How long the lines of a thread wait for it.
+    pub deadline: Duration,
+    /// Advertised room for context, in tokens.
+    pub token_budget: Option<u64>,
+    /// Longest projection, in characters from marker to marker.
+    pub projection_chars_max: usize,
+}
+
+/// A call or notification to a context engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Consultation {
+    /// A thread exists; its earlier history may be sent.
+    Opened { thread_id: String },
+    /// A turn begins and needs context. Its lines are held until [`crate::engine::Input::Consulted`].
+    Assemble {
+        /// The hold.
+        token: Token,
+        /// Deadline, as [`crate::engine::Now::elapsed`].
+        due: Duration,
+        thread_id: String,
+        /// The user's words.
+        prompt: String,
+        /// Room for context before the prompt, in characters.
+        room_chars: usize,
+        /// The model, if known.
+        model: Option<String>,
+        /// Names of the tools that the client defined for the thread.
+        tools: Vec<String>,
+    },
+    /// The client requested a compaction. Its lines are held too.
+    Compact {
+        /// The hold.
+        token: Token,
+        /// Deadline, as [`crate::engine::Now::elapsed`].
+        due: Duration,
+        thread_id: String,
+    },
+    /// A turn completed without failure or interruption.
+    TurnCompleted { thread_id: String, turn_id: String },
+}
+
+/// The result of a context engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Assembled {
+    /// Text to put before the user's words, from marker to marker.
+    pub projection: Option<String>,
+    /// Show the projection once per thread for each epoch; `None` means with every turn.
+    pub epoch: Option<String>,
+    /// Developer instructions for this thread from now on.
+    pub addition: Option<String>,
+}
+
+/// Context sent by earlier runs, from the ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// Fragments by thread, oldest first.
+    pub fragments: Vec<(String, SentFragment)>,
+    /// Epochs whose projection a thread has seen, oldest first: thread and epoch.
+    pub epochs: Vec<(String, String)>,
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-
     use serde_json::Value;
 
     use super::*;

@@ -6,13 +6,12 @@
 //!
 //! A `turn/start` is never delayed, and never changed while no command is queued for its thread.
 
-pub(super) mod carrier;
 pub(super) mod command;
 mod envelope;
 mod inject;
-mod provenance;
-mod recognition;
 mod strip;
+
+use std::fmt;
 
 use serde_json::value::RawValue;
 
@@ -24,13 +23,10 @@ use super::{Effect, Note, Now, Seen, Warning};
 use crate::protocol::{Method, inject_items_params};
 use crate::wire::{Members, Message, RpcId};
 
-pub(crate) use carrier::Carrier;
-pub(crate) use command::{Command, Label, PushError};
-pub use command::{ContextBounds, Preview, PushedCommand};
+pub(crate) use command::{Command, Label, Origin, PushError};
+pub use command::{ContextBounds, Preview, Provenance, PushedCommand};
 pub(crate) use envelope::Envelope;
 pub use envelope::{MARKER_END, MARKER_START};
-pub(crate) use provenance::Origin;
-pub use provenance::Provenance;
 
 pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 
@@ -42,6 +38,49 @@ const INVALID_REQUEST: i64 = -32_600;
 
 /// The first 0.x version of codex observed to support `thread/inject_items`; 0.98 does not.
 const INJECTS_FROM_MINOR: u32 = 125;
+
+/// The way to deliver context to the model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// In front of the user's words.
+    #[default]
+    Envelope,
+    /// A call of our own before the turn.
+    InjectItems,
+    /// A call of our own, or in front of the user's words once the server has rejected such calls.
+    Auto,
+    /// Not at all; commands stay queued.
+    Off,
+}
+
+impl Carrier {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Carrier::Envelope => "envelope",
+            Carrier::InjectItems => "inject_items",
+            Carrier::Auto => "auto",
+            Carrier::Off => "off",
+        }
+    }
+}
+
+impl std::str::FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Carrier, String> {
+        let all = [Carrier::Envelope, Carrier::InjectItems, Carrier::Auto, Carrier::Off];
+        all.into_iter()
+            .find(|carrier| carrier.name() == text)
+            .ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// Settings of context delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use memchr::memmem;
 use serde_json::value::RawValue;
 
 use super::envelope::MARKER_END;
+use super::envelope::{is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet};
 use super::inject::{move_range, move_ranges};
-use super::recognition::{is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet};
 use crate::engine::threads::Threads;
 use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, Message, Splice, elements, text};

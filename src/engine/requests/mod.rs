@@ -13,9 +13,6 @@
 
 pub(super) mod answer;
 mod describe;
-mod ends;
-mod items;
-mod name;
 mod open;
 #[cfg(test)]
 mod simulation;
@@ -29,17 +26,17 @@ use serde_json::value::RawValue;
 use super::attached_client::Audience;
 use super::effect::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
 use super::input::Now;
+use super::input::{ApiCallId, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use super::token::{ApiCallId, Token};
 use crate::protocol::{RequestKind, RequestPlace, RequestType};
 use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
-use describe::summary;
+pub(super) use describe::Items;
 pub(crate) use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
-pub(super) use items::Items;
-use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld};
+use describe::{is_same_item, summary};
+use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -189,7 +186,7 @@ impl Requests {
         // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
-        let name = self.free_name(name::request_name(&generation, &id, raw_id.get()));
+        let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
         let expiry = expiry.map(|(_, after)| *after);
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
@@ -497,9 +494,10 @@ impl Requests {
 
     /// The changes behind a request became known after it.
     pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
-        let asked = self.open.values_mut().filter(|request| {
-            request.kind == RequestKind::FileChange && items::is_same_item(&request.row.place, place)
-        });
+        let asked = self
+            .open
+            .values_mut()
+            .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
         for request in asked {
             let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
             let params = request.params.as_deref().map(read).unwrap_or_default();
