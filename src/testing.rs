@@ -18,10 +18,10 @@ pub mod control {
 
 pub mod engine {
     pub use crate::engine::{
-        ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Effect,
-        Engine, EngineSettings, Exit, GivenAnswer, Input, LedgerEntry, MARKER_END, MARKER_START, Masker, Now, OwnLine,
-        PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings, RequestSource, RequestStatus,
-        ServerOwner, Token, WaitingCommand, decisions, one_line, redacted, valid,
+        ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Decision,
+        Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START,
+        Masker, Now, Order, OwnLine, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestSettings,
+        RequestSource, RequestStatus, ServerOwner, Token, WaitingCommand, decisions, one_line, redacted, valid,
     };
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings, ServerOwner,
+    AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Now, RequestSettings, ServerOwner,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
 
@@ -292,7 +292,8 @@ pub fn engine() -> Engine {
 /// Lets the engine decide on a line of the server.
 pub fn handle(engine: &mut Engine, line: &[u8], effects: &mut Vec<Effect>) {
     let line = Line { bytes: line, end: LineEnd::Newline };
-    engine.handle(Now { unix_us: 1, elapsed: Duration::ZERO }, Input::Line { from: Side::Server, line }, effects);
+    let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+    std::hint::black_box(engine.read(now, Side::Server, Incoming::Line(line), effects));
     std::hint::black_box(&effects);
     effects.clear();
 }

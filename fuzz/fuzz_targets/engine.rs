@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Input, Now, RequestSettings, ServerOwner,
+    AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Input, Now, Passage, RequestSettings,
+    ServerOwner,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
@@ -28,30 +29,21 @@ fuzz_target!(|data: &[u8]| {
         let from = if first % 2 == 0 { Side::Client } else { Side::Server };
         effects.clear();
         let line = Line { bytes, end: LineEnd::Newline };
-        engine.handle(now(number as u64), Input::Line { from, line }, &mut effects);
-        let count = |is: fn(&Effect) -> bool| effects.iter().filter(|effect| is(effect)).count();
-        let passes = count(|effect| matches!(effect, Effect::Forward | Effect::Replace(_)));
-        assert!(passes <= 1, "a line goes on once");
-        assert_eq!(count(|effect| matches!(effect, Effect::Record(_))), 1, "each line is on record once");
-        for effect in &effects {
-            if let Effect::Replace(own) = effect {
-                assert!(
-                    serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(),
-                    "what is changed is still JSON"
-                );
-                assert!(!own.bytes.contains(&b'\n'));
-            }
+        let decision = engine.read(now(number as u64), from, Incoming::Line(line), &mut effects);
+        let decision = decision.expect("nothing is assembled, so no line is held");
+        assert!(decision.record.is_some(), "each line is on record");
+        if let Passage::Replace(own) = &decision.line {
+            assert!(
+                serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(),
+                "what is changed is still JSON"
+            );
+            assert!(!own.bytes.contains(&b'\n'));
         }
-        if passes == 0 {
+        if decision.line == Passage::Withhold {
             assert_eq!(from, Side::Client, "no line of the server's is withheld: nothing was called by us");
         }
-        let tokens: Vec<_> = effects
-            .iter()
-            .filter_map(|effect| match effect {
-                Effect::Commit(token, _) | Effect::KeepFirst(token, _) => Some(*token),
-                _ => None,
-            })
-            .collect();
+        let token_of = |effect: &Effect| if let Effect::Order(order) = effect { order.token() } else { None };
+        let tokens: Vec<_> = effects.iter().chain(&decision.then).filter_map(token_of).collect();
         for token in tokens {
             effects.clear();
             engine.handle(now(number as u64), Input::Committed { token, done: first % 3 != 0 }, &mut effects);

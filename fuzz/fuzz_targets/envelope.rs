@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, ContextBounds, ContextChange, ContextSettings, Effect, Engine, EngineSettings, Input, MARKER_END,
-    MARKER_START, Now, PROJECTION_START, Preview, Provenance, PushedCommand, RequestSettings, ServerOwner,
+    AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, Incoming, Input, MARKER_END,
+    MARKER_START, Now, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestSettings, ServerOwner,
     WaitingCommand,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
@@ -86,11 +86,10 @@ fn begins_with_ours(words: &str) -> bool {
 fn replaced(engine: &mut Engine, from: Side, line: &str) -> Option<Vec<u8>> {
     let mut effects = Vec::new();
     let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-    engine.handle(NOW, Input::Line { from, line }, &mut effects);
-    effects.into_iter().find_map(|effect| match effect {
-        Effect::Replace(own) => Some(own.bytes),
-        _ => None,
-    })
+    match engine.read(NOW, from, Incoming::Line(line), &mut effects)?.line {
+        Passage::Replace(own) => Some(own.bytes),
+        Passage::Forward | Passage::Withhold => None,
+    }
 }
 
 /// The same JSON, with every character outside ASCII escaped.

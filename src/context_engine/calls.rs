@@ -237,7 +237,7 @@ impl Worker {
 // Every task that held lines wait for gets a result in the end. Nothing is decided here.
 
 /// Posts an input to the relay; may block until the relay accepts it.
-pub(crate) type Post = Box<dyn Fn(Input<'static>) + Send>;
+pub(crate) type Post = Box<dyn Fn(Input) + Send>;
 
 /// A task for a thread.
 #[derive(Debug)]
@@ -345,7 +345,7 @@ pub(super) struct Work {
 pub(super) struct Reporter(pub(super) Post);
 
 impl Reporter {
-    pub(super) fn post(&self, input: Input<'static>) {
+    pub(super) fn post(&self, input: Input) {
         (self.0)(input);
     }
 

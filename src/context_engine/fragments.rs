@@ -78,7 +78,7 @@ impl FragmentReader {
 
     /// Reads the fragments in the folder `cwd`, or in our own, on another thread, and posts the result under `token`.
     /// Never waits.
-    pub(crate) fn read(&self, token: Token, cwd: Option<PathBuf>, post: impl Fn(Input<'static>) + Send + 'static) {
+    pub(crate) fn read(&self, token: Token, cwd: Option<PathBuf>, post: impl Fn(Input) + Send + 'static) {
         let waiter = Waiter { token, cwd, post: Box::new(post) };
         {
             let mut readings = lock(&self.readings);

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use super::document::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault,
 };
-use crate::engine::{ClientName, ContextBounds, Note};
+use crate::engine::{ClientName, ContextBounds, Decision, Form, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
 
@@ -86,6 +86,13 @@ pub(crate) struct Passed {
     pub omitted_lines: u64,
     /// Forwarded bytes.
     pub bytes: u64,
+}
+
+impl Passed {
+    /// Counts a line that is left out of the record.
+    pub(crate) fn count_omitted(&mut self, decision: &Decision) {
+        self.omitted_lines += u64::from(matches!(decision.record, Some(Form::Omitted(_))));
+    }
 }
 
 impl Published {

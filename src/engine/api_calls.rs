@@ -1,22 +1,107 @@
-//! API calls: answering a request, sending input to the model, interrupting a turn, calling the server.
+//! API calls: answering a request, sending input to the model, interrupting a turn, calling the server; and the purposes of
+//! our own calls to the server.
 //!
 //! Lines from API callers take the same path as client lines. No call blocks here.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::assembly::SentFragment;
+use super::input::ApiCallId;
 use super::input::{ApiRequest, Now};
 use super::requests::{Caller, Explanation};
 use super::secrets::Verdict;
-use super::token::ApiCallId;
 use super::turn_gate::{Prepared, Queued};
-use super::turns::{Purpose, Turns};
-use super::{ApiReply, Effect, Engine, Injection, OwnLine, event_in, free_line, own_line};
-use crate::protocol::Method;
-use crate::wire::{Body, Members, Side};
+use super::{
+    ApiReply, Decision, Effect, Engine, Form, Injection, OwnLine, Passage, Seen, Warning, event_in, free_line, own_line,
+};
+use crate::protocol::{Method, inject_items_params, notification_line};
+use crate::wire::{Body, Members, Message, Side};
+
+/// Interrupts waiting for a turn to begin.
+const INTERRUPTS_MAX: usize = 64;
+
+/// How long an interrupt waits for the turn of the `turn/start` forwarded just before it.
+const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The purpose of a call of our own.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// Context before a turn.
+    Context,
+    /// Fragments before a turn.
+    Fragments { thread_id: String, sent: Vec<SentFragment> },
+    /// An API caller receives the response unchanged.
+    Rpc(ApiCallId),
+    /// An API caller receives the ids of the turn.
+    Turn {
+        api_call: ApiCallId,
+        thread_id: String,
+        /// The turn that was running at the time of the call.
+        running: Option<String>,
+    },
+    /// A decline reason for a running turn; if rejected, it goes to the next turn.
+    Reason { thread_id: String, reason: String },
+    /// A decline reason before a turn; if rejected, it is lost.
+    ReasonAhead,
+    /// The relay initializes the server.
+    Initialize,
+}
+
+/// Interrupts for the next turns of threads: caller, thread and deadline, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Interrupts(VecDeque<(ApiCallId, String, Duration)>);
+
+impl Interrupts {
+    /// Queues an interrupt. Returns the caller if the queue is full.
+    fn push(&mut self, elapsed: Duration, api_call: ApiCallId, thread_id: String) -> Option<ApiCallId> {
+        if self.0.len() >= INTERRUPTS_MAX {
+            return Some(api_call);
+        }
+        self.0.push_back((api_call, thread_id, elapsed + INTERRUPT_WAIT_MAX));
+        None
+    }
+
+    /// The callers that wait for a turn of this thread.
+    fn take(&mut self, thread_id: &str) -> Vec<ApiCallId> {
+        let (waited, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|(_, of, _)| of == thread_id);
+        self.0 = kept;
+        waited.into_iter().map(|(api_call, ..)| api_call).collect()
+    }
+
+    /// The deadline of the oldest interrupt.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.0.front().map(|(.., due)| *due)
+    }
+
+    /// Rejects interrupts whose turn has not begun in time.
+    pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
+        while let Some((api_call, ..)) = self.0.pop_front_if(|(.., due)| *due <= elapsed) {
+            effects.push(Effect::Reply(api_call, ApiReply::NoActiveTurn));
+        }
+    }
+
+    /// Rejects all interrupts: the server has ended.
+    pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
+        effects.extend(self.0.drain(..).map(|(api_call, ..)| Effect::Reply(api_call, ApiReply::NotReady)));
+    }
+}
 
 impl Engine {
     /// Sends the reason for a decline to the model, in the same write as the decline if the turn continues.
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
-            let Some(bytes) = self.turns.reason_line(&mut self.calls, thread_id, turn_id, reason) else { continue };
+            let Some(turn_id) = turn_id else {
+                self.threads.keep_reason(&thread_id, reason);
+                continue;
+            };
+            let input = json!([{ "type": "text", "text": reason }]);
+            let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
+            let purpose = Purpose::Reason { thread_id, reason };
+            let (_, bytes) = self.calls.call_server(Method::TurnSteer.name(), Some(&params), purpose);
             let last = effects
                 .iter_mut()
                 .rev()
@@ -30,7 +115,12 @@ impl Engine {
 
     /// Builds the call that delivers queued decline reasons before a thread's next turn.
     pub(super) fn reasons_ahead(&mut self, thread_id: &str) -> Option<Vec<u8>> {
-        let call = self.turns.ahead_of_turn(&mut self.calls, thread_id)?;
+        let reasons = self.threads.take_reasons(thread_id);
+        if reasons.is_empty() {
+            return None;
+        }
+        let params = inject_items_params(thread_id, &[("user", reasons.iter().map(String::as_str).collect())]);
+        let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::ReasonAhead);
         self.own_items.expect_plain(thread_id, &call);
         Some(call)
     }
@@ -44,30 +134,25 @@ impl Engine {
         server_listens: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let call = match request {
+        match request {
             ApiRequest::Respond { request_id, given, source, by } => {
                 let caller = Caller { api_call, source, by, server_listens };
                 self.requests.api_answers(now, caller, &request_id, &given, effects);
-                return;
             }
             ApiRequest::Attach | ApiRequest::Stop | ApiRequest::Start if !self.current_client.is_served() => {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
-                return;
             }
             ApiRequest::Attach => {
                 let reply = self.attach(api_call, server_listens, effects);
                 effects.push(Effect::Reply(api_call, reply));
-                return;
             }
             ApiRequest::Stop | ApiRequest::Start => {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
-                return;
             }
             ApiRequest::Rpc { .. } | ApiRequest::Interrupt { .. } | ApiRequest::Input { .. }
                 if !server_listens || !self.version.is_initialized() =>
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
-                return;
             }
             ApiRequest::Rpc { method, params } => {
                 match params.as_deref().and_then(thread_in).filter(|thread_id| self.assembly.holds.holds(thread_id)) {
@@ -76,22 +161,12 @@ impl Engine {
                     }
                     None => self.call_server(api_call, &method, params.as_deref(), effects),
                 }
-                return;
             }
-            ApiRequest::Interrupt { thread_id } => match self.interrupted(now, api_call, thread_id, effects) {
-                Ok(None) => return,
-                Ok(Some(line)) => line,
-                Err(reply) => {
-                    effects.push(Effect::Reply(api_call, reply));
-                    return;
-                }
-            },
+            ApiRequest::Interrupt { thread_id } => self.interrupt(now, api_call, thread_id, effects),
             ApiRequest::Input { text, thread_id } => {
                 self.hold_or_send_input(now, api_call, &text, thread_id, effects);
-                return;
             }
-        };
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(call)], mark: None }));
+        }
     }
 
     /// Calls the server for an API caller.
@@ -113,25 +188,27 @@ impl Engine {
         effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
     }
 
-    /// Builds the call that interrupts a turn. Returns `None` if it was queued behind held lines of its thread.
-    fn interrupted(
-        &mut self,
-        now: Now,
-        api_call: ApiCallId,
-        thread_id: Option<String>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Option<Vec<u8>>, ApiReply> {
-        let thread_id = self.turns.thread(thread_id).ok_or(ApiReply::ThreadNotFound)?;
+    /// Interrupts the running turn, or waits behind the held lines of its thread.
+    fn interrupt(&mut self, now: Now, api_call: ApiCallId, thread_id: Option<String>, effects: &mut Vec<Effect>) {
+        let Some(thread_id) = self.threads.named_or_last(thread_id) else {
+            effects.push(Effect::Reply(api_call, ApiReply::ThreadNotFound));
+            return;
+        };
         if self.assembly.holds.holds(&thread_id) {
             self.hold_api_request(now, &thread_id, Queued::Interrupt { api_call }, effects);
-            return Ok(None);
+        } else if let Some(turn_id) = self.threads.turn_in(&thread_id).map(str::to_owned) {
+            self.interrupt_turn(api_call, &thread_id, &turn_id, effects);
+        } else {
+            let is_known = self.threads.knows(&thread_id);
+            let reply = if is_known { ApiReply::NoActiveTurn } else { ApiReply::ThreadNotFound };
+            effects.push(Effect::Reply(api_call, reply));
         }
-        let Some(turn_id) = self.turns.turn_in(&thread_id) else {
-            let is_known = self.turns.knows(&thread_id) || self.context.knows_thread(&thread_id);
-            return Err(if is_known { ApiReply::NoActiveTurn } else { ApiReply::ThreadNotFound });
-        };
-        let turn_id = turn_id.to_owned();
-        Ok(Some(Turns::interrupt_line(&mut self.calls, api_call, &thread_id, &turn_id)))
+    }
+
+    fn interrupt_turn(&mut self, api_call: ApiCallId, thread_id: &str, turn_id: &str, effects: &mut Vec<Effect>) {
+        let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
+        let (_, line) = self.calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(api_call));
+        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
     }
 
     /// Interrupts a turn after the held lines of its thread were released: the running turn, or the one those lines
@@ -143,17 +220,20 @@ impl Engine {
         thread_id: String,
         effects: &mut Vec<Effect>,
     ) {
-        match self.turns.turn_in(&thread_id).map(str::to_owned) {
-            Some(turn_id) => {
-                let line = Turns::interrupt_line(&mut self.calls, api_call, &thread_id, &turn_id);
-                effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
-            }
-            None => {
-                if let Some(refused) = self.turns.interrupt_next(now.elapsed, api_call, thread_id) {
-                    effects.push(Effect::Reply(refused, ApiReply::NoActiveTurn));
-                }
-            }
+        if let Some(turn_id) = self.threads.turn_in(&thread_id).map(str::to_owned) {
+            self.interrupt_turn(api_call, &thread_id, &turn_id, effects);
+        } else if let Some(refused) = self.interrupts.push(now.elapsed, api_call, thread_id) {
+            effects.push(Effect::Reply(refused, ApiReply::NoActiveTurn));
         }
+    }
+
+    /// A turn started: interrupts it if an API caller asked for that.
+    pub(super) fn turn_started(&mut self, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Some((thread_id, turn_id)) = turn_of(message) else { return };
+        for api_call in self.interrupts.take(&thread_id) {
+            self.interrupt_turn(api_call, &thread_id, &turn_id, effects);
+        }
+        self.threads.turn_started(&thread_id, turn_id);
     }
 
     /// Sends input to the model with pending context, or queues it behind held lines.
@@ -165,7 +245,7 @@ impl Engine {
         thread_id: Option<String>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(thread_id) = self.turns.thread(thread_id) else {
+        let Some(thread_id) = self.threads.named_or_last(thread_id) else {
             effects.push(Effect::Reply(api_call, ApiReply::ThreadNotFound));
             return;
         };
@@ -194,27 +274,99 @@ impl Engine {
         prepared: Option<Prepared>,
         effects: &mut Vec<Effect>,
     ) {
-        let mut lines: Vec<OwnLine> = self.reasons_ahead(&thread_id).map(free_line).into_iter().collect();
-        let running = self.turns.turn_in(&thread_id).map(str::to_owned);
-        let params = Turns::turn_params(&thread_id, text);
+        let running = self.threads.turn_in(&thread_id).map(str::to_owned);
+        let params = json!({ "threadId": thread_id, "input": [{ "type": "text", "text": text }] }).to_string();
         let purpose = Purpose::Turn { api_call, thread_id: thread_id.clone(), running };
         let (key, line) = self.calls.call_server(Method::TurnStart.name(), Some(&params), purpose);
         if let Some(call) = self.calls.to_server.get_mut(key) {
             call.thread_id = Some(thread_id);
         }
         let body = Body::parse(&line);
-        if let Some(message) = event_in(&body) {
-            let (call, projection) = match self.assembly.is_set() {
-                true => self.before_turn(&message, Some(key), prepared),
-                false => (None, None),
-            };
-            let on_turn = self.context.client_message(now, &line, &message, projection.as_deref(), effects);
-            let (ahead, instead) = self.carry(key, on_turn);
-            lines.extend(call.into_iter().chain(ahead).map(free_line));
-            lines.push(free_line(instead.unwrap_or_else(|| line.clone())));
+        let mut decision = Decision::default();
+        if let Some(event) = event_in(&body) {
+            let seen = Seen { now, line: &line, verdict: Verdict::Open, body: &body, opened: Some(key) };
+            self.start_turn(&seen, &event, prepared, &mut decision, effects);
         }
+        let mut lines = decision.before;
+        lines.push(match decision.line {
+            Passage::Replace(own) => own,
+            Passage::Forward | Passage::Withhold => free_line(line.clone()),
+        });
         effects.push(Effect::Inject(Injection { lines, mark: None }));
     }
+
+    /// The server responds to one of our own calls. `message` is the response as an API caller may see it.
+    pub(super) fn own_call_answered(&mut self, purpose: Purpose, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let reply = match (purpose, message.refusal(), message.result) {
+            (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotSent)),
+            (Purpose::ReasonAhead, None, _)
+            | (Purpose::Initialize, Some(_), _)
+            | (Purpose::Context | Purpose::Fragments { .. }, _, _) => return,
+            (Purpose::Initialize, None, result) => {
+                self.current_client.initialized_with = result.map(ToOwned::to_owned);
+                let bytes = notification_line(Method::Initialized);
+                let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
+                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+                return;
+            }
+            (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.threads.keep_reason(&thread_id, reason),
+            (Purpose::Reason { .. }, None, _) => return,
+            (Purpose::Rpc(api_call), Some(error), _) => {
+                (api_call, ApiReply::Answered(format!("{{\"error\":{}}}", error.get())))
+            }
+            (Purpose::Rpc(api_call), None, result) => {
+                let result = result.map_or("null", |result| result.get());
+                (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
+            }
+            (Purpose::Turn { api_call, .. }, Some(error), _) => {
+                let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
+                // The last wording is that of 2025.
+                let words = ["thread not found", "invalid thread id", "conversation not found"];
+                let not_found = words.iter().any(|words| message.contains(words));
+                let refused = ApiReply::Answered(format!("{{\"error\":{}}}", error.get()));
+                (api_call, if not_found { ApiReply::ThreadNotFound } else { refused })
+            }
+            (Purpose::Turn { api_call, thread_id, running }, None, result) => {
+                let turn = result.and_then(Members::of).and_then(|result| result.get("turn")).and_then(Members::of);
+                let turn_id = turn.and_then(|turn| turn.text("id")).unwrap_or_default();
+                let steered = running.as_ref() == Some(&turn_id);
+                (api_call, ApiReply::Turn { thread_id, turn_id, steered })
+            }
+        };
+        effects.push(Effect::Reply(reply.0, reply.1));
+    }
+}
+
+impl Purpose {
+    /// Rejects the API caller, if any: the server has ended.
+    pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
+        match self {
+            Purpose::Rpc(api_call) | Purpose::Turn { api_call, .. } => {
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
+            }
+            Purpose::Reason { .. }
+            | Purpose::ReasonAhead
+            | Purpose::Initialize
+            | Purpose::Context
+            | Purpose::Fragments { .. } => {}
+        }
+    }
+}
+
+/// The outcome of a completed turn, as JSON.
+pub(super) fn outcome(message: &Message<'_>) -> Option<String> {
+    let (thread_id, turn_id) = turn_of(message)?;
+    let turn = Members::of(Members::of(message.params?)?.get("turn")?)?;
+    let read = |name: &str| turn.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
+    let (status, error) = (read("status"), read("error"));
+    Some(json!({ "thread_id": thread_id, "turn_id": turn_id, "status": status, "error": error }).to_string())
+}
+
+/// The thread and turn of a notification.
+pub(super) fn turn_of(message: &Message<'_>) -> Option<(String, String)> {
+    let params = Members::of(message.params?)?;
+    let turn_id = Members::of(params.get("turn")?)?.text("id")?;
+    Some((params.text("threadId")?, turn_id))
 }
 
 fn thread_in(params: &str) -> Option<String> {

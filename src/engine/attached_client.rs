@@ -1,5 +1,5 @@
-//! The client of a server: the client that owns it, or clients that attach one after another to a server that the relay
-//! owns.
+//! Who talks to the server: the client that owns it, or clients that attach one after another to a server that the relay
+//! owns; and the names and versions that both sides give in `initialize`.
 //!
 //! An attached client finds an initialized server. The relay answers its first `initialize` with the server's response
 //! to the relay's own, and does not forward its `initialized`; the server rejects a second `initialize`. Before that
@@ -19,12 +19,13 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::open_calls::{CallKey, Caller, Calls, OpenCall, OpenCalls};
-use super::token::ApiCallId;
-use super::turns::{self, Purpose};
-use super::version::{self, ClientName};
+use super::api_calls::Purpose;
+use super::input::ApiCallId;
+use super::open_calls::{CallKey, Caller, Calls, OpenCall};
 use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
 use crate::protocol::{Event, Method, RequestKind};
 use crate::wire::{Body, Members, Message, Side};
@@ -43,7 +44,9 @@ pub enum ServerOwner {
 pub(super) struct CurrentClient {
     who: Who,
     /// Whether the pieces of the server's current long line pass; `None` between long lines.
-    long_line: Option<Passing>,
+    long_line: Option<bool>,
+    /// The server's response to our `initialize`, if it has arrived.
+    pub(super) initialized_with: Option<Box<RawValue>>,
 }
 
 #[derive(Debug)]
@@ -73,7 +76,7 @@ pub(super) struct Departed {
 
 /// Handshake progress of an attached client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     #[default]
     Attached,
     /// We answered its `initialize`.
@@ -82,24 +85,11 @@ enum Stage {
     Initialized,
 }
 
-/// Whether the client receives a line of the server.
+/// Whom a server line can reach now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passing {
-    Passes,
-    Withheld,
-}
-
-/// How to treat a call or notification of the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnCall {
-    /// Forward it to the server.
-    PassOn,
-    /// Forward it; its response is indistinguishable from that to a departed client's call.
-    PassAmbiguous,
-    /// Answer it ourselves.
-    Greet,
-    /// Record it but do not forward it.
-    Withhold,
+pub(super) enum Audience {
+    Client,
+    Nobody,
 }
 
 impl CurrentClient {
@@ -108,7 +98,7 @@ impl CurrentClient {
             ServerOwner::Client => Who::Owner,
             ServerOwner::Relay => Who::Nobody,
         };
-        CurrentClient { who, long_line: None }
+        CurrentClient { who, long_line: None, initialized_with: None }
     }
 
     /// The relay owns the server.
@@ -130,8 +120,23 @@ impl CurrentClient {
         }
     }
 
-    pub(super) fn audience(&self) -> Passing {
-        Passing::of(self.listens())
+    pub(super) fn audience(&self) -> Audience {
+        if self.listens() { Audience::Client } else { Audience::Nobody }
+    }
+
+    /// The handshake of the attached client; `None` for the client that owns the server.
+    pub(super) fn stage(&self) -> Option<Stage> {
+        match &self.who {
+            Who::Attached(client) => Some(client.stage),
+            Who::Owner | Who::Nobody => None,
+        }
+    }
+
+    /// The attached client completed its handshake.
+    pub(super) fn has_initialized(&mut self) {
+        if let Who::Attached(client) = &mut self.who {
+            client.stage = Stage::Initialized;
+        }
     }
 
     /// The API call that admitted the attached client.
@@ -154,48 +159,23 @@ impl CurrentClient {
         let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return None };
         calls.to_server.caller_left(elapsed);
         // The rest of a line that this client received in part goes to nobody else.
-        self.long_line = self.long_line.map(|_| Passing::Withheld);
+        self.long_line = self.long_line.map(|_| false);
         let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
         Some(Departed { was_answered: client.stage != Stage::Attached, asked })
     }
 
-    pub(super) fn on_client_call(
-        &mut self,
-        elapsed: Duration,
-        event: &Event<'_>,
-        call: Option<CallKey>,
-        calls: &mut OpenCalls,
-    ) -> OnCall {
-        let Who::Attached(client) = &mut self.who else { return OnCall::PassOn };
-        match (client.stage, event.id, event.method) {
-            (Stage::Attached, Some(_), Some(Method::Initialize)) => {
-                client.stage = Stage::Answered;
-                client.opted_out = opted_out(event).unwrap_or_default();
-                call.into_iter().for_each(|call| calls.forget(call));
-                return OnCall::Greet;
-            }
-            (Stage::Answered, None, Some(Method::Initialized)) => {
-                client.stage = Stage::Initialized;
-                return OnCall::Withhold;
-            }
-            (Stage::Attached | Stage::Answered | Stage::Initialized, _, _) => {}
-        }
-        if call.is_some_and(|call| calls.is_ambiguous(call, elapsed)) { OnCall::PassAmbiguous } else { OnCall::PassOn }
-    }
-
     /// Whether the client receives a server message that does not answer one of our own calls.
-    pub(super) fn passing_of(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> Passing {
+    pub(super) fn receives(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> bool {
         if matches!(self.who, Who::Owner) {
-            return Passing::Passes;
+            return true;
         }
-        let passes = match (event.name(), event.id, completed.map(|call| call.caller)) {
+        match (event.name(), event.id, completed.map(|call| call.caller)) {
             (None, Some(_), Some(Caller::Peer)) => true,
             (None, Some(_), Some(Caller::Departed(_))) => false,
             (None, Some(_), Some(Caller::Relay) | None) => self.is_attended(),
             (Some(method), None, _) => self.listens() && !self.has_opted_out(method),
             (Some(_), Some(_), _) | (None, None, _) => self.listens(),
-        };
-        Passing::of(passes)
+        }
     }
 
     /// Whether only the attached client can answer this request of the server.
@@ -210,34 +190,24 @@ impl CurrentClient {
         }
     }
 
-    /// Whether the client receives a line that is not a JSON-RPC message.
-    pub(super) fn passing_of_other(&self) -> Passing {
-        Passing::of(self.listens())
-    }
-
     /// Decides once for all pieces of a long line, so that one client gets all of it or nothing.
-    pub(super) fn passing_of_piece(&mut self) -> Passing {
-        let passing = Passing::of(self.listens());
-        *self.long_line.get_or_insert(passing)
+    pub(super) fn receives_piece(&mut self) -> bool {
+        let listens = self.listens();
+        *self.long_line.get_or_insert(listens)
     }
 
     /// Likewise for the last piece of the line.
-    pub(super) fn passing_of_last_piece(&mut self) -> Passing {
-        self.passing_of_piece();
-        self.long_line.take().unwrap_or(Passing::Withheld)
-    }
-}
-
-impl Passing {
-    fn of(passes: bool) -> Passing {
-        if passes { Passing::Passes } else { Passing::Withheld }
+    pub(super) fn receives_last_piece(&mut self) -> bool {
+        let receives = self.receives_piece();
+        self.long_line = None;
+        receives
     }
 }
 
 impl Engine {
     /// Initializes the server, as a client would.
     pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
-        let params = turns::initialize_params();
+        let params = initialize_params();
         let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
         if let Body::Message(message) = Body::parse(&line) {
             effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
@@ -246,10 +216,15 @@ impl Engine {
     }
 
     /// Answers an attached client's `initialize` for the server.
-    pub(super) fn greet(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        self.introduce(version::introduced(event).unwrap_or_default(), effects);
+    pub(super) fn greet(&mut self, id: &RawValue, event: &Event<'_>, call: Option<CallKey>, effects: &mut Vec<Effect>) {
+        if let Who::Attached(client) = &mut self.current_client.who {
+            client.stage = Stage::Answered;
+            client.opted_out = opted_out(event).unwrap_or_default();
+        }
+        call.into_iter().for_each(|call| self.calls.to_server.forget(call));
+        self.introduce(introduced(event).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let (Some(id), Some(result)) = (event.id, self.turns.initialized_with()) {
+        if let Some(result) = self.current_client.initialized_with.as_deref() {
             effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
         }
     }
@@ -260,7 +235,7 @@ impl Engine {
         if left.was_answered {
             effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
         }
-        self.introduce(turns::own_name(), effects);
+        self.introduce(own_name(), effects);
         left.asked
     }
 
@@ -274,7 +249,7 @@ impl Engine {
         if self.current_client.is_attended() {
             return ApiReply::ClientAttached { name: self.client.clone() };
         }
-        if !server_listens || self.turns.initialized_with().is_none() {
+        if !server_listens || self.current_client.initialized_with.as_deref().is_none() {
             return ApiReply::NotReady;
         }
         self.current_client.attach(api_call);
@@ -282,6 +257,17 @@ impl Engine {
         self.introduce(ClientName::default(), effects);
         ApiReply::Admitted { admission: api_call }
     }
+}
+
+/// The relay's client name when it initializes the server itself.
+fn own_name() -> ClientName {
+    ClientName { name: Some("codex-shim".to_owned()), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+}
+
+fn initialize_params() -> String {
+    let ClientName { name, version } = own_name();
+    let client = json!({ "name": name, "title": null, "version": version });
+    json!({ "clientInfo": client, "capabilities": { "experimentalApi": true } }).to_string()
 }
 
 pub(super) fn answer_without_client(id: &RawValue) -> Effect {
@@ -304,16 +290,130 @@ pub(super) fn no_client_error(id: &RawValue) -> Vec<u8> {
     format!("{{\"id\":{},\"error\":{{\"code\":-32601,\"message\":\"no client is attached\"}}}}", id.get()).into_bytes()
 }
 
+/// Longest recorded user agent, in bytes; a real server sends about 100.
+const USER_AGENT_BYTES_MAX: usize = 1_000;
+
+/// Longest stored name or version of a client, in bytes; the rest is cut off.
+const CLIENT_NAME_BYTES_MAX: usize = 200;
+
+/// A client's name for itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientName {
+    /// `clientInfo.name`, cut off at 200 bytes.
+    pub name: Option<String>,
+    /// `clientInfo.version`, likewise.
+    pub version: Option<String>,
+}
+
+/// Watches for the first accepted `initialize` and its response.
+#[derive(Debug, Default)]
+pub(super) enum VersionWatch {
+    /// No `initialize` yet.
+    #[default]
+    Before,
+    /// The request has no response yet.
+    Asked,
+    /// The response arrived.
+    Done,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    #[serde(rename = "clientInfo")]
+    client_info: ClientInfo,
+}
+
+#[derive(Deserialize)]
+struct ClientInfo {
+    name: Option<String>,
+    version: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "userAgent")]
+    user_agent: String,
+}
+
+impl VersionWatch {
+    /// The server has answered `initialize`.
+    pub(super) fn is_initialized(&self) -> bool {
+        matches!(self, VersionWatch::Done)
+    }
+
+    /// Inspects a message and returns the effect of what it reveals.
+    pub(super) fn learn(&mut self, from: Side, event: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
+        match (&*self, from) {
+            (VersionWatch::Before, Side::Client) => {
+                if event.method != Some(Method::Initialize) {
+                    return None;
+                }
+                event.id?;
+                *self = VersionWatch::Asked;
+                Some(Effect::Introduce(Box::new(introduced(event)?)))
+            }
+            (VersionWatch::Asked, Side::Server) => {
+                if completed != Some(Method::Initialize) {
+                    return None;
+                }
+                if event.error.is_some() {
+                    *self = VersionWatch::Before;
+                    return None;
+                }
+                *self = VersionWatch::Done;
+                let Answer { user_agent } = serde_json::from_str(event.result?.get()).ok()?;
+                let version = version_in(&user_agent).map(str::to_owned);
+                let bounded = user_agent.len() <= USER_AGENT_BYTES_MAX;
+                bounded.then_some(Effect::Note(Note::CodexVersion { version, user_agent }))
+            }
+            (VersionWatch::Before, Side::Server)
+            | (VersionWatch::Asked, Side::Client)
+            | (VersionWatch::Done, Side::Client | Side::Server) => None,
+        }
+    }
+}
+
+/// Reads `clientInfo` from `initialize`.
+pub(super) fn introduced(initialize: &Message<'_>) -> Option<ClientName> {
+    let Question { client_info } = serde_json::from_str(initialize.params?.get()).ok()?;
+    Some(client_info.bounded())
+}
+
+impl ClientInfo {
+    fn bounded(self) -> ClientName {
+        let cut = |text: Option<String>| {
+            text.map(|mut text| {
+                text.truncate(text.floor_char_boundary(CLIENT_NAME_BYTES_MAX));
+                text
+            })
+        };
+        ClientName { name: cut(self.name), version: cut(self.version) }
+    }
+}
+
+/// Reads the version from a user agent such as `some-client/0.169.0 (Debian 12; x86_64) …`: the text between a `/` and
+/// the first parenthesis after it. The client's own name comes first and may contain a version and parentheses too.
+/// Without a parenthesis, the version follows the first `/` before a digit and ends at white space.
+fn version_in(user_agent: &str) -> Option<&str> {
+    let is_version = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());
+    let ahead = user_agent.match_indices(" (").find_map(|(at, _)| {
+        let (_, last) = user_agent[..at].rsplit_once('/')?;
+        Some(last).filter(is_version).filter(|last| !last.contains(char::is_whitespace))
+    });
+    ahead.or_else(|| user_agent.split('/').skip(1).find(is_version)?.split_whitespace().next())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::super::open_calls::OpenCalls;
     use super::super::{
-        ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Effect, Engine, EngineSettings, Input,
-        LedgerEntry, Note, Now, RequestSettings,
+        ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Decision, Effect, Engine, EngineSettings,
+        Incoming, Input, LedgerEntry, Note, Now, Order, Passage, RequestSettings,
     };
     use super::*;
-    use crate::wire::{Line, LineEnd, Side};
+    use crate::wire::{Body, Line, LineEnd, Side};
 
     const INITIALIZE: &str = concat!(
         r#">{"id": 1.0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"2"},"#,
@@ -340,19 +440,32 @@ mod tests {
             effects.clear();
             let (who, line) = step.split_at(1);
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            let input = match who {
-                ">" => Input::Line { from: Side::Client, line },
-                "<" => Input::Line { from: Side::Server, line },
-                "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
-                "p" => Input::Piece { from: Side::Server },
-                "l" => Input::LongLine { from: Side::Server, line_bytes: 1 },
-                "x" => Input::Committed { token: 1, done: false },
-                "c" => Input::Committed { token: 1, done: true },
-                "." => Input::Closed { from: Side::Server },
-                _ => Input::Detached,
+            let incoming = match who {
+                ">" => Some((Side::Client, Incoming::Line(line))),
+                "<" => Some((Side::Server, Incoming::Line(line))),
+                "p" => Some((Side::Server, Incoming::Piece)),
+                "l" => Some((Side::Server, Incoming::LastPiece { line_bytes: 1 })),
+                _ => None,
             };
-            engine.handle(now, input, &mut effects);
-            let actual: Vec<String> = effects.iter().filter_map(in_words).collect();
+            let decision = match incoming {
+                Some((from, incoming)) => engine.read(now, from, incoming, &mut effects).expect("BUG: no line is held"),
+                None => {
+                    let input = match who {
+                        "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
+                        "x" => Input::Committed { token: 1, done: false },
+                        "c" => Input::Committed { token: 1, done: true },
+                        "." => Input::Closed { from: Side::Server },
+                        _ => Input::Detached,
+                    };
+                    engine.handle(now, input, &mut effects);
+                    Decision { line: Passage::Withhold, ..Decision::default() }
+                }
+            };
+            let hold = decision.hold.map(|token| format!("hold{token}"));
+            let forward = (!decision.is_withheld()).then(|| "forward".to_owned());
+            let of_line = decision.record.map(|_| "record".to_owned()).into_iter().chain(hold).chain(forward);
+            let actual = effects.iter().filter_map(in_words).chain(of_line);
+            let actual: Vec<String> = actual.chain(decision.then.iter().filter_map(in_words)).collect();
             assert_eq!(actual.join(" "), *expect, "{step}");
         }
     }
@@ -361,11 +474,8 @@ mod tests {
     #[expect(clippy::wildcard_enum_match_arm, reason = "other effects have their own tests")]
     fn in_words(effect: &Effect) -> Option<String> {
         Some(match effect {
-            Effect::Record(_) => "record".to_owned(),
-            Effect::Forward => "forward".to_owned(),
-            Effect::Hold(token) => format!("hold{token}"),
             Effect::Release(token) => format!("release{token}"),
-            Effect::Keep(LedgerEntry::RequestLate { .. }) => "row-late".to_owned(),
+            Effect::Order(Order::Keep(LedgerEntry::RequestLate { .. })) => "row-late".to_owned(),
             Effect::PassLate(_) => "late".to_owned(),
             Effect::Answer(line) => {
                 assert_eq!(line.to, Side::Client);
@@ -516,5 +626,64 @@ mod tests {
         check_served(&[unseen, ("x", ""), unseen, HERE, GREETED, passes]);
         check_served(&[unseen, HERE, GREETED, waits, waits, ("x", "release1 row-late"), passes]);
         check_served(&[unseen, HERE, GREETED, waits, ("c", "release1"), passes]);
+    }
+
+    /// Plays lines, `>` from the client and `<` from the server, and returns the effects.
+    fn learned(script: &[&str]) -> Vec<Effect> {
+        let (mut watch, mut calls) = (VersionWatch::default(), OpenCalls::default());
+        let learn = |step: &&str| {
+            let (side, line) = step.split_at(1);
+            let from = if side == ">" { Side::Client } else { Side::Server };
+            match Body::parse(line.as_bytes()) {
+                Body::Message(message) => {
+                    let event = Event::of(&message);
+                    let completed = match from {
+                        Side::Client => calls.open(&event, None).and(None),
+                        Side::Server => calls.complete(&event).call.and_then(|call| call.method),
+                    };
+                    watch.learn(from, &event, completed)
+                }
+                Body::OtherJson | Body::Text | Body::Bytes => panic!("{line}: no message"),
+            }
+        };
+        script.iter().filter_map(learn).collect()
+    }
+
+    fn introduced(client_info: &str) -> Vec<Effect> {
+        learned(&[&format!(">{{\"id\":0,\"method\":\"initialize\",\"params\":{{\"clientInfo\":{client_info}}}}}")])
+    }
+
+    fn client(name: Option<&str>, version: Option<&str>) -> Vec<Effect> {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        vec![Effect::Introduce(Box::new(ClientName { name: owned(name), version: owned(version) }))]
+    }
+
+    #[test]
+    fn clients_name_themselves() {
+        assert_eq!(introduced(r#"{"name":"ide","title":null,"version":"1.2"}"#), client(Some("ide"), Some("1.2")));
+        assert_eq!(introduced(r#"{"version":null}"#), client(None, None));
+        assert_eq!(introduced("7"), []);
+        let long = "ä".repeat(300);
+        assert_eq!(introduced(&format!(r#"{{"name":"{long}"}}"#)), client(Some(&"ä".repeat(100)), None));
+    }
+
+    #[test]
+    fn rejected_initialize_is_retried() {
+        let asked = r#">{"id":0,"method":"initialize"}"#;
+        let refused = r#"<{"id":0,"error":{"code":-1,"message":"no"}}"#;
+        let answered = r#"<{"id":0,"result":{"userAgent":"x/1.2.3 y"}}"#;
+        assert_eq!(learned(&[asked, refused, answered]), []);
+        assert_eq!(learned(&[asked, refused, asked, answered, asked, answered]).len(), 1);
+    }
+
+    #[test]
+    fn versions() {
+        assert_eq!(version_in("codex_vscode/0.169.0 (Linux; x86_64) vscode/1.99"), Some("0.169.0"));
+        assert_eq!(version_in("a/b client/1.2.3-alpha.4 x"), Some("1.2.3-alpha.4"));
+        assert_eq!(version_in("acme/0.9/0.169.0 (Linux; x86_64) acme/0.9"), Some("0.169.0"));
+        assert_eq!(version_in("My IDE (beta)/0.130.0 (Debian 12; x86_64) x"), Some("0.130.0"));
+        assert_eq!(version_in("9 lives (of 9)"), None);
+        assert_eq!(version_in("nothing"), None);
+        assert_eq!(version_in("x/"), None);
     }
 }

@@ -5,47 +5,31 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::assembly::consultation::Consultation;
-use super::ledger::LedgerEntry;
+use super::assembly::Consultation;
+use super::attached_client::ClientName;
+use super::input::{ApiCallId, Token};
+use super::ledger::{LedgerEntry, Order};
 use super::requests::answer::InvalidAnswer;
 use super::shutdown::{Exit, Signal};
-use super::token::{ApiCallId, Token};
-use super::version::ClientName;
 use crate::protocol::RequestType;
-use crate::wire::{LineEnd, Side};
+use crate::wire::{Line, LineEnd, Side};
 
-/// Everything that the engine can tell the relay to do.
+/// Everything that the engine can tell the relay to do, besides its [`Decision`] on a line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Record the current line.
-    Record(Form),
-    /// Forward the current line, or piece of one, unchanged. A withheld line has no such effect.
-    Forward,
-    /// Forward this instead of the current line, and record it after that line.
-    Replace(OwnLine),
-    /// Send and record a line of ours ahead of the current line.
-    Send(OwnLine),
     /// Record an event of our own.
     Note(Note),
-    /// Store an entry in the ledger, without waiting.
-    Keep(LedgerEntry),
-    /// Store an entry in the ledger and report the result once; on failure, retry before any later entry.
-    KeepFirst(Token, LedgerEntry),
-    /// Store an entry in the ledger or drop it, and report the result.
-    Commit(Token, LedgerEntry),
-    /// Hold the current line's direction until the token is released.
-    Hold(Token),
+    /// Store an entry in the ledger.
+    Order(Order),
     /// Release a held direction.
     Release(Token),
-    /// Report `token` once everything queued before it in the current line's direction is written.
-    Mark(Token),
     /// Call or notify the context engine.
     Consult(Box<Consultation>),
     /// Read the fragments in this folder, or else in the relay's own.
     RunFragments(Token, Option<String>),
     /// Feed this back as [`super::Input::ReleaseHeld`] at once, before reading anything else.
     ReleaseHeld(Token),
-    /// Process held client lines as if they had been read now.
+    /// Carry out decisions on client lines that were held, as if they had been read now.
     PassHeld(Vec<LateLine>),
     /// Send and record lines to the server between two other lines.
     Inject(Injection),
@@ -79,6 +63,59 @@ pub enum Effect {
     Finish(Exit),
 }
 
+impl Effect {
+    /// Stores an entry in the ledger, without waiting.
+    pub(super) fn keep(entry: LedgerEntry) -> Effect {
+        Effect::Order(Order::Keep(entry))
+    }
+}
+
+/// Input from a side.
+#[derive(Debug, Clone, Copy)]
+pub enum Incoming<'a> {
+    Line(Line<'a>),
+    /// A piece (not the last) of a line over [`crate::wire::LINE_BYTES_MAX`].
+    Piece,
+    /// The last piece of such a line.
+    LastPiece {
+        /// Length of the whole line in bytes, without the `\n`.
+        line_bytes: u64,
+    },
+}
+
+/// What happens to a line, or to a piece of one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decision {
+    /// Lines of ours, recorded and sent ahead of it.
+    pub before: Vec<OwnLine>,
+    /// How it is recorded; a piece is not.
+    pub record: Option<Form>,
+    /// Its direction waits here until the token is released.
+    pub hold: Option<Token>,
+    pub line: Passage,
+    /// Report this token once it is written.
+    pub mark: Option<Token>,
+    /// Effects that follow it.
+    pub then: Vec<Effect>,
+}
+
+/// Whether a line goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Passage {
+    /// Unchanged.
+    #[default]
+    Forward,
+    /// This goes on instead, and is recorded after it.
+    Replace(OwnLine),
+    Withhold,
+}
+
+impl Decision {
+    pub(super) fn is_withheld(&self) -> bool {
+        matches!(self.line, Passage::Withhold)
+    }
+}
+
 /// A line that we wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnLine {
@@ -89,14 +126,13 @@ pub struct OwnLine {
     pub bytes: Vec<u8>,
 }
 
-/// A client line that was held, with its effects.
+/// A client line that was held.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LateLine {
     /// Without the `\n`.
     pub bytes: Vec<u8>,
     pub end: LineEnd,
-    /// The effects of processing it as the current line.
-    pub effects: Vec<Effect>,
+    pub decision: Decision,
 }
 
 /// Lines to the server that go out in one write.

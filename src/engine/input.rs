@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use super::LiveSettings;
-use super::assembly::consultation::{Assembled, Remembered};
+use super::assembly::{Assembled, Remembered};
 use super::effect::Note;
 use super::ledger::{ContextChange, RequestSource};
 use super::requests::answer::GivenAnswer;
 use super::shutdown::{Exit, Signal};
-use super::token::{ApiCallId, Token};
-use crate::wire::{Line, Side};
+use crate::wire::Side;
+
+/// Identifies something that the engine waits for.
+pub type Token = u64;
+
+/// Identifies an API call that waits for a reply.
+pub type ApiCallId = u64;
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,26 +25,12 @@ pub struct Now {
     pub elapsed: Duration,
 }
 
-/// Everything that can happen to a relay.
+/// Everything that can happen to a relay, besides [`super::Incoming`] lines.
 #[derive(Debug)]
-pub enum Input<'a> {
+pub enum Input {
     /// The child is running.
     ServerStarted {
         pid: u32,
-    },
-    Line {
-        from: Side,
-        line: Line<'a>,
-    },
-    /// A side wrote a piece (not the last) of a line over [`crate::wire::LINE_BYTES_MAX`].
-    Piece {
-        from: Side,
-    },
-    /// A side wrote the last piece of such a line.
-    LongLine {
-        from: Side,
-        /// Length of the whole line in bytes, without the `\n`.
-        line_bytes: u64,
     },
     /// A side closed its stream, and its output has been forwarded or is lost.
     Closed {

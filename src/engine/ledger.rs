@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::assembly::consultation::SentFragment;
-use super::context::carrier::Carrier;
+use super::assembly::SentFragment;
+use super::context::Carrier;
 use super::context::command::Command;
+use super::input::Token;
 use crate::protocol::{RequestKind, RequestPlace};
 
 /// The ledger row of a command; ids grow with age.
@@ -122,6 +123,28 @@ pub enum LedgerEntry {
         /// The new one-line summary.
         summary: String,
     },
+}
+
+/// An order to store an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Store it soon.
+    Keep(LedgerEntry),
+    /// Store it soon and report the result once; a failed entry is retried before later ones.
+    KeepFirst(Token, LedgerEntry),
+    /// Store it now or never, and report which.
+    Commit(Token, LedgerEntry),
+}
+
+impl Order {
+    /// The token of the report.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        match self {
+            Order::Keep(_) => None,
+            Order::KeepFirst(token, _) | Order::Commit(token, _) => Some(*token),
+        }
+    }
 }
 
 /// A new request.

@@ -1,224 +1,19 @@
-//! Processes one line of a side: judges its secrecy, records it, and forwards, replaces or withholds it.
+//! One line of a side: the only place that decides whether it goes on, what goes ahead of it, and how it is recorded.
+//!
+//! A line is judged for secrets first, which also opens or completes its call. Then one `match` over its event, its call and
+//! its thread makes the [`Decision`].
 
+use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
-use super::attached_client::{OnCall, Passing, answer_without_client};
-use super::context::OnTurn;
+use super::attached_client::{Stage, answer_without_client};
+use super::effect::{Decision, Form, Incoming, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
-use super::recording::{form, kept_answer, own_line};
-use super::requests::{OnRequest, Pass};
-use super::secrets::{Judged, Verdict};
-use super::{Effect, Engine, Note, Now, turns};
+use super::requests;
+use super::secrets::{self, Judged, Verdict};
+use super::turn_gate::Prepared;
+use super::{Effect, Engine, Note, Now, Omitted, OmittedReason};
 use crate::protocol::{Event, Method, RequestKind, RequestPlace};
-use crate::wire::{Body, Line, RpcId, Side};
-
-impl Engine {
-    pub(super) fn line(&mut self, now: Now, from: Side, line: Line<'_>, effects: &mut Vec<Effect>) {
-        let body = Body::parse(line.bytes);
-        if from == Side::Client && self.hold_if_needed(now, line, &body, effects) {
-            return;
-        }
-        self.process_line(now, from, line.bytes, &body, effects);
-    }
-
-    /// Records a line and forwards, replaces or withholds it.
-    pub(super) fn process_line(
-        &mut self,
-        now: Now,
-        from: Side,
-        line: &[u8],
-        body: &Body<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let event = event_in(body);
-        let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
-        let answers = completed.as_ref().and_then(|call| call.method);
-        let seen = Seen { now, line, verdict, body, opened };
-        match (&event, from) {
-            (Some(event), Side::Client) => self.client_line(&seen, event, effects),
-            (Some(event), Side::Server) => self.server_line(&seen, event, completed, effects),
-            (None, Side::Client) => {
-                effects.extend([seen.record(), Effect::Forward]);
-            }
-            (None, Side::Server) => {
-                effects.push(seen.record());
-                forward_if_passing(self.current_client.passing_of_other(), effects);
-            }
-        }
-        effects.extend(self.secrets.take_warning().map(Effect::Warn));
-        if let Some(event) = &event
-            && let Some(learned) = self.version.learn(from, event, answers)
-        {
-            if let Effect::Introduce(client) = &learned {
-                self.client.clone_from(&client.name);
-            }
-            if let Effect::Note(Note::CodexVersion { version: Some(version), .. }) = &learned {
-                self.context.server_is(version);
-            }
-            effects.push(learned);
-        }
-    }
-
-    fn client_line(&mut self, seen: &Seen<'_>, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        if event.name().is_none() {
-            let client = self.client.as_deref().unwrap_or("client").to_owned();
-            let kept = || kept_answer(&seen.verdict, seen.line, event);
-            let on_request = self.requests.client_answers(seen.now, seen.line, event, kept, client, effects);
-            record_and_forward(seen, Effect::Forward, on_request, effects);
-            return;
-        }
-        match self.current_client.on_client_call(seen.now.elapsed, event, seen.opened, &mut self.calls.to_server) {
-            OnCall::PassOn => {}
-            OnCall::PassAmbiguous => {
-                if let Some(call) = seen.opened {
-                    for other in self.calls.to_server.same_id(call) {
-                        self.context.is_ambiguous(other, effects);
-                    }
-                }
-                effects.extend([seen.record(), Effect::Forward]);
-                return;
-            }
-            OnCall::Greet => {
-                effects.push(seen.record());
-                self.greet(event, effects);
-                return;
-            }
-            OnCall::Withhold => {
-                effects.push(seen.record());
-                return;
-            }
-        }
-        let mut projection = None;
-        if event.method == Some(Method::TurnStart) {
-            if self.turns.has_reasons()
-                && let Some(bytes) = thread_of(event).and_then(|thread_id| self.reasons_ahead(&thread_id))
-            {
-                effects.push(Engine::ahead(seen, bytes));
-            }
-            let prepared = self.assembly.at_hand.take();
-            if self.assembly.is_set() {
-                let (call, shown) = self.before_turn(event, seen.opened, prepared);
-                effects.extend(call.map(|call| Engine::ahead(seen, call)));
-                projection = shown;
-            }
-        }
-        let instructed = self.client_thread_call(seen.line, event, seen.opened);
-        let (ahead, instead) = match seen.opened {
-            Some(call) => {
-                let on_turn = self.context.client_message(seen.now, seen.line, event, projection.as_deref(), effects);
-                self.carry(call, on_turn)
-            }
-            None => (None, None),
-        };
-        effects.extend(ahead.map(|call| Engine::ahead(seen, call)));
-        effects.push(seen.record());
-        effects.push(match instead.or(instructed) {
-            Some(bytes) => Effect::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes)),
-            None => Effect::Forward,
-        });
-    }
-
-    /// Adds context to a turn. Returns the call to send ahead of it and the line to send in its place.
-    pub(super) fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-        let (ahead, instead) = self.calls.carry(turn, on_turn);
-        ahead.iter().for_each(|call| self.own_items.expect(call));
-        (ahead, instead)
-    }
-
-    fn server_line(
-        &mut self,
-        seen: &Seen<'_>,
-        event: &Event<'_>,
-        mut completed: Option<Box<OpenCall>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.context.server_message(event, completed.as_deref_mut(), effects);
-        self.track_threads(seen.now, event, completed.as_deref_mut(), effects);
-        let stripped = self.context.stripped(seen.line, event);
-        // This includes late responses to calls that are no longer open: the client never sees responses to our calls.
-        if event.is_response() && event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) {
-            effects.push(seen.record());
-            let Some(purpose) = completed.and_then(|call| call.purpose) else { return };
-            match stripped.as_deref().map(Body::parse) {
-                Some(Body::Message(event)) => self.turns.completed(purpose, &event, effects),
-                Some(Body::OtherJson | Body::Text | Body::Bytes) | None => {
-                    self.turns.completed(purpose, event, effects);
-                }
-            }
-            return;
-        }
-        let passing = self.current_client.passing_of(event, completed.as_deref());
-        if let (Some(id), Some(method)) = (event.id, event.name()) {
-            if passing == Passing::Withheld && RequestKind::of(method).is_none() {
-                effects.push(answer_without_client(id));
-            }
-            if self.current_client.answers_alone(method)
-                && let Some(call) = seen.opened.and_then(|call| self.calls.to_client.get_mut(call))
-            {
-                call.for_client_alone = Some(id.to_owned());
-            }
-        }
-        // The record keeps the echo of an item that we injected; the client does not see it.
-        let passing = if self.own_items.is_echo(event) { Passing::Withheld } else { passing };
-        let on_request = match (self.server_message(seen.now, seen.line, event, effects), passing) {
-            (on_request, Passing::Passes) => on_request,
-            (OnRequest::Forward(_) | OnRequest::Withhold, Passing::Withheld) => OnRequest::Withhold,
-        };
-        match stripped {
-            Some(bytes) => {
-                let replace = Effect::Replace(own_line(Side::Client, &seen.verdict, seen.body, bytes));
-                record_and_forward(seen, replace, on_request, effects);
-            }
-            None => record_and_forward(seen, Effect::Forward, on_request, effects),
-        }
-    }
-
-    /// Tracks threads, turns and items from notifications, and opens requests.
-    fn server_message(&mut self, now: Now, line: &[u8], event: &Event<'_>, effects: &mut Vec<Effect>) -> OnRequest {
-        if event.name().is_none() {
-            return OnRequest::AT_ONCE;
-        }
-        if event.id.is_some() {
-            let place = RequestPlace::of(event.params);
-            let (about, audience) = (self.items.of(&place), self.current_client.audience());
-            return self.requests.opened(now, line, event, about, audience, effects);
-        }
-        match (event.method, event.params) {
-            (Some(Method::TurnStarted), _) => self.turns.turn_started(&mut self.calls, event, effects),
-            (Some(Method::TurnCompleted), _) => {
-                if let Some((thread_id, turn_id)) = self.turns.turn_completed(event) {
-                    self.own_items.turn_is_over(&thread_id);
-                    let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
-                    self.requests.turn_completed(now, &place, effects);
-                    if self.turns.is_idle() {
-                        effects.extend(turns::outcome(event).map(Effect::NotifyIdle));
-                    }
-                }
-            }
-            (Some(Method::ItemStarted), Some(params)) => {
-                if let Some((place, changes)) = self.items.started(params) {
-                    self.requests.shown(&place, changes, effects);
-                }
-            }
-            (Some(Method::ItemCompleted), Some(params)) => {
-                if !(self.requests.is_empty() && self.items.is_empty())
-                    && let Some(place) = self.items.completed(params)
-                {
-                    self.requests.item_completed(now, &place, effects);
-                }
-            }
-            (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
-            _ => {}
-        }
-        OnRequest::AT_ONCE
-    }
-}
-
-pub(super) fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
-    match body {
-        Body::Message(message) => Some(Event::of(message)),
-        Body::OtherJson | Body::Text | Body::Bytes => None,
-    }
-}
+use crate::wire::{Body, Message, RpcId, Side, stands_verbatim};
 
 /// A line being processed.
 pub(super) struct Seen<'a> {
@@ -230,26 +25,309 @@ pub(super) struct Seen<'a> {
     pub(super) opened: Option<CallKey>,
 }
 
-impl Seen<'_> {
-    fn record(&self) -> Effect {
-        Effect::Record(form(&self.verdict, self.body, self.line))
+impl Engine {
+    /// Decides on what `from` wrote, and appends the effects that come before it. `None` if the engine holds the line.
+    pub fn read(
+        &mut self,
+        now: Now,
+        from: Side,
+        incoming: Incoming<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Decision> {
+        let (record, passes) = match (incoming, from) {
+            (Incoming::Line(line), _) => {
+                let body = Body::parse(line.bytes);
+                if from == Side::Client && self.hold_if_needed(now, line, &body, effects) {
+                    return None;
+                }
+                return Some(self.decide(now, from, line.bytes, &body, None, effects));
+            }
+            (Incoming::Piece, Side::Client) => (None, true),
+            (Incoming::Piece, Side::Server) => (None, self.current_client.receives_piece()),
+            (Incoming::LastPiece { line_bytes }, _) => {
+                let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
+                let passes = from == Side::Client || self.current_client.receives_last_piece();
+                (Some(Form::Omitted(Box::new(omitted))), passes)
+            }
+        };
+        let line = if passes { Passage::Forward } else { Passage::Withhold };
+        Some(Decision { record, line, ..Decision::default() })
+    }
+
+    /// Decides on a whole line that waits for nothing more.
+    pub(super) fn decide(
+        &mut self,
+        now: Now,
+        from: Side,
+        line: &[u8],
+        body: &Body<'_>,
+        prepared: Option<Prepared>,
+        effects: &mut Vec<Effect>,
+    ) -> Decision {
+        let event = event_in(body);
+        let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
+        let answers = completed.as_ref().and_then(|call| call.method);
+        let mut decision = Decision { record: Some(form(&verdict, body, line)), ..Decision::default() };
+        let seen = Seen { now, line, verdict, body, opened };
+        match (from, &event) {
+            (Side::Client, None) => {}
+            (Side::Client, Some(event)) if event.name().is_none() => {
+                let client = self.client.as_deref().unwrap_or("client");
+                self.requests.client_answers(&seen, event, client, &mut decision, effects);
+            }
+            (Side::Client, Some(event)) => self.client_calls(&seen, event, prepared, &mut decision, effects),
+            (Side::Server, None) => {
+                if !self.current_client.listens() {
+                    decision.line = Passage::Withhold;
+                }
+            }
+            (Side::Server, Some(event)) => self.server_writes(&seen, event, completed, &mut decision, effects),
+        }
+        decision.then.extend(self.secrets.take_warning().map(Effect::Warn));
+        if let Some(event) = &event {
+            self.learn_version(from, event, answers, &mut decision.then);
+        }
+        decision
+    }
+
+    /// A call or a notification of the client.
+    fn client_calls(
+        &mut self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        prepared: Option<Prepared>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        match (self.current_client.stage(), event.id, event.method) {
+            (Some(Stage::Attached), Some(id), Some(Method::Initialize)) => {
+                decision.line = Passage::Withhold;
+                self.greet(id, event, seen.opened, &mut decision.then);
+            }
+            (Some(Stage::Answered), None, Some(Method::Initialized)) => {
+                decision.line = Passage::Withhold;
+                self.current_client.has_initialized();
+            }
+            (Some(_), _, _) if self.calls.to_server.is_ambiguous(seen.opened, seen.now.elapsed) => {
+                for other in self.calls.to_server.same_id(seen.opened) {
+                    self.context.is_ambiguous(other, effects);
+                }
+            }
+            (_, _, Some(Method::TurnStart)) => self.start_turn(seen, event, prepared, decision, effects),
+            (
+                _,
+                _,
+                Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork | Method::ThreadCompactStart),
+            ) => self.call_about_thread(seen, event, decision),
+            (_, _, _) => {}
+        }
+    }
+
+    /// Sends the context of a thread along with a turn: ahead of it, and in front of its words.
+    pub(super) fn start_turn(
+        &mut self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        prepared: Option<Prepared>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
+        let reasons = thread_of(event).and_then(|thread_id| self.reasons_ahead(&thread_id));
+        decision.before.extend(reasons.map(own));
+        let (fragments, projection) = match self.assembly.is_set() {
+            true => self.before_turn(event, prepared),
+            false => (None, None),
+        };
+        let loaded = self.context.load(seen, event, projection, &mut self.calls, effects).unwrap_or_default();
+        loaded.ahead.iter().for_each(|call| self.own_items.expect(call));
+        decision.before.extend(fragments.into_iter().chain(loaded.ahead).map(own));
+        if let Some(bytes) = loaded.instead {
+            decision.line = Passage::Replace(own(bytes));
+        }
+    }
+
+    /// A message of the server.
+    fn server_writes(
+        &mut self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        completed: Option<Box<OpenCall>>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.current_client.receives(event, completed.as_deref()) {
+            decision.line = Passage::Withhold;
+        }
+        match (event.id, event.name()) {
+            (_, None) => {
+                // This includes late responses to calls that are no longer open: the client never sees responses to ours.
+                let is_ours = event.is_response() && event.id.is_some_and(|id| self.calls.is_own(&RpcId::from_raw(id)));
+                let purpose = completed.and_then(|call| self.call_answered(seen.now, call, event, effects));
+                if is_ours {
+                    decision.line = Passage::Withhold;
+                    let stripped = self.context.stripped(seen.line, event, &self.threads);
+                    match (purpose, stripped.as_deref().map(Body::parse)) {
+                        (Some(purpose), Some(Body::Message(event))) => {
+                            self.own_call_answered(purpose, &event, &mut decision.then)
+                        }
+                        (Some(purpose), _) => self.own_call_answered(purpose, event, &mut decision.then),
+                        (None, _) => {}
+                    }
+                }
+            }
+            (Some(id), Some(method)) => {
+                if decision.is_withheld() && RequestKind::of(method).is_none() {
+                    effects.push(answer_without_client(id));
+                }
+                if self.current_client.answers_alone(method)
+                    && let Some(call) = seen.opened.and_then(|call| self.calls.to_client.get_mut(call))
+                {
+                    call.for_client_alone = Some(id.to_owned());
+                }
+                let about = self.items.of(&RequestPlace::of(event.params));
+                self.requests.opened(seen, event, about, decision, effects);
+            }
+            (None, Some(_)) => self.server_notifies(seen.now, event, decision, effects),
+        }
+        if matches!(decision.line, Passage::Forward)
+            && let Some(bytes) = self.context.stripped(seen.line, event, &self.threads)
+        {
+            decision.line = Passage::Replace(own_line(Side::Client, &seen.verdict, seen.body, bytes));
+        }
+    }
+
+    /// The server responds to a call: settles what depends on it. Returns the purpose of a call of our own.
+    fn call_answered(
+        &mut self,
+        now: Now,
+        mut call: Box<OpenCall>,
+        event: &Event<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Purpose> {
+        self.context.answered(now, event, &mut call, &mut self.threads, effects);
+        if let Some(asked) = call.asked.take() {
+            self.answered_about_thread(now, call.key, asked, event, effects);
+        }
+        match call.purpose {
+            Some(Purpose::Fragments { thread_id, sent }) => {
+                self.fragments_answered(now, call.key, thread_id, sent, event, effects);
+                None
+            }
+            other => other,
+        }
+    }
+
+    /// Tracks threads, turns and items.
+    fn server_notifies(&mut self, now: Now, event: &Event<'_>, decision: &mut Decision, effects: &mut Vec<Effect>) {
+        match (event.method, event.params) {
+            (Some(Method::ThreadStarted), Some(params)) => {
+                self.threads.mentioned_in(params, effects);
+            }
+            (Some(Method::ThreadCompacted), Some(params)) => self.is_compacted(params, effects),
+            (Some(Method::TurnStarted), _) => self.turn_started(event, effects),
+            (Some(Method::TurnCompleted), _) => self.turn_completed(now, event, effects),
+            (Some(Method::ItemStarted), Some(params)) => {
+                if let Some((place, changes)) = self.items.started(params) {
+                    self.requests.shown(&place, changes, effects);
+                }
+            }
+            (Some(Method::ItemCompleted), Some(params)) => {
+                self.item_completed(params, effects);
+                if !(self.requests.is_empty() && self.items.is_empty())
+                    && let Some(place) = self.items.completed(params)
+                {
+                    self.requests.item_completed(now, &place, effects);
+                }
+            }
+            (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
+            (Some(Method::RawResponseItemCompleted | Method::EarlyRawResponseItem), _) => {
+                // The record keeps the echo of an item that we injected; the client does not see it.
+                if self.own_items.is_echo(event) {
+                    decision.line = Passage::Withhold;
+                }
+            }
+            (_, _) => {}
+        }
+    }
+
+    fn turn_completed(&mut self, now: Now, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        let Some((thread_id, turn_id)) = turn_of(event) else { return };
+        self.consult_about_turn(event, &thread_id, &turn_id, effects);
+        self.threads.turn_completed(&thread_id, &turn_id);
+        self.own_items.turn_is_over(&thread_id);
+        let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
+        self.requests.turn_completed(now, &place, effects);
+        if self.threads.are_idle() {
+            effects.extend(outcome(event).map(Effect::NotifyIdle));
+        }
+    }
+
+    fn learn_version(&mut self, from: Side, event: &Event<'_>, answers: Option<Method>, effects: &mut Vec<Effect>) {
+        let Some(learned) = self.version.learn(from, event, answers) else { return };
+        if let Effect::Introduce(client) = &learned {
+            self.client.clone_from(&client.name);
+        }
+        if let Effect::Note(Note::CodexVersion { version: Some(version), .. }) = &learned {
+            self.context.server_is(version);
+        }
+        effects.push(learned);
     }
 }
 
-/// Records a line, then forwards it (or its replacement) if allowed.
-fn record_and_forward(seen: &Seen<'_>, forward: Effect, on_request: OnRequest, effects: &mut Vec<Effect>) {
-    effects.push(seen.record());
-    if let OnRequest::Forward(Pass { hold, mark }) = on_request {
-        effects.extend(hold.map(Effect::Hold));
-        effects.push(forward);
-        effects.extend(mark.map(Effect::Mark));
+pub(super) fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
+    match body {
+        Body::Message(message) => Some(Event::of(message)),
+        Body::OtherJson | Body::Text | Body::Bytes => None,
     }
 }
 
-/// Forwards a line or a piece of one, if it passes.
-pub(super) fn forward_if_passing(passing: Passing, effects: &mut Vec<Effect>) {
-    match passing {
-        Passing::Passes => effects.push(Effect::Forward),
-        Passing::Withheld => {}
+/// How a line is put on record.
+pub(super) fn form(verdict: &Verdict, body: &Body<'_>, line: &[u8]) -> Form {
+    match (verdict, body) {
+        (Verdict::Secret, _) => secrets::omitted(body, line.len()),
+        (Verdict::Masked(carrier), _) => match std::str::from_utf8(line).map(|line| carrier.masked(line)) {
+            Ok(Ok(None)) => form(&Verdict::Open, body, line),
+            Ok(Ok(Some(text))) => {
+                let is_verbatim = stands_verbatim(text.as_bytes());
+                Form::Masked(Box::new(MaskedLine { text, is_verbatim }))
+            }
+            Ok(Err(_)) | Err(_) => secrets::omitted(body, line.len()),
+        },
+        (Verdict::Open, Body::Message(_) | Body::OtherJson) if stands_verbatim(line) => Form::Verbatim,
+        (Verdict::Open, Body::Message(_) | Body::OtherJson | Body::Text) => Form::Text,
+        (Verdict::Open, Body::Bytes) => Form::Base64,
+    }
+}
+
+/// A line of ours to the server that goes with no line of the client.
+pub(super) fn free_line(bytes: Vec<u8>) -> OwnLine {
+    own_free_line(Side::Server, bytes)
+}
+
+/// The same to either side.
+pub(super) fn own_free_line(to: Side, bytes: Vec<u8>) -> OwnLine {
+    let form = if stands_verbatim(&bytes) { Form::Verbatim } else { Form::Text };
+    OwnLine { to, form, bytes }
+}
+
+/// A line of ours that goes with a line of this verdict and kind.
+pub(super) fn own_line(to: Side, verdict: &Verdict, body: &Body<'_>, bytes: Vec<u8>) -> OwnLine {
+    OwnLine { to, form: form(verdict, body, &bytes), bytes }
+}
+
+/// The answer for the ledger: as much of it as may stand in the record.
+pub(super) fn kept_answer(seen: &Seen<'_>, message: &Message<'_>) -> String {
+    match &seen.verdict {
+        Verdict::Open => requests::answered(message),
+        Verdict::Secret => requests::OMITTED.to_owned(),
+        Verdict::Masked(carrier) => match std::str::from_utf8(seen.line).map(|line| carrier.masked(line)) {
+            Ok(Ok(None)) => requests::answered(message),
+            Ok(Ok(Some(masked))) => match Body::parse(masked.as_bytes()) {
+                Body::Message(message) => requests::answered(&message),
+                Body::OtherJson | Body::Text | Body::Bytes => requests::OMITTED.to_owned(),
+            },
+            Ok(Err(_)) | Err(_) => requests::OMITTED.to_owned(),
+        },
     }
 }

@@ -1,10 +1,10 @@
-//! The engine: inputs (what happened) go in, effects (what to do) come out.
+//! The engine: lines and other inputs (what happened) go in, decisions and effects (what to do) come out.
 //!
-//! [`Engine::handle`] is the only place that decides on a line, a signal or an end of stream. It is total and never
-//! blocks.
+//! [`Engine::read`] decides on a line and [`Engine::handle`] on a signal, an end of stream and all other inputs. Both are
+//! total and never block.
 //!
-//! The relay carries out the effects of one read together: first every `Record` and `Note`, in order, with one append
-//! to the journal, then every `Forward`, with one write. So no line reaches a side before it is on record. All other
+//! The relay carries out the decisions of one read together: first it puts all lines and notes on record, in order, with
+//! one append to the journal, then it forwards, with one write. So no line reaches a side before it is on record. All other
 //! effects follow, in order.
 //!
 //! Pure: the engine knows no clock, file, pipe, process or thread. Time is an argument, and effects are only described
@@ -25,16 +25,12 @@ mod lines;
 mod masking;
 mod open_calls;
 mod own_items;
-mod recording;
 mod redaction;
 mod requests;
 mod secrets;
 mod shutdown;
-mod token;
-mod turn_context;
+mod threads;
 mod turn_gate;
-mod turns;
-mod version;
 mod visible;
 
 use std::time::Duration;
@@ -46,14 +42,15 @@ pub(crate) use assembly::{
     FragmentThreads, QuotedMessage, Remembered, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START};
+pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use effect::{ApiReply, Effect, OwnLine};
+pub use effect::{ApiReply, Decision, Effect, Incoming, OwnLine, Passage};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub(crate) use form_fields::holds_secret;
-pub use input::{ApiRequest, Input, Now};
-pub use ledger::{ContextChange, LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
+pub use input::{ApiCallId, ApiRequest, Input, Now, Token};
+pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub use masking::Masker;
 pub(crate) use masking::{InPieces, Pieces};
@@ -64,23 +61,20 @@ pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
 pub(crate) use secrets::masked_args;
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
-pub use token::{ApiCallId, Token};
-pub(crate) use version::ClientName;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
 
+use api_calls::Interrupts;
 use assembly::Assembly;
-use attached_client::{CurrentClient, answer_without_client};
+use attached_client::{CurrentClient, VersionWatch, answer_without_client};
 use context::Context;
-use lines::{Seen, event_in, forward_if_passing};
+use lines::{Seen, event_in, free_line, own_free_line, own_line};
 use open_calls::Calls;
 use own_items::OwnItems;
-use recording::{free_line, own_free_line, own_line};
 use requests::{Items, Requests};
 use secrets::Secrets;
 use shutdown::Shutdown;
-use turns::Turns;
-use version::VersionWatch;
+use threads::Threads;
 
 /// Settings of a new engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +114,8 @@ pub struct Engine {
     requests: Requests,
     items: Items,
     calls: Calls,
-    turns: Turns,
+    threads: Threads,
+    interrupts: Interrupts,
     shutdown: Shutdown,
     current_client: CurrentClient,
     exit_grace: Duration,
@@ -143,7 +138,8 @@ impl Engine {
             requests: Requests::new(settings.requests, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
-            turns: Turns::default(),
+            threads: Threads::default(),
+            interrupts: Interrupts::default(),
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             current_client: CurrentClient::new(settings.server_owner),
             exit_grace: settings.exit_grace,
@@ -152,7 +148,7 @@ impl Engine {
     }
 
     /// Decides how to react to `input` and appends the effects.
-    pub fn handle(&mut self, now: Now, input: Input<'_>, effects: &mut Vec<Effect>) {
+    pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid }));
@@ -161,17 +157,6 @@ impl Engine {
                 }
             }
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
-            Input::Line { from, line } => self.line(now, from, line, effects),
-            Input::Piece { from: Side::Client } => effects.push(Effect::Forward),
-            Input::Piece { from: Side::Server } => forward_if_passing(self.current_client.passing_of_piece(), effects),
-            Input::LongLine { from, line_bytes } => {
-                let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
-                effects.push(Effect::Record(Form::Omitted(Box::new(omitted))));
-                match from {
-                    Side::Client => effects.push(Effect::Forward),
-                    Side::Server => forward_if_passing(self.current_client.passing_of_last_piece(), effects),
-                }
-            }
             Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => self.server_closed(now, effects),
             Input::Detached => {
@@ -187,8 +172,8 @@ impl Engine {
             Input::OutputWaits(waits) => self.shutdown.output_waits(now.elapsed, waits),
             Input::ServerExited(exit) => self.shutdown.server_exited(exit, effects),
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
-            Input::Context(change) => self.context.changed(change),
-            Input::Remembered(remembered) => self.assembly.threads.remember(*remembered),
+            Input::Context(change) => self.context.changed(change, &mut self.threads),
+            Input::Remembered(remembered) => self.threads.remember(*remembered),
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
                 self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));
@@ -219,7 +204,7 @@ impl Engine {
             Input::Tick => {
                 self.shutdown.tick(now.elapsed, effects);
                 self.release_ready(now, effects);
-                self.turns.tick(now.elapsed, effects);
+                self.interrupts.tick(now.elapsed, effects);
                 self.requests.tick(now, self.current_client.audience(), effects);
             }
         }
@@ -232,7 +217,9 @@ impl Engine {
         }
         self.assembly_ended(effects);
         self.requests.server_ended(now, effects);
-        self.turns.server_ended(effects);
+        self.threads.server_ended();
+        self.interrupts.server_ended(effects);
+        self.current_client.initialized_with = None;
         for purpose in calls.into_iter().filter_map(|call| call.purpose) {
             purpose.server_ended(effects);
         }
@@ -244,7 +231,7 @@ impl Engine {
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.turns.due()]
+        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.interrupts.due()]
             .into_iter()
             .flatten()
             .min()
@@ -341,8 +328,17 @@ mod tests {
                 let from = if side == ">" { Side::Client } else { Side::Server };
                 let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
                 let mut effects = Vec::new();
-                engine.handle(now, Input::Line { from, line }, &mut effects);
-                effects.iter().map(in_words).collect::<Vec<_>>().join(" ")
+                let decision = engine.read(now, from, Incoming::Line(line), &mut effects);
+                let decision = decision.expect("BUG: no line is held");
+                assert!(decision.before.is_empty() && decision.hold.is_none() && decision.mark.is_none());
+                let before = effects.iter().map(in_words);
+                let record = decision.record.as_ref().map(|form| match form {
+                    Form::Omitted(omitted) => format!("omit({:?})", omitted.reason),
+                    other @ (Form::Verbatim | Form::Text | Form::Base64 | Form::Masked(_)) => format!("{other:?}"),
+                });
+                let line = format!("{:?}", decision.line).to_lowercase();
+                let words = before.chain(record).chain([line]).chain(decision.then.iter().map(in_words));
+                words.collect::<Vec<_>>().join(" ")
             })
             .collect()
     }
@@ -350,10 +346,7 @@ mod tests {
     #[expect(clippy::wildcard_enum_match_arm, reason = "new effects are shown in debug form")]
     fn in_words(effect: &Effect) -> String {
         match effect {
-            Effect::Record(Form::Omitted(omitted)) => format!("omit({:?})", omitted.reason),
-            Effect::Record(form) => format!("{form:?}"),
             Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
-            Effect::Forward => "forward".to_owned(),
             Effect::Introduce(client) => format!("client({})", client.name.as_deref().unwrap_or("-")),
             other => format!("{other:?}"),
         }
@@ -431,7 +424,7 @@ mod tests {
             Play(engine)
         }
 
-        fn at(&mut self, elapsed_ms: u64, input: Input<'_>) -> String {
+        fn at(&mut self, elapsed_ms: u64, input: Input) -> String {
             let mut effects = Vec::new();
             let now = Now { unix_us: 1, elapsed: Duration::from_millis(elapsed_ms) };
             self.0.handle(now, input, &mut effects);
@@ -440,7 +433,19 @@ mod tests {
 
         fn line(&mut self, from: Side, line: &str) -> String {
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            self.at(0, Input::Line { from, line })
+            let (now, mut effects) = (Now { unix_us: 1, elapsed: Duration::ZERO }, Vec::new());
+            let decision = self.0.read(now, from, Incoming::Line(line), &mut effects).expect("BUG: no line is held");
+            let before = decision.before.iter().map(|own| format!("send({})", String::from_utf8_lossy(&own.bytes)));
+            let record = decision.record.map(|_| "record".to_owned());
+            let hold = decision.hold.map(|token| format!("hold{token}"));
+            let line = match decision.line {
+                Passage::Forward => Some("forward".to_owned()),
+                Passage::Replace(_) => Some("replace".to_owned()),
+                Passage::Withhold => None,
+            };
+            let mark = decision.mark.map(|token| format!("mark{token}"));
+            let words = effects.iter().map(in_a_word).chain(before).chain(record).chain(hold).chain(line).chain(mark);
+            words.chain(decision.then.iter().map(in_a_word)).collect::<Vec<_>>().join(" ")
         }
 
         fn respond(&mut self, request_id: &str, body: &str) -> String {
@@ -456,13 +461,10 @@ mod tests {
 
     fn in_a_word(effect: &Effect) -> String {
         match effect {
-            Effect::Record(_) => "record".to_owned(),
-            Effect::Keep(entry) => format!("keep({})", entry_in_a_word(entry)),
-            Effect::KeepFirst(token, entry) => format!("first{token}({})", entry_in_a_word(entry)),
-            Effect::Commit(token, entry) => format!("commit{token}({})", entry_in_a_word(entry)),
-            Effect::Hold(token) => format!("hold{token}"),
+            Effect::Order(Order::Keep(entry)) => format!("keep({})", entry_in_a_word(entry)),
+            Effect::Order(Order::KeepFirst(token, entry)) => format!("first{token}({})", entry_in_a_word(entry)),
+            Effect::Order(Order::Commit(token, entry)) => format!("commit{token}({})", entry_in_a_word(entry)),
             Effect::Release(token) => format!("release{token}"),
-            Effect::Mark(token) => format!("mark{token}"),
             Effect::Inject(injection) => {
                 let lines: Vec<String> =
                     injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect();
@@ -474,11 +476,8 @@ mod tests {
                 format!("reply{api_call}({name})")
             }
             Effect::Note(_) => "note".to_owned(),
-            Effect::Send(line) => format!("send({})", String::from_utf8_lossy(&line.bytes)),
             Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
-            other @ (Effect::Forward
-            | Effect::Replace(_)
-            | Effect::Consult(_)
+            other @ (Effect::Consult(_)
             | Effect::RunFragments(..)
             | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)
@@ -633,14 +632,14 @@ mod tests {
             let asked = ASK.replace("\"id\":0", &format!("\"id\":{id}"));
             let line = Line { bytes: asked.as_bytes(), end: LineEnd::Newline };
             let now = Now { unix_us: 1 + id, elapsed: Duration::ZERO };
-            play.0.handle(now, Input::Line { from: Side::Server, line }, &mut Vec::new());
+            play.0.read(now, Side::Server, Incoming::Line(line), &mut Vec::new());
         }
         let mut effects = Vec::new();
         play.0.handle(Now { unix_us: 10, elapsed: Duration::from_millis(5) }, Input::Tick, &mut effects);
         let expired: Vec<&str> = effects
             .iter()
             .filter_map(|effect| {
-                if let Effect::KeepFirst(_, LedgerEntry::RequestExpired { request_id, .. }) = effect {
+                if let Effect::Order(Order::KeepFirst(_, LedgerEntry::RequestExpired { request_id, .. })) = effect {
                     Some(request_id.as_str())
                 } else {
                     None

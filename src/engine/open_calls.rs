@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
-use super::context::{Lease, OnTurn, TurnSent};
+use super::context::{Lease, TurnSent};
 use super::secrets::{Awaited, Verdict};
-use super::turns::Purpose;
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, RpcId};
 
@@ -52,8 +52,8 @@ pub(super) struct OpenCalls {
     overflowed: bool,
 }
 
-/// Identifies an open call of one direction. A later call has a greater key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Identifies an open call of one direction. A later call has a greater key; the default is before all calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CallKey(u64);
 
 /// The side that made a call.
@@ -77,7 +77,7 @@ pub(super) struct OpenCall {
     pub(super) thread_id: Option<String>,
     /// The secret part of the response.
     pub(super) secret: Option<Awaited>,
-    /// The turn it starts, if that turn carries context or belongs to a delivery.
+    /// The turn it starts, if that turn carries context.
     pub(super) turn: Option<TurnSent>,
     /// Context that the response settles.
     pub(super) lease: Option<Lease>,
@@ -109,22 +109,6 @@ impl Calls {
             call.purpose = Some(purpose);
         }
         (key, line)
-    }
-
-    /// Adds context to a turn. Returns the call to send ahead of it and the line to send in its place.
-    pub(super) fn carry(&mut self, turn: CallKey, on_turn: OnTurn) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-        let OnTurn { ahead, instead, mut lease, sent } = on_turn;
-        let ahead = ahead.map(|params| {
-            let (key, line) = self.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::Context);
-            if let Some(call) = self.to_server.get_mut(key) {
-                call.lease = lease.take();
-            }
-            line
-        });
-        if let Some(call) = self.to_server.get_mut(turn) {
-            (call.turn, call.lease) = (sent, lease);
-        }
-        (ahead, instead)
     }
 
     pub(super) fn is_own(&self, id: &RpcId) -> bool {
@@ -209,9 +193,9 @@ impl OpenCalls {
         self.calls.iter_mut().rev().find(|call| call.key == key)
     }
 
-    /// The calls opened after `key`, oldest first.
-    pub(super) fn later_than(&mut self, key: CallKey) -> impl Iterator<Item = &mut OpenCall> {
-        self.calls.iter_mut().filter(move |call| call.key > key)
+    /// The key of the last call, open or not.
+    pub(super) fn last_key(&self) -> CallKey {
+        CallKey(self.made)
     }
 
     /// Removes a call that was not forwarded.
@@ -220,9 +204,9 @@ impl OpenCalls {
     }
 
     /// The other calls with the id of this one.
-    pub(super) fn same_id(&mut self, key: CallKey) -> impl Iterator<Item = &mut OpenCall> {
-        let id = self.calls.iter().find(|call| call.key == key).map(|call| call.id.clone());
-        self.calls.iter_mut().filter(move |call| call.key != key && Some(&call.id) == id.as_ref())
+    pub(super) fn same_id(&mut self, key: Option<CallKey>) -> impl Iterator<Item = &mut OpenCall> {
+        let id = self.calls.iter().find(|call| Some(call.key) == key).map(|call| call.id.clone());
+        self.calls.iter_mut().filter(move |call| Some(call.key) != key && Some(&call.id) == id.as_ref())
     }
 
     /// Marks the calls of a client that has left.
@@ -233,7 +217,7 @@ impl OpenCalls {
     }
 
     /// Whether a client that left within the last hour has an open call with the same id.
-    pub(super) fn is_ambiguous(&mut self, key: CallKey, now: Duration) -> bool {
+    pub(super) fn is_ambiguous(&mut self, key: Option<CallKey>, now: Duration) -> bool {
         for call in &mut self.calls {
             if matches!(call.caller, Caller::Departed(at) if now.saturating_sub(at) >= LEFT_MAX) {
                 // Too old to be tracked as the departed client's.
@@ -308,12 +292,22 @@ impl OpenCalls {
         std::mem::take(&mut self.calls)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OpenCall> {
+        self.calls.iter()
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenCall> {
         self.calls.iter_mut()
     }
 }
 
 impl OpenCall {
+    /// The epoch whose projection the call shows to a thread.
+    pub(super) fn epoch_of(&self, thread_id: &str) -> Option<&str> {
+        let turn = self.turn.as_ref().filter(|_| self.thread_id.as_deref() == Some(thread_id))?;
+        turn.projected.as_ref()?.epoch.as_deref()
+    }
+
     /// Whether evicting the call affects nothing but the routing of its response.
     fn can_be_forgotten(&self) -> bool {
         self.secret.is_none() && self.lease.is_none() && self.for_client_alone.is_none()
@@ -350,8 +344,8 @@ mod tests {
         open(&mut calls, 5);
         calls.caller_left(Duration::ZERO);
         let again = open(&mut calls, 5).expect("BUG: there is room");
-        assert!(calls.is_ambiguous(again, LEFT_MAX - Duration::from_secs(1)));
-        assert!(!calls.is_ambiguous(again, LEFT_MAX));
+        assert!(calls.is_ambiguous(Some(again), LEFT_MAX - Duration::from_secs(1)));
+        assert!(!calls.is_ambiguous(Some(again), LEFT_MAX));
     }
 
     #[test]

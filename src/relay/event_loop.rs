@@ -19,9 +19,8 @@ use super::serve_loop::{Lifecycle, Wanted};
 use super::signals::Signals;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
-use crate::control::{Passed, Published};
-use crate::engine::{ApiRequest, Effect, Engine, Exit, Form, Input, LiveSettings, Note, Now, Token};
-use crate::store::Order;
+use crate::control::{Passed, Published, Reply};
+use crate::engine::{ApiRequest, Effect, Engine, Exit, Incoming, Input, LiveSettings, Note, Now, Passage};
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
 /// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
@@ -60,8 +59,6 @@ pub(super) struct Relay {
     pub(super) settings: Settings,
     pub(super) hooks: Hooks,
     pub(super) fragments: FragmentReader,
-    /// Commits that failed because there is no ledger.
-    pub(super) uncommitted: Vec<Token>,
     pub(super) server: Server,
     pub(super) from_client: Direction,
     pub(super) from_server: Direction,
@@ -183,41 +180,29 @@ impl Relay {
         self.recorder.drain_overflow();
         let waiting = self.engine.context_waiting();
         while let Some(message) = self.inbox.take() {
-            let input = match message {
-                Message::Input(input) => input,
-                Message::Configured(settings) => {
-                    self.configure(*settings, now, effects);
-                    continue;
-                }
-                Message::ApiCall { question: ApiRequest::Stop, reply } => {
-                    let caller = self.callers.add(reply);
-                    self.set_wanted(Wanted::Stopped, caller, now, effects);
-                    continue;
-                }
-                Message::ApiCall { question: ApiRequest::Start, reply } => {
-                    let caller = self.callers.add(reply);
-                    self.set_wanted(Wanted::Started, caller, now, effects);
-                    continue;
-                }
-                Message::Client { admission, client } => {
-                    self.attach_client(admission, client, now, effects);
-                    continue;
-                }
-                Message::ApiCall { question, reply } => {
-                    let caller = self.callers.add(reply);
-                    let server_listens = self.from_client.takes_injections();
-                    Input::ApiRequest { api_call: caller, request: question, server_listens }
-                }
-            };
-            self.engine.handle(now, input, effects);
+            match message {
+                Message::Input(input) => self.engine.handle(now, input, effects),
+                Message::Task(task) => task(self, now, effects),
+            }
         }
-        for token in std::mem::take(&mut self.uncommitted) {
-            self.engine.handle(now, Input::Committed { token, done: false }, effects);
-        }
+        self.report_refused(effects);
         self.publish_waiting(waiting);
     }
 
-    fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
+    /// An API caller asks for something; it waits for the reply.
+    pub(super) fn api_call(&mut self, request: ApiRequest, reply: Reply, now: Now, effects: &mut Vec<Effect>) {
+        let api_call = self.callers.add(reply);
+        if request == ApiRequest::Stop {
+            self.set_wanted(Wanted::Stopped, api_call, now, effects);
+        } else if request == ApiRequest::Start {
+            self.set_wanted(Wanted::Started, api_call, now, effects);
+        } else {
+            let server_listens = self.from_client.takes_injections();
+            self.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
+        }
+    }
+
+    pub(super) fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
         let fragments = settings.assembly().fragments;
@@ -307,64 +292,41 @@ impl Relay {
         let mut passed = Passed::default();
         let waiting = self.engine.context_waiting();
         for frame in &frames {
-            let (range, line, input) = engine_input(&direction.framer, from, frame);
+            let (range, line, incoming) = incoming(&direction.framer, frame);
             passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
-            let mut is_forwarded = false;
-            self.engine.handle(now, input, &mut self.scratch.line_effects);
-            for effect in self.scratch.line_effects.drain(..) {
-                match (effect, &mut batch) {
-                    (Effect::Record(form), Some(batch)) => {
-                        passed.omitted_lines += u64::from(matches!(form, Form::Omitted(_)));
-                        batch.push_line(from, &form, line);
-                    }
-                    (Effect::Record(_), None) => self.recorder.miss_line(),
-                    (Effect::Note(note), batch) => {
-                        self.published.note(&note);
-                        match batch {
-                            Some(batch) => batch.push_note(&note),
-                            None => self.recorder.miss_note(note),
-                        }
-                    }
-                    (Effect::Forward, _) => {
-                        (is_forwarded, passed.bytes) = (true, passed.bytes + range.len() as u64);
-                        direction.outgoing.add(range.clone());
-                    }
-                    (Effect::Replace(own), batch) => {
-                        match batch {
-                            Some(batch) => batch.push_replacement(&own, line.end),
-                            None => self.recorder.miss_line(),
-                        }
-                        let bytes = line.end.ends(own.bytes);
-                        (is_forwarded, passed.bytes) = (true, passed.bytes + bytes.len() as u64);
-                        direction.outgoing.add_own(bytes);
-                    }
-                    (Effect::Send(own), batch) => {
-                        match batch {
-                            Some(batch) => batch.push_own_line(&own),
-                            None => self.recorder.miss_line(),
-                        }
-                        direction.outgoing.add_own(LineEnd::Newline.ends(own.bytes));
-                    }
-                    (Effect::Keep(entry), _) => drop(self.recorder.order(Order::Keep(entry))),
-                    (Effect::KeepFirst(token, entry), _) => {
-                        if self.recorder.order(Order::KeepFirst(token, entry)).is_err() {
-                            self.uncommitted.push(token);
-                        }
-                    }
-                    (Effect::Commit(token, entry), _) => {
-                        if self.recorder.order(Order::Commit(token, entry)).is_err() {
-                            self.uncommitted.push(token);
-                        }
-                    }
-                    (Effect::Hold(token), _) => direction.outgoing.hold(token),
-                    (Effect::Mark(token), _) => direction.outgoing.mark(token),
-                    (Effect::Warn(warning), _) => self.notices.report(&warning.to_string()),
-                    (later, _) => effects.push(later),
-                }
+            let line_effects = &mut self.scratch.line_effects;
+            let decision = self.engine.read(now, from, incoming, line_effects);
+            effects.extend(line_effects.drain(..).filter_map(|effect| self.recorder.add(&mut batch, effect)));
+            let Some(decision) = decision else { continue };
+            self.recorder.add_line(&mut batch, from, line, &decision);
+            passed.count_omitted(&decision);
+            for own in decision.before {
+                direction.outgoing.add_own(LineEnd::Newline.ends(own.bytes));
             }
-            if is_forwarded {
+            if let Some(token) = decision.hold {
+                direction.outgoing.hold(token);
+            }
+            let forwarded_bytes = match decision.line {
+                Passage::Forward => {
+                    direction.outgoing.add(range.clone());
+                    Some(range.len())
+                }
+                Passage::Replace(own) => {
+                    let bytes = line.end.ends(own.bytes);
+                    let length = bytes.len();
+                    direction.outgoing.add_own(bytes);
+                    Some(length)
+                }
+                Passage::Withhold => None,
+            };
+            if let Some(token) = decision.mark {
+                direction.outgoing.mark(token);
+            }
+            if let Some(bytes) = forwarded_bytes {
+                passed.bytes += bytes as u64;
                 direction.seam.frame_queued(frame, &mut direction.outgoing);
             }
+            effects.extend(decision.then.into_iter().filter_map(|effect| self.recorder.add(&mut batch, effect)));
         }
         if let Some(batch) = batch {
             self.recorder.commit(batch, &mut self.notices);
@@ -387,15 +349,24 @@ impl Relay {
 
     /// Carries out effects until none is left; returns the exit if the relay has ended.
     fn carry_out_all(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
+        self.report_refused(effects);
         while !effects.is_empty() {
             if let Some(exit) = self.carry_out(effects) {
                 return Some(exit);
             }
+            self.report_refused(effects);
         }
         None
     }
 
-    /// Carries out the effects that are not about a line; returns the exit if the relay has ended.
+    /// Reports orders to the engine that the ledger refused.
+    fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        for token in self.recorder.take_refused() {
+            self.engine.handle(self.clock.now(), Input::Committed { token, done: false }, effects);
+        }
+    }
+
+    /// Carries out effects; returns the exit if the relay has ended.
     pub(super) fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in std::mem::take(effects) {
             match effect {
@@ -420,15 +391,7 @@ impl Relay {
                 Effect::DrainServer { quiet_max, stall_max } => {
                     self.drain = Some(Drain::since(self.clock.now().elapsed, quiet_max, stall_max));
                 }
-                Effect::Keep(entry) => drop(self.recorder.order(Order::Keep(entry))),
-                Effect::KeepFirst(token, entry) => {
-                    let ordered = self.recorder.order(Order::KeepFirst(token, entry));
-                    self.refuse_commit(ordered, token, effects);
-                }
-                Effect::Commit(token, entry) => {
-                    let ordered = self.recorder.order(Order::Commit(token, entry));
-                    self.refuse_commit(ordered, token, effects);
-                }
+                Effect::Order(order) => self.recorder.order(order),
                 Effect::Release(token) => {
                     for from in [Side::Client, Side::Server] {
                         self.direction(from).release(token);
@@ -458,23 +421,10 @@ impl Relay {
                 Effect::Reply(caller, reply) => self.reply(caller, reply, effects),
                 Effect::Warn(warning) => self.notices.report(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
-                Effect::Record(_)
-                | Effect::Forward
-                | Effect::Replace(_)
-                | Effect::Send(_)
-                | Effect::Hold(_)
-                | Effect::Mark(_) => unreachable!("BUG: what is done with a line is carried out with the line"),
             }
         }
         self.published.requests_pending(self.engine.requests_pending() as u64);
         None
-    }
-
-    /// Reports a commit to the engine that the ledger refused.
-    fn refuse_commit(&mut self, ordered: Result<(), Order>, token: Token, effects: &mut Vec<Effect>) {
-        if ordered.is_err() {
-            self.engine.handle(self.clock.now(), Input::Committed { token, done: false }, effects);
-        }
     }
 
     fn direction(&mut self, from: Side) -> &mut Direction {
@@ -489,16 +439,16 @@ fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
 }
 
-/// The range, the line and the engine's input of a frame.
-fn engine_input<'a>(framer: &'a Framer, from: Side, frame: &Frame) -> (Range<usize>, Line<'a>, Input<'a>) {
+/// The range and the line of a frame, and what the engine reads.
+fn incoming<'a>(framer: &'a Framer, frame: &Frame) -> (Range<usize>, Line<'a>, Incoming<'a>) {
     match frame {
         Frame::Line { range, end } => {
             let line = framer.line(range.clone(), *end);
-            (range.clone(), line, Input::Line { from, line })
+            (range.clone(), line, Incoming::Line(line))
         }
-        Frame::Piece { range } => (range.clone(), Line::unseen(LineEnd::EndOfStream), Input::Piece { from }),
+        Frame::Piece { range } => (range.clone(), Line::unseen(LineEnd::EndOfStream), Incoming::Piece),
         Frame::LastPiece { range, line_bytes, end } => {
-            (range.clone(), Line::unseen(*end), Input::LongLine { from, line_bytes: *line_bytes })
+            (range.clone(), Line::unseen(*end), Incoming::LastPiece { line_bytes: *line_bytes })
         }
     }
 }

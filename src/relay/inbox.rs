@@ -8,30 +8,24 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use super::event_loop::Relay;
 use crate::config::Settings;
 use crate::control::{RelayRequest, Reply};
-use crate::engine::{ApiCallId, ApiReply, ApiRequest, Input};
+use crate::engine::{ApiCallId, ApiReply, Effect, Input, Now};
 
 /// Capacity of the inbox, in messages.
 const MESSAGES_MAX: usize = 256;
 
 /// A message from another thread.
-#[derive(Debug)]
 pub(super) enum Message {
-    Input(Input<'static>),
-    /// New settings after a change of `config.toml`.
-    Configured(Box<Settings>),
-    /// An API caller's question; the caller waits for the reply.
-    ApiCall {
-        question: ApiRequest,
-        reply: Reply,
-    },
-    /// The client that the engine admitted; `None` if it disconnected first.
-    Client {
-        admission: ApiCallId,
-        client: Option<UnixStream>,
-    },
+    /// For the engine.
+    Input(Input),
+    /// For the relay itself.
+    Task(Task),
 }
+
+/// Work for the relay's thread.
+type Task = Box<dyn FnOnce(&mut Relay, Now, &mut Vec<Effect>) + Send>;
 
 /// The receiving end, which the relay owns.
 #[derive(Debug)]
@@ -64,12 +58,12 @@ impl Outbox {
     }
 
     /// Posts an input to the relay and wakes it.
-    pub(super) fn post(&self, input: Input<'static>) {
+    pub(super) fn post(&self, input: Input) {
         self.send(Message::Input(input));
     }
 
     pub(super) fn configure(&self, settings: Settings) {
-        self.send(Message::Configured(Box::new(settings)));
+        self.send(Message::Task(Box::new(move |relay, now, effects| relay.configure(settings, now, effects))));
     }
 
     fn send(&self, message: Message) {
@@ -80,7 +74,7 @@ impl Outbox {
     }
 
     /// As [`Outbox::post`], for the relay's own thread, which must not wait for itself.
-    pub(super) fn try_post(&self, input: Input<'static>) {
+    pub(super) fn try_post(&self, input: Input) {
         if self.messages.try_send(Message::Input(input)).is_ok() {
             self.wake();
         } else {
@@ -93,11 +87,19 @@ impl Outbox {
     pub(super) fn forward(&self, request: RelayRequest) {
         match request {
             RelayRequest::Call(question, reply) => {
-                if self.messages.try_send(Message::ApiCall { question, reply }).is_ok() {
+                let call = move |relay: &mut Relay, now: Now, effects: &mut Vec<Effect>| {
+                    relay.api_call(question, reply, now, effects);
+                };
+                if self.messages.try_send(Message::Task(Box::new(call))).is_ok() {
                     self.wake();
                 }
             }
-            RelayRequest::Client { admission, client } => self.send(Message::Client { admission, client }),
+            RelayRequest::Client { admission, client } => {
+                let attach = move |relay: &mut Relay, now: Now, effects: &mut Vec<Effect>| {
+                    relay.attach_client(admission, client, now, effects);
+                };
+                self.send(Message::Task(Box::new(attach)));
+            }
         }
     }
 

@@ -31,7 +31,7 @@ impl Relay {
                 lines.iter().for_each(|line| batch.push_own_line(line));
                 self.recorder.commit(batch, &mut self.notices);
             }
-            None => lines.iter().for_each(|_| self.recorder.miss_line()),
+            None => self.recorder.miss_lines(lines.len() as u64),
         }
     }
 }

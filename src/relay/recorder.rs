@@ -16,10 +16,11 @@ use super::opening::{Opening, RecordKept};
 use crate::config::RetentionBounds;
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
 use crate::control::{self, Published, SessionInfo, SocketFiles, Stores};
-use crate::engine::{ContextBounds, Input, Note, Now};
+use crate::engine::{ContextBounds, Decision, Effect, Input, Note, Now, Order, Passage, Token};
 use crate::index::Index;
 use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
-use crate::store::{Ledger, Order, Session, StoreError, open_log};
+use crate::store::{Ledger, Session, StoreError, open_log};
+use crate::wire::{Line, Side};
 
 /// Delay between attempts to open the session.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
@@ -197,6 +198,8 @@ pub(super) struct Recorder {
     client: Option<String>,
     /// Orders that the ledger had no room for, oldest first.
     overflow: VecDeque<Order>,
+    /// Tokens of refused orders.
+    refused: Vec<Token>,
 }
 
 #[derive(Debug)]
@@ -229,7 +232,7 @@ impl Recorder {
             Ok(Opened { writer: None, parts }) => (State::Off, parts),
             Err(closed) => (State::Closed(closed), SessionParts::default()),
         };
-        Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new() }
+        Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new(), refused: Vec::new() }
     }
 
     /// The id of the session; `None` if it could not be opened yet.
@@ -330,10 +333,56 @@ impl Recorder {
         self.published.journal(writer.tally());
     }
 
-    /// Counts a line for which there was no batch.
-    pub(super) fn miss_line(&mut self) {
+    /// Records a line with the lines of ours that go with it, as decided, or counts them if there is no batch.
+    pub(super) fn add_line<'a>(
+        &mut self,
+        batch: &mut Option<Batch<'a>>,
+        from: Side,
+        line: Line<'a>,
+        decision: &Decision,
+    ) {
+        let Decision { before, record, line: passage, .. } = decision;
+        let replacement = match passage {
+            Passage::Replace(own) => Some(own),
+            Passage::Forward | Passage::Withhold => None,
+        };
+        let Some(batch) = batch else {
+            let lines = before.len() + usize::from(record.is_some()) + usize::from(replacement.is_some());
+            self.miss_lines(lines as u64);
+            return;
+        };
+        before.iter().for_each(|own| batch.push_own_line(own));
+        if let Some(form) = record {
+            batch.push_line(from, form, line);
+        }
+        if let Some(own) = replacement {
+            batch.push_replacement(own, line.end);
+        }
+    }
+
+    /// Carries out an effect that puts something on record; returns any other.
+    pub(super) fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
+        match (effect, batch) {
+            (Effect::Note(note), batch) => {
+                self.published.note(&note);
+                match batch {
+                    Some(batch) => batch.push_note(&note),
+                    None => self.miss_note(note),
+                }
+                None
+            }
+            (Effect::Order(order), _) => {
+                self.order(order);
+                None
+            }
+            (other, _) => Some(other),
+        }
+    }
+
+    /// Counts lines for which there was no batch.
+    pub(super) fn miss_lines(&mut self, lines: u64) {
         if let State::Closed(closed) = &mut self.state {
-            closed.lines += 1;
+            closed.lines += lines;
         }
     }
 
@@ -394,17 +443,24 @@ impl Recorder {
         self.opening.outbox.try_clone()
     }
 
-    /// Queues an order for the ledger after all earlier ones; never waits. Returns the order if there is no ledger or
-    /// the queue is full.
-    pub(super) fn order(&mut self, order: Order) -> Result<(), Order> {
-        let Some(ledger) = &self.parts.ledger else { return Err(order) };
-        if self.overflow.len() >= OVERFLOW_MAX {
-            tracing::warn!("too many orders wait for the ledger: an entry is dropped");
-            return Err(order);
-        }
+    /// Queues an order for the ledger after all earlier ones; never waits. It is refused if there is no ledger or the queue
+    /// is full.
+    pub(super) fn order(&mut self, order: Order) {
+        let has_room = self.overflow.len() < OVERFLOW_MAX;
+        let Some(ledger) = self.parts.ledger.as_ref().filter(|_| has_room) else {
+            if !has_room {
+                tracing::warn!("too many orders wait for the ledger: an entry is dropped");
+            }
+            self.refused.extend(order.token());
+            return;
+        };
         let given_back = if self.overflow.is_empty() { ledger.hand(order).err() } else { Some(order) };
         self.overflow.extend(given_back);
-        Ok(())
+    }
+
+    /// Tokens of the orders refused since the last call.
+    pub(super) fn take_refused(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.refused)
     }
 
     /// Passes queued orders to the ledger while it has room.

@@ -172,7 +172,7 @@ pub(crate) fn serve(
         // The context engine outlives the server.
         let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
         engine.handle(relay.clock.now(), owns, &mut Vec::new());
-        relay.uncommitted.clear();
+        drop(relay.recorder.take_refused());
         let (from_client, from_server) = ends(input, output)?;
         if let Err(error) = relay.recorder.next_run(server.pid()) {
             relay.notices.report(&error.to_string());
@@ -268,7 +268,6 @@ fn prepare(
         settings: settings.clone(),
         fragments: FragmentReader::new(settings.assembly().fragments),
         hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
-        uncommitted: Vec::new(),
         server,
         from_client,
         from_server,

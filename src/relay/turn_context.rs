@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::event_loop::Relay;
 use crate::control::Passed;
-use crate::engine::{Consultation, Effect, Exit, Form, Input, LateLine, Note, Token};
+use crate::engine::{Consultation, Decision, Effect, Exit, Input, LateLine, Note, Passage, Token};
 use crate::wire::{Line, LineEnd, Side};
 
 impl Relay {
@@ -58,48 +58,27 @@ impl Relay {
     /// Records and forwards the client's held lines.
     pub(super) fn forward_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
         let mut batch = self.recorder.batch(self.clock.now(), &self.notices);
-        let (mut outgoing, mut passed) = (Vec::new(), Passed::default());
-        for LateLine { bytes, end, effects: of_line } in &lines {
-            let line = Line { bytes, end: *end };
-            for effect in of_line {
-                let sent = match (effect, &mut batch) {
-                    (Effect::Record(form), Some(batch)) => {
-                        passed.omitted_lines += u64::from(matches!(form, Form::Omitted(_)));
-                        batch.push_line(Side::Client, form, line);
-                        None
-                    }
-                    (Effect::Record(_), None) => {
-                        self.recorder.miss_line();
-                        None
-                    }
-                    (Effect::Forward, _) => Some(end.ends(bytes.clone())),
-                    (Effect::Replace(own), batch) => {
-                        match batch {
-                            Some(batch) => batch.push_replacement(own, *end),
-                            None => self.recorder.miss_line(),
-                        }
-                        Some(end.ends(own.bytes.clone()))
-                    }
-                    (Effect::Send(own), batch) => {
-                        match batch {
-                            Some(batch) => batch.push_own_line(own),
-                            None => self.recorder.miss_line(),
-                        }
-                        Some(LineEnd::Newline.ends(own.bytes.clone()))
-                    }
-                    (later, _) => {
-                        effects.push(later.clone());
-                        None
-                    }
-                };
-                passed.bytes += sent.as_ref().map_or(0, |sent| sent.len() as u64);
-                outgoing.extend(sent);
-            }
+        let mut passed = Passed::default();
+        for LateLine { bytes, end, decision } in &lines {
+            self.recorder.add_line(&mut batch, Side::Client, Line { bytes, end: *end }, decision);
+            passed.count_omitted(decision);
         }
         if let Some(batch) = batch {
             self.recorder.commit(batch, &mut self.notices);
         }
-        outgoing.into_iter().for_each(|bytes| self.from_client.inject(bytes, None));
+        for LateLine { bytes, end, decision: Decision { before, line, then, .. } } in lines {
+            let before = before.into_iter().map(|own| LineEnd::Newline.ends(own.bytes));
+            let line = match line {
+                Passage::Forward => Some(end.ends(bytes)),
+                Passage::Replace(own) => Some(end.ends(own.bytes)),
+                Passage::Withhold => None,
+            };
+            for bytes in before.chain(line) {
+                passed.bytes += bytes.len() as u64;
+                self.from_client.inject(bytes, None);
+            }
+            effects.extend(then);
+        }
         self.published.count(Side::Client, passed);
         self.flush(Side::Client, self.clock.now(), effects);
     }

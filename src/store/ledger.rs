@@ -23,7 +23,7 @@ use super::database::{self, DatabaseError};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
 use super::request_table::{self, RunIds, WhichRequests};
 use super::witness::{self, SeqMark, SeqWish};
-use crate::engine::{GivenRow, Input, LedgerEntry, Token, WaitingCommand};
+use crate::engine::{GivenRow, Input, Order, WaitingCommand};
 
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
 
@@ -43,7 +43,7 @@ impl Ledger {
     pub(crate) fn start(
         session_dir: &Path,
         (session_id, generation): (String, String),
-        notify: impl Fn(Input<'static>) + Send + 'static,
+        notify: impl Fn(Input) + Send + 'static,
         report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
@@ -57,29 +57,12 @@ impl Ledger {
 
     /// Queues an order without waiting; returns it if the queue is full.
     pub(crate) fn hand(&self, order: Order) -> Result<(), Order> {
-        let job = match order {
-            Order::Keep(entry) => Job::Keep(entry),
-            Order::KeepFirst(token, entry) => Job::KeepFirst(token, entry),
-            Order::Commit(token, entry) => Job::Commit(token, entry),
-        };
-        match self.0.try_send(job) {
+        match self.0.try_send(Job::Order(order)) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => match job {
-                Job::Keep(entry) => Err(Order::Keep(entry)),
-                Job::KeepFirst(token, entry) => Err(Order::KeepFirst(token, entry)),
-                Job::Commit(token, entry) => Err(Order::Commit(token, entry)),
-                Job::Push(..)
-                | Job::Waiting(_)
-                | Job::Clear(..)
-                | Job::Deliveries(_)
-                | Job::Fragments(_)
-                | Job::Requests(..)
-                | Job::Request(..)
-                | Job::AnswerLate(..)
-                | Job::ReserveSeq(..)
-                | Job::BeginRun(_)
-                | Job::Finish(_) => unreachable!("BUG: an order is given back as it came"),
-            },
+            Err(TrySendError::Full(Job::Order(order)) | TrySendError::Disconnected(Job::Order(order))) => Err(order),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                unreachable!("BUG: an order is given back as it came")
+            }
         }
     }
 
@@ -195,17 +178,6 @@ fn ended() -> LedgerError {
 
 // Jobs of the ledger's thread, and their results.
 
-/// An entry to store.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Stores it soon.
-    Keep(LedgerEntry),
-    /// Stores it soon and reports to the engine whether that worked. A failed entry is retried before later ones.
-    KeepFirst(Token, LedgerEntry),
-    /// Stores it now or never, and reports to the engine which.
-    Commit(Token, LedgerEntry),
-}
-
 /// A stored request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptRequest {
@@ -244,9 +216,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 /// A job of the ledger's thread.
 #[derive(Debug)]
 pub(super) enum Job {
-    Keep(LedgerEntry),
-    KeepFirst(Token, LedgerEntry),
-    Commit(Token, LedgerEntry),
+    Order(Order),
     Requests(WhichRequests, Reply<Vec<Value>>),
     Request(String, Reply<Option<KeptRequest>>),
     AnswerLate(Box<GivenRow>, Reply<Option<Value>>),

@@ -16,10 +16,10 @@ use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
 use super::witness::{self, SeqMark};
-use crate::engine::{ContextChange, Input, LedgerEntry, Remembered, RowId, WaitingCommand};
+use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
 
 /// Sends input to the engine.
-pub(super) type Notify = Box<dyn Fn(Input<'static>) + Send>;
+pub(super) type Notify = Box<dyn Fn(Input) + Send>;
 
 /// Reports that the ledger cannot be used.
 pub(super) type ReportFault = Box<dyn Fn(&str) + Send>;
@@ -271,11 +271,15 @@ impl LedgerWriter {
             (Job::ReserveSeq(_, reply), Done::Reserved(mark)) => {
                 let _ = reply.send(Ok(mark));
             }
-            (Job::Commit(token, _), Done::Committed(done)) => (self.notify)(Input::Committed { token, done }),
-            (Job::KeepFirst(token, _) | Job::Commit(token, _), _) => {
-                (self.notify)(Input::Committed { token, done: true })
+            (Job::Order(Order::Commit(token, _)), Done::Committed(done)) => {
+                (self.notify)(Input::Committed { token, done });
             }
-            (Job::Keep(_) | Job::BeginRun(_), _) => {}
+            (Job::Order(order), _) => {
+                if let Some(token) = order.token() {
+                    (self.notify)(Input::Committed { token, done: true });
+                }
+            }
+            (Job::BeginRun(_), _) => {}
             (Job::Finish(done), _) => {
                 // Closing merges the log into the file.
                 self.connection = None;
@@ -299,12 +303,16 @@ impl LedgerWriter {
     /// Reports a failure to the job's caller; entries without a caller are retried.
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
-            Job::Keep(entry) => self.retry_later(entry),
-            Job::KeepFirst(token, entry) => {
-                self.retry_later(entry);
-                (self.notify)(Input::Committed { token, done: false });
+            Job::Order(order) => {
+                let token = order.token();
+                match order {
+                    Order::Keep(entry) | Order::KeepFirst(_, entry) => self.retry_later(entry),
+                    Order::Commit(..) => {}
+                }
+                if let Some(token) = token {
+                    (self.notify)(Input::Committed { token, done: false });
+                }
             }
-            Job::Commit(token, _) => (self.notify)(Input::Committed { token, done: false }),
             Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
             Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
             Job::Clear(_, reply) => drop(reply.send(Err(why.clone()))),
@@ -363,12 +371,12 @@ fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rus
 
 fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &mut RowId) -> rusqlite::Result<Done> {
     Ok(match job {
-        Job::Keep(entry) | Job::KeepFirst(_, entry) => {
+        Job::Order(Order::Keep(entry) | Order::KeepFirst(_, entry)) => {
             keep(transaction, run, entry)?;
             Done::Nothing
         }
         // `keep` changes no row if the request has already ended.
-        Job::Commit(_, entry) => Done::Committed(keep(transaction, run, entry)? > 0),
+        Job::Order(Order::Commit(_, entry)) => Done::Committed(keep(transaction, run, entry)? > 0),
         Job::Push(pushed, _) => {
             if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
                 return Ok(Done::ThreadNotFound(thread_id));

@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use codex_shim::testing::engine::{ApiReply, Effect, Engine, Input, LedgerEntry, Now, OwnLine, Token};
+use codex_shim::testing::engine::{
+    ApiReply, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Now, Order, OwnLine, Passage, Token,
+};
 use codex_shim::testing::journal::{Batch, Writer};
 use codex_shim::testing::wire::{Frame, Framer, Line, LineEnd, Side};
 use rustix::process::{Resource, Rlimit};
@@ -67,7 +69,7 @@ impl Run {
 
 impl World {
     /// Carries out the engine's effects in order; the run may end between any two of them.
-    pub fn tell(&mut self, input: Input<'_>) {
+    pub fn tell(&mut self, input: Input) {
         let mut effects = Vec::new();
         let now = self.now();
         let Some(run) = &mut self.run else { return };
@@ -87,10 +89,13 @@ impl World {
             if self.dice.once_in(4_000) {
                 return self.killed();
             }
-            if matches!(effect, Effect::Keep(_) | Effect::KeepFirst(..) | Effect::Commit(..)) {
-                self.order(effect);
-                continue;
-            }
+            let effect = match effect {
+                Effect::Order(order) => {
+                    self.order(order);
+                    continue;
+                }
+                other => other,
+            };
             let Some(run) = &mut self.run else { return };
             match effect {
                 Effect::Note(note) => {
@@ -142,20 +147,19 @@ impl World {
     }
 
     /// An entry goes on its way to the ledger.
-    fn order(&mut self, effect: Effect) {
+    fn order(&mut self, order: Order) {
         let now = self.now().elapsed;
         let Some(run) = &mut self.run else { return };
-        let (told, entry) = match effect {
-            Effect::Keep(entry) => (Told::Nothing, entry),
-            Effect::KeepFirst(token, entry) => {
+        let (told, entry) = match order {
+            Order::Keep(entry) => (Told::Nothing, entry),
+            Order::KeepFirst(token, entry) => {
                 self.referee.ordered(now, token, &entry, false);
                 (Told::First(token), entry)
             }
-            Effect::Commit(token, entry) => {
+            Order::Commit(token, entry) => {
                 self.referee.ordered(now, token, &entry, true);
                 (Told::Whether(token), entry)
             }
-            _ => return,
         };
         run.orders.push_back((told, entry));
     }
@@ -207,32 +211,32 @@ impl World {
         }
         let mut effects = Vec::new();
         let Some(run) = &mut self.run else { return };
-        run.engine.handle(now, Input::Line { from, line }, &mut effects);
+        // Nothing is assembled, so no line is held.
+        let Some(decision) = run.engine.read(now, from, Incoming::Line(line), &mut effects) else { return };
+        let Decision { before, record, hold, line: passage, mark, then } = decision;
+        self.on_record(effects, batch, later);
         let mut out = Vec::new();
-        for effect in effects {
-            match effect {
-                Effect::Record(form) => batch.push_line(from, &form, line),
-                Effect::Note(note) => batch.push_note(&note),
-                Effect::Forward => out.push(Out::Bytes(line.end.ends(line.bytes.to_vec()))),
-                Effect::Replace(own) => {
-                    batch.push_replacement(&own, line.end);
-                    let shows = self.canary == Canary::ShowsEnvelopes && from == Side::Server;
-                    let bytes = if shows { line.bytes.to_vec() } else { own.bytes };
-                    out.push(Out::Bytes(line.end.ends(bytes)));
-                }
-                Effect::Send(own) => {
-                    batch.push_own_line(&own);
-                    out.push(Out::Bytes(LineEnd::Newline.ends(own.bytes)));
-                }
-                Effect::Keep(_) | Effect::KeepFirst(..) | Effect::Commit(..) => self.order(effect),
-                Effect::Hold(token) => out.push(Out::Hold(token, self.now.elapsed)),
-                Effect::Mark(token) => {
-                    self.referee.marked(token, line.bytes);
-                    out.push(Out::Mark(token));
-                }
-                other => later.push(other),
-            }
+        for own in before {
+            batch.push_own_line(&own);
+            out.push(Out::Bytes(LineEnd::Newline.ends(own.bytes)));
         }
+        record.iter().for_each(|form| batch.push_line(from, form, line));
+        out.extend(hold.map(|token| Out::Hold(token, self.now.elapsed)));
+        match passage {
+            Passage::Forward => out.push(Out::Bytes(line.end.ends(line.bytes.to_vec()))),
+            Passage::Replace(own) => {
+                batch.push_replacement(&own, line.end);
+                let shows = self.canary == Canary::ShowsEnvelopes && from == Side::Server;
+                let bytes = if shows { line.bytes.to_vec() } else { own.bytes };
+                out.push(Out::Bytes(line.end.ends(bytes)));
+            }
+            Passage::Withhold => {}
+        }
+        if let Some(token) = mark {
+            self.referee.marked(token, line.bytes);
+            out.push(Out::Mark(token));
+        }
+        self.on_record(then, batch, later);
         let is_last = self.happened.times(Event::Step) == STEPS;
         let Some(run) = &mut self.run else { return };
         go_wrong(self.canary, &mut self.dice, from, is_last, &mut out);
@@ -245,6 +249,17 @@ impl World {
                 out.into_iter().for_each(|out| lane.push_front(out));
             }
             _ => lane.extend(out),
+        }
+    }
+
+    /// Carries out the effects of a line that put something on record.
+    fn on_record(&mut self, effects: Vec<Effect>, batch: &mut Batch<'_>, later: &mut Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Note(note) => batch.push_note(&note),
+                Effect::Order(order) => self.order(order),
+                other => later.push(other),
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 
 use serde_json::value::RawValue;
 
-use super::threads::{IMAGE_PREVIEW, PREVIEW_CHARS_MAX};
+use super::strip::IMAGE_PREVIEW;
+use crate::engine::threads::WORDS_CHARS_MAX;
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// Longest text of a turn that codex accepts, in characters over all text items. Source: its error `input_too_large`
@@ -78,7 +79,7 @@ impl<'a> TurnStart<'a> {
     pub(super) fn preview(&self) -> String {
         match &*self.said.text {
             "" if self.said.has_image => IMAGE_PREVIEW.to_owned(),
-            text => text.chars().take(PREVIEW_CHARS_MAX).collect(),
+            text => text.chars().take(WORDS_CHARS_MAX).collect(),
         }
     }
 }

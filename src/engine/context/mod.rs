@@ -6,35 +6,31 @@
 //!
 //! A `turn/start` is never delayed, and never changed while no command is queued for its thread.
 
-pub(super) mod carrier;
 pub(super) mod command;
 mod envelope;
 mod inject;
-mod provenance;
-mod recognition;
 mod strip;
-mod threads;
+
+use std::fmt;
 
 use serde_json::value::RawValue;
 
+use super::api_calls::Purpose;
 use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
-use super::open_calls::OpenCall;
-use super::{Effect, Note, Now, Warning};
-use crate::protocol::{Event, Method, inject_items_params};
+use super::open_calls::{CallKey, Calls, OpenCall};
+use super::threads::Threads;
+use super::{Effect, Note, Now, Seen, Warning};
+use crate::protocol::{Method, inject_items_params};
 use crate::wire::{Members, Message, RpcId};
 
-pub(crate) use carrier::Carrier;
-pub(crate) use command::{Command, Label, PushError};
-pub use command::{ContextBounds, Preview, PushedCommand};
+pub(crate) use command::{Command, Label, Origin, PushError};
+pub use command::{ContextBounds, Preview, Provenance, PushedCommand};
 pub(crate) use envelope::Envelope;
 pub use envelope::{MARKER_END, MARKER_START};
-pub(crate) use provenance::Origin;
-pub use provenance::Provenance;
 
 pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 
-use strip::Scanner;
-use threads::{Previews, Threads};
+use strip::{Previews, Scanner, minor_of};
 
 /// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
 const METHOD_NOT_FOUND: i64 = -32_601;
@@ -42,6 +38,49 @@ const INVALID_REQUEST: i64 = -32_600;
 
 /// The first 0.x version of codex observed to support `thread/inject_items`; 0.98 does not.
 const INJECTS_FROM_MINOR: u32 = 125;
+
+/// The way to deliver context to the model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// In front of the user's words.
+    #[default]
+    Envelope,
+    /// A call of our own before the turn.
+    InjectItems,
+    /// A call of our own, or in front of the user's words once the server has rejected such calls.
+    Auto,
+    /// Not at all; commands stay queued.
+    Off,
+}
+
+impl Carrier {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Carrier::Envelope => "envelope",
+            Carrier::InjectItems => "inject_items",
+            Carrier::Auto => "auto",
+            Carrier::Off => "off",
+        }
+    }
+}
+
+impl std::str::FromStr for Carrier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Carrier, String> {
+        let all = [Carrier::Envelope, Carrier::InjectItems, Carrier::Auto, Carrier::Off];
+        all.into_iter()
+            .find(|carrier| carrier.name() == text)
+            .ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// Settings of context delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,7 +101,6 @@ pub(super) struct Context {
     inject_refused: bool,
     /// The user was warned that the bounds leave no room.
     misfit_warned: bool,
-    threads: Threads,
     previews: Previews,
     scanner: Scanner,
 }
@@ -90,18 +128,31 @@ pub(super) struct TurnSent {
     delivery: Option<u64>,
     /// The start of the user's words, if context goes before them.
     words: Option<String>,
+    pub(super) projected: Option<Projected>,
 }
 
-/// The changes to a client's `turn/start`.
+/// The projection that a turn carries.
+#[derive(Debug)]
+pub(super) struct Projected {
+    pub(super) epoch: Option<String>,
+    bytes: usize,
+}
+
+/// A projection to put before the user's words.
+#[derive(Debug)]
+pub(super) struct Projection {
+    pub(super) text: String,
+    /// It is shown once for each epoch; `None` means with every turn.
+    pub(super) epoch: Option<String>,
+}
+
+/// The lines that carry context with a `turn/start`.
 #[derive(Debug, Default)]
-pub(super) struct OnTurn {
-    /// Parameters of a `thread/inject_items` to send ahead.
-    pub(super) ahead: Option<String>,
+pub(super) struct Loaded {
+    /// A call of ours to send ahead of it.
+    pub(super) ahead: Option<Vec<u8>>,
     /// The line to send instead.
     pub(super) instead: Option<Vec<u8>>,
-    /// Settled by the call ahead if there is one, and otherwise by the turn.
-    pub(super) lease: Option<Lease>,
-    pub(super) sent: Option<TurnSent>,
 }
 
 /// The queued commands of a thread, fitted to the bounds.
@@ -122,7 +173,6 @@ impl Context {
             deliveries: 0,
             inject_refused: false,
             misfit_warned: false,
-            threads: Threads::default(),
             previews: Previews::default(),
             scanner: Scanner::default(),
         }
@@ -140,7 +190,7 @@ impl Context {
     /// Stores the server's version. `auto` does not try `thread/inject_items` with a version known to reject it.
     pub(super) fn server_is(&mut self, codex_version: &str) {
         self.previews.server_is(codex_version);
-        let refuses = threads::minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
+        let refuses = minor_of(codex_version).is_some_and(|minor| minor < INJECTS_FROM_MINOR);
         self.inject_refused |= refuses && self.settings.carrier == Carrier::Auto;
     }
 
@@ -156,13 +206,8 @@ impl Context {
         self.previews.may_begin_with(openings);
     }
 
-    /// Whether a thread was seen in this run.
-    pub(super) fn knows_thread(&self, thread_id: &str) -> bool {
-        self.threads.knows(thread_id)
-    }
-
     /// Applies a change of the command buffer.
-    pub(super) fn changed(&mut self, change: ContextChange) {
+    pub(super) fn changed(&mut self, change: ContextChange, threads: &mut Threads) {
         match change {
             ContextChange::Added(added) => {
                 self.waiting.extend(added.into_iter().map(|command| Waiting { command, leased_to: None }));
@@ -175,50 +220,39 @@ impl Context {
                     next.command.forgotten_before += 1 + gone.forgotten_before;
                 }
             }
-            ContextChange::Beginnings(threads) => threads.iter().for_each(|(thread_id, words)| {
-                self.previews.learn(thread_id, words);
-            }),
+            ContextChange::Beginnings(known) => {
+                known.into_iter().for_each(|(thread_id, words)| threads.remember_words(thread_id, &words));
+            }
         }
-    }
-
-    /// Inspects a client message. A turn takes along the queued context of its thread, and `projection`.
-    pub(super) fn client_message(
-        &mut self,
-        now: Now,
-        line: &[u8],
-        event: &Event<'_>,
-        projection: Option<&str>,
-        effects: &mut Vec<Effect>,
-    ) -> OnTurn {
-        let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
-        if event.method != Some(Method::TurnStart) || event.id.is_none() || !carries {
-            return OnTurn::default();
-        }
-        self.load(now, line, event, projection, effects).unwrap_or_default()
     }
 
     /// The client reused the id of an open call, so their responses are indistinguishable. Neither settles the other's
     /// context, and the new call carries none: showing context twice is better than losing it.
     pub(super) fn is_ambiguous(&mut self, call: &mut OpenCall, effects: &mut Vec<Effect>) {
-        call.turn = None;
+        if let Some(turn) = &mut call.turn {
+            (turn.delivery, turn.words) = (None, None);
+        }
         if let Some(lease) = call.lease.take() {
             self.put_back(&lease, Outcome::Unknown, effects);
         }
     }
 
-    /// Loads a turn with the queued context of its thread and the assembled projection.
-    fn load(
+    /// Loads a turn with the queued context of its thread and the assembled projection. `None` if it carries nothing.
+    pub(super) fn load(
         &mut self,
-        now: Now,
-        line: &[u8],
+        seen: &Seen<'_>,
         message: &Message<'_>,
-        projection: Option<&str>,
+        projection: Option<Projection>,
+        calls: &mut Calls,
         effects: &mut Vec<Effect>,
-    ) -> Option<OnTurn> {
+    ) -> Option<Loaded> {
+        let carries = !self.waiting.is_empty() || projection.is_some() || self.previews.may_show_fragments();
+        let call = seen.opened.filter(|_| carries)?;
         // Without an id the server would not respond, so nothing could settle the lease.
         if let RpcId::Other(_) = RpcId::from_raw(message.id?) {
             return None;
         }
+        let line = seen.line;
         let turn = TurnStart::read(line, message)?;
         let envelope = self.carrier_now().and_then(|carrier| match self.envelope_for(&turn.thread_id) {
             Fitted::Envelope(envelope) => Some((carrier, envelope)),
@@ -234,22 +268,35 @@ impl Context {
             Some((Carrier::Envelope, text)) => text.as_str(),
             Some((Carrier::InjectItems | Carrier::Auto | Carrier::Off, _)) | None => "",
         };
-        let both = format!("{in_front}{}", projection.unwrap_or_default());
+        let both = format!("{in_front}{}", projection.as_ref().map_or("", |projection| &projection.text));
         let instead = if both.is_empty() { None } else { turn.with_envelope(&both) };
+        let projected = projection.filter(|_| instead.is_some());
+        let projected = projected.map(|Projection { text, epoch }| Projected { epoch, bytes: text.len() });
         // An envelope that does not fit stays queued; a projection was for this turn only.
         let envelope = envelope.filter(|(carrier, _)| *carrier != Carrier::Envelope || instead.is_some());
         // Codex 0.125 takes an item sent ahead as the thread's beginning.
         let is_fronted = instead.is_some() || envelope.is_some() || self.previews.may_show_fragments();
         let words = is_fronted.then(|| turn.preview());
-        let Some((carrier, text)) = envelope else {
-            let sent = Some(TurnSent { delivery: None, words });
-            return Some(OnTurn { ahead: None, instead, lease: None, sent });
-        };
-        let ahead =
-            (carrier != Carrier::Envelope).then(|| inject_items_params(&turn.thread_id, &[("user", vec![&text])]));
-        let lease = self.lease(now, &turn.thread_id, carrier, text, effects);
-        let sent = Some(TurnSent { delivery: Some(lease.delivery), words });
-        Some(OnTurn { ahead, instead, lease: Some(lease), sent })
+        let mut sent = TurnSent { delivery: None, words, projected };
+        let (mut ahead, mut lease) = (None, None);
+        if let Some((carrier, text)) = envelope {
+            let params = inject_items_params(&turn.thread_id, &[("user", vec![&text])]);
+            let of_turn = self.lease(seen.now, &turn.thread_id, carrier, text, effects);
+            sent.delivery = Some(of_turn.delivery);
+            lease = Some(of_turn);
+            if carrier != Carrier::Envelope {
+                let name = Method::ThreadInjectItems.name();
+                let (key, line) = calls.call_server(name, Some(&params), Purpose::Context);
+                ahead = Some(line);
+                if let Some(call) = calls.to_server.get_mut(key) {
+                    call.lease = lease.take();
+                }
+            }
+        }
+        if let Some(call) = calls.to_server.get_mut(call) {
+            (call.turn, call.lease) = (Some(sent), lease);
+        }
+        Some(Loaded { ahead, instead })
     }
 
     /// The current carrier, unless context is off.
@@ -271,7 +318,7 @@ impl Context {
         let (thread_id, text_bytes) = (thread_id.to_owned(), text.len());
         let lease = Lease { delivery: number, thread_id: thread_id.clone(), carrier, text_bytes };
         let delivery = Delivery { number, at_us: now.unix_us, thread_id, carrier, text };
-        effects.push(Effect::Keep(LedgerEntry::Sent(Box::new(delivery))));
+        effects.push(Effect::keep(LedgerEntry::Sent(Box::new(delivery))));
         lease
     }
 
@@ -292,50 +339,53 @@ impl Context {
         }
     }
 
-    /// Inspects a server message, and settles the context of the call that it completes.
-    pub(super) fn server_message(
+    /// The server responds to a call: learns of threads, and settles the context that the call carries.
+    pub(super) fn answered(
         &mut self,
-        event: &Event<'_>,
-        completed: Option<&mut OpenCall>,
+        now: Now,
+        message: &Message<'_>,
+        call: &mut OpenCall,
+        threads: &mut Threads,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(thread_id) = self.threads.first_mention(event, completed.as_deref()) {
-            effects.push(Effect::Keep(LedgerEntry::ThreadSeen { thread_id }));
+        let TurnSent { delivery, words, projected } = call.turn.take().unwrap_or_default();
+        let begins = match (call.method, message.result) {
+            (Some(Method::ThreadStart), Some(result)) => {
+                threads.mentioned_in(result, effects);
+                false
+            }
+            (Some(Method::ThreadResume | Method::ThreadFork), Some(result)) => {
+                threads.mentioned_in(result, effects).is_some_and(|thread_id| threads.begin(&thread_id))
+            }
+            (Some(Method::TurnStart), Some(_)) => call.thread_id.as_deref().is_some_and(|thread_id| {
+                threads.mention(thread_id, effects);
+                threads.begin(thread_id)
+            }),
+            (_, _) => false,
+        };
+        // The user's words are the beginning of the thread, instead of the text put before them.
+        if let (true, None, Some(thread_id), Some(words)) = (begins, message.refusal(), &call.thread_id, words)
+            && let Some(words) = threads.of(thread_id).learn_words(&words)
+        {
+            effects.push(Effect::keep(LedgerEntry::ThreadBegan { thread_id: thread_id.clone(), words }));
         }
-        if let Some(call) = completed {
-            self.settle(event, call, effects);
-        }
-    }
-
-    fn settle(&mut self, message: &Message<'_>, call: &mut OpenCall, effects: &mut Vec<Effect>) {
-        let TurnSent { delivery, words } = call.turn.take().unwrap_or_default();
-        let turn_id = delivery.and_then(|_| turn_named(message));
-        if let (Some(thread_id), Some(words)) = (&call.thread_id, words) {
-            self.learn_beginning(thread_id, &words, message, effects);
-        }
+        let turn_id = turn_named(message).filter(|_| delivery.is_some() || projected.is_some());
         if let (Some(delivery), Some(turn_id)) = (delivery, turn_id.clone()) {
-            effects.push(Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }));
+            effects.push(Effect::keep(LedgerEntry::TurnNamed { delivery, turn_id }));
         }
-        let Some(lease) = call.lease.take() else { return };
-        match message.refusal() {
-            None => self.arrived(&lease, turn_id, effects),
-            Some(error) => {
-                self.put_back(&lease, Outcome::Refused, effects);
-                if lease.carrier == Carrier::InjectItems {
-                    self.note_refusal(error, effects);
+        if let Some(lease) = call.lease.take() {
+            match message.refusal() {
+                None => self.arrived(&lease, turn_id.clone().filter(|_| delivery.is_some()), effects),
+                Some(error) => {
+                    self.put_back(&lease, Outcome::Refused, effects);
+                    if lease.carrier == Carrier::InjectItems {
+                        self.note_refusal(error, effects);
+                    }
                 }
             }
         }
-    }
-
-    /// Stores the user's words as the beginning of a thread whose first turn was accepted, instead of the text put
-    /// before them.
-    fn learn_beginning(&mut self, thread_id: &str, words: &str, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        if message.refusal().is_none()
-            && self.threads.just_began(thread_id)
-            && let Some(words) = self.previews.learn(thread_id, words)
-        {
-            effects.push(Effect::Keep(LedgerEntry::ThreadBegan { thread_id: thread_id.to_owned(), words }));
+        if let (Some(thread_id), Some(projected), None) = (&call.thread_id, projected, message.refusal()) {
+            projected.arrived(now, call.key, thread_id.clone(), turn_id, threads, effects);
         }
     }
 
@@ -356,7 +406,7 @@ impl Context {
             bytes: lease.text_bytes as u64,
         }));
         let (delivery, outcome) = (lease.delivery, Outcome::Delivered);
-        effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }));
+        effects.push(Effect::keep(LedgerEntry::Settled { delivery, outcome, delete }));
     }
 
     fn put_back(&mut self, lease: &Lease, outcome: Outcome, effects: &mut Vec<Effect>) {
@@ -364,7 +414,7 @@ impl Context {
             waiting.leased_to = None;
         }
         let delivery = lease.delivery;
-        effects.push(Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
+        effects.push(Effect::keep(LedgerEntry::Settled { delivery, outcome, delete: Vec::new() }));
     }
 
     /// The server rejected a call of ours. If it does not know the method, later calls would fail too.
@@ -383,11 +433,32 @@ impl Context {
     }
 
     /// The server line without text that the client must not see; `None` if it has none.
-    pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>) -> Option<Vec<u8>> {
+    pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>, threads: &Threads) -> Option<Vec<u8>> {
         if !self.scanner.may_hold_ours(line, message, &self.previews) {
             return None;
         }
-        strip::strip(line, message, &self.previews)
+        strip::strip(line, message, &self.previews, threads)
+    }
+}
+
+impl Projected {
+    /// The server accepted the turn.
+    fn arrived(
+        self,
+        now: Now,
+        call: CallKey,
+        thread_id: String,
+        turn_id: Option<String>,
+        threads: &mut Threads,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Projected { epoch, bytes } = self;
+        if let Some(epoch) = &epoch {
+            threads.of(&thread_id).saw_epoch(call, epoch.clone());
+            let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
+            effects.push(Effect::keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
+        }
+        effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
     }
 }
 
@@ -417,8 +488,9 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::RowId;
-    use crate::engine::open_calls::Calls;
+    use crate::engine::secrets::Verdict;
+    use crate::engine::{Order, RowId};
+    use crate::protocol::Event;
     use crate::wire::Body;
     use std::time::Duration;
 
@@ -426,13 +498,19 @@ mod tests {
     struct Play {
         context: Context,
         calls: Calls,
+        threads: Threads,
         effects: Vec<Effect>,
     }
 
     impl Play {
         fn start(carrier: Carrier) -> Play {
             let settings = ContextSettings { carrier, ..ContextSettings::default() };
-            Play { context: Context::new(settings), calls: Calls::new("codex-shim:x:".to_owned()), effects: Vec::new() }
+            Play {
+                context: Context::new(settings),
+                calls: Calls::new("codex-shim:x:".to_owned()),
+                threads: Threads::default(),
+                effects: Vec::new(),
+            }
         }
 
         /// Pushes commands for this thread, named after their rows.
@@ -452,7 +530,7 @@ mod tests {
                     provenance: Provenance::default(),
                 },
             };
-            self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()));
+            self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()), &mut self.threads);
         }
 
         /// The client starts a turn; returns how the line is forwarded and which commands it carries.
@@ -462,12 +540,14 @@ mod tests {
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
-            let call = self.calls.to_server.open(&event, None).expect("BUG: there is room");
-            let on_turn = self.context.client_message(now, line.as_bytes(), &event, None, &mut self.effects);
-            let (how, bytes) = match self.calls.carry(call, on_turn) {
-                (None, None) => return "unchanged".to_owned(),
-                (None, Some(bytes)) => ("replaced", bytes),
-                (Some(bytes), _) => ("preceded", bytes),
+            let opened = Some(self.calls.to_server.open(&event, None).expect("BUG: there is room"));
+            let body = &Body::OtherJson;
+            let seen = Seen { now, line: line.as_bytes(), verdict: Verdict::Open, body, opened };
+            let loaded = self.context.load(&seen, &event, None, &mut self.calls, &mut self.effects);
+            let (how, bytes) = match loaded.map(|Loaded { ahead, instead }| (ahead, instead)) {
+                None | Some((None, None)) => return "unchanged".to_owned(),
+                Some((None, Some(bytes))) => ("replaced", bytes),
+                Some((Some(bytes), _)) => ("preceded", bytes),
             };
             let text = String::from_utf8(bytes).expect("BUG: it was UTF-8");
             let shown = text.match_indices("\\\"cmd\\\":\\\"").map(|(at, found)| {
@@ -483,17 +563,21 @@ mod tests {
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let event = Event::of(&message);
             let mut completed = self.calls.to_server.complete(&event).call;
-            self.context.server_message(&event, completed.as_deref_mut(), &mut self.effects);
+            let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+            let Play { context, threads, effects, .. } = self;
+            if let Some(call) = &mut completed {
+                context.answered(now, &event, call, threads, effects);
+            }
             if event.id.map(RpcId::from_raw).is_some_and(|id| self.calls.is_own(&id)) { "ours" } else { "client's" }
         }
 
         /// Ends and names of deliveries since the last call, as `number outcome rows` and `number turn`, and warnings.
         fn kept(&mut self) -> Vec<String> {
             let in_words = |effect: &Effect| {
-                if let Effect::Keep(LedgerEntry::Settled { delivery, outcome, delete }) = effect {
+                if let Effect::Order(Order::Keep(LedgerEntry::Settled { delivery, outcome, delete })) = effect {
                     return Some(format!("{delivery} {} {delete:?}", outcome.name()));
                 }
-                if let Effect::Keep(LedgerEntry::TurnNamed { delivery, turn_id }) = effect {
+                if let Effect::Order(Order::Keep(LedgerEntry::TurnNamed { delivery, turn_id })) = effect {
                     return Some(format!("{delivery} is {turn_id}"));
                 }
                 if let Effect::Warn(warning) = effect { Some(format!("{warning:?}")) } else { None }
@@ -561,7 +645,7 @@ mod tests {
             assert_eq!(play.turn(5, "t"), how);
             let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
             let again = play.calls.to_server.open(&Event::of(&message), None).expect("BUG: there is room");
-            for call in play.calls.to_server.same_id(again) {
+            for call in play.calls.to_server.same_id(Some(again)) {
                 play.context.is_ambiguous(call, &mut play.effects);
             }
             play.answer("5", RESULT);
@@ -590,14 +674,14 @@ mod tests {
     fn cleared_or_evicted_commands_are_not_shown() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1, 2, 3], None);
-        play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 });
+        play.context.changed(ContextChange::Forgotten { row: 1, counted_by: 2 }, &mut play.threads);
         assert_eq!(play.turn(1, "t"), "replaced c2,c3");
         let counted = |effect: &Effect| {
-            matches!(effect, Effect::Keep(LedgerEntry::Sent(delivery))
+            matches!(effect, Effect::Order(Order::Keep(LedgerEntry::Sent(delivery)))
                 if delivery.text.contains("\"total_commands_run\":3,\"kept\":2,\"dropped\":1"))
         };
         assert!(play.effects.iter().any(counted));
-        play.context.changed(ContextChange::Cleared(vec![2, 3]));
+        play.context.changed(ContextChange::Cleared(vec![2, 3]), &mut play.threads);
         play.answer("1", REFUSED);
         assert_eq!((play.context.waiting(), &*play.turn(2, "t")), (0, "unchanged"));
     }
@@ -625,7 +709,8 @@ mod tests {
                 for (id, outcome) in if ours_first { [ours, clients] } else { [clients, ours] } {
                     play.answer(id, outcome);
                 }
-                let is_begin = |effect: &Effect| matches!(effect, Effect::Keep(LedgerEntry::ThreadBegan { .. }));
+                let is_begin =
+                    |effect: &Effect| matches!(effect, Effect::Order(Order::Keep(LedgerEntry::ThreadBegan { .. })));
                 assert_eq!(play.effects.iter().any(is_begin), began, "{number}, ours first: {ours_first}");
                 play.kept();
             }
@@ -686,9 +771,10 @@ mod tests {
         play.push(&[2], None);
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
+        let opened = play.calls.to_server.open(&Event::of(&message), None);
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        let on_turn = play.context.client_message(now, line, &Event::of(&message), None, &mut play.effects);
-        assert!(on_turn.ahead.is_none() && on_turn.instead.is_none());
+        let seen = Seen { now, line, verdict: Verdict::Open, body: &Body::OtherJson, opened };
+        assert!(play.context.load(&seen, &message, None, &mut play.calls, &mut play.effects).is_none());
     }
 
     #[test]
@@ -705,5 +791,37 @@ mod tests {
         let mut play = Play::start(Carrier::Off);
         play.push(&[1], None);
         assert_eq!((&*play.turn(1, "t"), play.context.waiting()), ("unchanged", 1));
+    }
+
+    #[test]
+    fn threads_are_reported_once() {
+        let mut play = Play::start(Carrier::Off);
+        let mut play = |step: &str| {
+            let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
+            let event = Event::of(&message);
+            if step.starts_with('>') {
+                return play.calls.to_server.open(&event, None).and(None);
+            }
+            let mut completed = play.calls.to_server.complete(&event).call;
+            let (now, mut effects) = (Now { unix_us: 1, elapsed: Duration::ZERO }, Vec::new());
+            let Play { context, threads, .. } = &mut play;
+            match (&mut completed, event.params) {
+                (Some(call), _) => context.answered(now, &event, call, threads, &mut effects),
+                (None, Some(params)) => drop(threads.mentioned_in(params, &mut effects)),
+                (None, None) => {}
+            }
+            effects.pop().map(|effect| format!("{effect:?}"))
+        };
+        let seen = |id: &str| Some(format!("{:?}", Effect::keep(LedgerEntry::ThreadSeen { thread_id: id.to_owned() })));
+        assert_eq!(play(r#">{"id":1,"method":"thread/start","params":{}}"#), None);
+        assert_eq!(play(r#"<{"id":"1","result":{"thread":{"id":"no"}}}"#), None);
+        assert_eq!(play(r#"<{"id":1,"result":{"thread":{"id":"a"}}}"#), seen("a"));
+        assert_eq!(play(r#"<{"method":"thread/started","params":{"thread":{"id":"a"}}}"#), None);
+        assert_eq!(play(r#"<{"method":"thread/started","params":{"thread":{"id":"b"}}}"#), seen("b"));
+        assert_eq!(play(r#">{"id":2,"method":"turn/start","params":{"threadId":"c"}}"#), None);
+        assert_eq!(play(r#"<{"id":2,"error":{"code":-32600}}"#), None);
+        assert_eq!(play(r#"<{"id":2,"result":{}}"#), None);
+        assert_eq!(play(r#">{"id":3,"method":"turn/start","params":{"threadId":"c"}}"#), None);
+        assert_eq!(play(r#"<{"id":3,"result":{}}"#), seen("c"));
     }
 }

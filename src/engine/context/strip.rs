@@ -11,9 +11,9 @@ use memchr::memmem;
 use serde_json::value::RawValue;
 
 use super::envelope::MARKER_END;
+use super::envelope::{is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet};
 use super::inject::{move_range, move_ranges};
-use super::recognition::{is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet};
-use super::threads::{PreviewPlace, Previews};
+use crate::engine::threads::Threads;
 use crate::protocol::EARLY_PREFIX;
 use crate::wire::{Members, Message, Splice, elements, text};
 
@@ -28,6 +28,102 @@ const END_IN_JSON: &[u8] = b"\\u001f";
 
 /// Deepest nesting of inspected objects: a message, its result, a page, a thread, a turn, an item, a content.
 const DEPTH_MAX: usize = 8;
+
+/// Most opening markers that previews recognize.
+const OPENINGS_MAX: usize = 1_024;
+
+/// The preview of a thread that begins with only an image.
+pub(super) const IMAGE_PREVIEW: &str = "[Image]";
+
+/// The previews of threads that this server shows, and how ours may be in them.
+#[derive(Debug, Default)]
+pub(super) struct Previews {
+    of_images: ImagePreviews,
+    /// This server takes an item sent ahead of the first message as the thread's beginning.
+    take_what_goes_ahead: bool,
+    /// Opening tags of user-role fragments.
+    openings: Vec<String>,
+}
+
+/// The minor number of a 0.x version; no other major version exists yet.
+pub(super) fn minor_of(codex_version: &str) -> Option<u32> {
+    let minor = codex_version.strip_prefix("0.")?.split('.').next()?.parse().ok();
+    // A build from source reports 0.0.0 and may be of any age.
+    minor.filter(|minor| *minor > 0)
+}
+
+/// Which previews of this server mention an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum ImagePreviews {
+    #[default]
+    Everywhere,
+    InLists,
+    Nowhere,
+}
+
+/// The place of a preview.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PreviewPlace {
+    /// In a list of threads.
+    List,
+    /// In a single thread.
+    Thread,
+}
+
+impl ImagePreviews {
+    /// Source: observed with 0.77 and 0.98, with 0.125, and from 0.135 on.
+    fn of(codex_version: &str) -> ImagePreviews {
+        match minor_of(codex_version) {
+            Some(..125) => ImagePreviews::Nowhere,
+            Some(125..135) => ImagePreviews::InLists,
+            Some(135..) | None => ImagePreviews::Everywhere,
+        }
+    }
+}
+
+impl Previews {
+    pub(super) fn server_is(&mut self, codex_version: &str) {
+        self.of_images = ImagePreviews::of(codex_version);
+        // Observed with 0.125 but not with 0.135; older versions accept no items ahead.
+        self.take_what_goes_ahead = minor_of(codex_version).is_some_and(|minor| (125..135).contains(&minor));
+    }
+
+    /// Registers opening tags of texts sent ahead of turns.
+    pub(super) fn may_begin_with(&mut self, openings: Vec<String>) {
+        // Threads may still echo fragments from before the settings changed.
+        let new = openings.into_iter().filter(|opening| !self.openings.contains(opening));
+        let new: Vec<String> = new.take(OPENINGS_MAX.saturating_sub(self.openings.len())).collect();
+        self.openings.extend(new);
+    }
+
+    /// Whether a preview may show a fragment that was sent ahead.
+    pub(super) fn may_show_fragments(&self) -> bool {
+        self.take_what_goes_ahead && !self.openings.is_empty()
+    }
+
+    /// Whether a thread that begins with `words` begins with a fragment, whole or cut off.
+    pub(super) fn is_fragment(&self, words: &str) -> bool {
+        let is_one = |opening: &String| {
+            let closing = format!("</{}>", opening.trim_matches(['<', '>', '\n']));
+            words.starts_with(opening) && (words.ends_with(&closing) || words.ends_with(['…', '.']))
+        };
+        self.take_what_goes_ahead && self.openings.iter().any(is_one)
+    }
+
+    /// The server's own preview of a thread that begins with these words of the user.
+    fn shown<'a>(&self, words: &'a str, place: PreviewPlace) -> &'a str {
+        match (self.of_images, place) {
+            (ImagePreviews::Everywhere, _) | (ImagePreviews::InLists, PreviewPlace::List) => words,
+            (ImagePreviews::InLists, PreviewPlace::Thread) | (ImagePreviews::Nowhere, _) => {
+                if words == IMAGE_PREVIEW {
+                    ""
+                } else {
+                    words
+                }
+            }
+        }
+    }
+}
 
 /// Quickly rules out lines with nothing to remove, which is nearly all of them.
 #[derive(Debug)]
@@ -63,8 +159,8 @@ impl Scanner {
 }
 
 /// The line without our text; `None` if it has none.
-pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> Option<Vec<u8>> {
-    let mut stripper = Stripper { splice: Splice::of(line), previews, place: PreviewPlace::Thread };
+pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews, threads: &Threads) -> Option<Vec<u8>> {
+    let mut stripper = Stripper { splice: Splice::of(line), previews, threads, place: PreviewPlace::Thread };
     match (message.method.as_deref(), message.params, message.result) {
         (Some(method), Some(params), _) if method.starts_with(EARLY_PREFIX) => {
             stripper.old_event(Members::of(params)?.get("msg")?, 0);
@@ -79,6 +175,7 @@ pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews) -> 
 struct Stripper<'a> {
     splice: Splice<'a>,
     previews: &'a Previews,
+    threads: &'a Threads,
     /// The place of the previews being visited.
     place: PreviewPlace,
 }
@@ -204,8 +301,9 @@ impl Stripper<'_> {
     fn replace_preview(&mut self, value: &RawValue, thread: &Members<'_>, chars_max: usize) {
         let known = ["id", "conversationId", "forkedFromId"]
             .iter()
-            .find_map(|name| self.previews.get(&thread.text(name)?, self.place));
-        let words: String = known.unwrap_or_default().chars().take(chars_max).collect();
+            .find_map(|name| self.threads.find(&thread.text(name)?)?.words());
+        let shown = self.previews.shown(known.unwrap_or_default(), self.place);
+        let words: String = shown.chars().take(chars_max).collect();
         let quoted = serde_json::to_string(&words).expect("BUG: a string is JSON");
         self.splice.replace(self.splice.range_of(value), quoted);
     }
@@ -343,7 +441,6 @@ fn end_of_envelope(raw: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::super::inject::TurnStart;
-    use super::super::threads::IMAGE_PREVIEW;
     use super::*;
     use crate::engine::assembly::projection::{QuotedMessage, project};
     use crate::wire::Body;
@@ -355,23 +452,34 @@ mod tests {
     const ENVELOPE_BYTES: usize = 69;
     const ENVELOPE_UNITS: usize = 68;
 
-    fn stripped(line: &str, previews: &Previews) -> Option<String> {
+    /// A server's previews, and the threads with known beginnings.
+    #[derive(Default)]
+    struct Shown(Previews, Threads);
+
+    impl Shown {
+        fn learn(&mut self, thread_id: &str, words: &str) {
+            self.1.of(thread_id).learn_words(words);
+        }
+    }
+
+    fn stripped(line: &str, previews: &Shown) -> Option<String> {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-        if !Scanner::default().may_hold_ours(line.as_bytes(), &message, previews) {
+        if !Scanner::default().may_hold_ours(line.as_bytes(), &message, &previews.0) {
             return None;
         }
-        strip(line.as_bytes(), &message, previews).map(|line| String::from_utf8(line).expect("BUG: it was UTF-8"))
+        strip(line.as_bytes(), &message, &previews.0, &previews.1)
+            .map(|line| String::from_utf8(line).expect("BUG: it was UTF-8"))
     }
 
     /// `@` stands for an envelope.
     fn check(line: &str, expect: &str) {
         let sent = line.replace('@', ENVELOPE);
-        assert_eq!(stripped(&sent, &Previews::default()).as_deref(), Some(expect), "{line}");
+        assert_eq!(stripped(&sent, &Shown::default()).as_deref(), Some(expect), "{line}");
     }
 
     fn check_stays(line: &str) {
         let sent = line.replace('@', ENVELOPE);
-        assert_eq!(stripped(&sent, &Previews::default()), None, "{line}");
+        assert_eq!(stripped(&sent, &Shown::default()), None, "{line}");
     }
 
     #[test]
@@ -515,7 +623,7 @@ mod tests {
             &format!("{}", 2 * text.len() + 7),
         );
         let expect = line("é").replace("\"start\":2,\"end\":2", "\"start\":7,\"end\":7");
-        assert_eq!(stripped(&moved, &Previews::default()), Some(expect));
+        assert_eq!(stripped(&moved, &Shown::default()), Some(expect));
     }
 
     /// As a server writes it.
@@ -555,7 +663,7 @@ mod tests {
     #[test]
     fn previews_and_snippets_of_a_projection() {
         let own = as_written(&projection());
-        let mut previews = Previews::default();
+        let mut previews = Shown::default();
         previews.learn("t", "what the user wrote");
         let line = |words: &str| format!(r#"{{"id":1,"result":{{"data":[{{"id":"t","preview":"{words}"}}]}}}}"#);
         let known = |words: &str| stripped(&line(&words.replace('@', ENVELOPE)), &previews);
@@ -582,7 +690,7 @@ mod tests {
 
     #[test]
     fn previews_cut_inside_our_text_are_replaced() {
-        let mut previews = Previews::default();
+        let mut previews = Shown::default();
         previews.learn("t", "what the user wrote");
         for start in [r#"{"id":1,"result":{"data":[{"#, r#"{"method":"thread/started","params":{"thread":{"#] {
             let line = |words: &str| {
@@ -634,7 +742,7 @@ mod tests {
         check(&line(r#"\u001eCODEX_META {\"v\":1,\"ty"#), &line(""));
         check(&line(r#"\u001eCODEX_META {\"v\":1,\"ty..."#), &line(""));
         check(&line(r#"\u001eCODEX_M…"#), &line(""));
-        let mut previews = Previews::default();
+        let mut previews = Shown::default();
         previews.learn("t", "what the user wrote");
         let known = |words: &str| stripped(&line(words), &previews);
         assert_eq!(known(r#"\u001eCODEX_META {\"v"#), Some(line("what the user w")));
@@ -656,29 +764,29 @@ mod tests {
 
     #[test]
     fn fragment_previews_are_replaced() {
-        let mut previews = Previews::default();
+        let mut previews = Shown::default();
         previews.learn("t", "what the user wrote");
-        previews.may_begin_with(vec!["<notes>\n".to_owned()]);
+        previews.0.may_begin_with(vec!["<notes>\n".to_owned()]);
         let line = |id: &str, words: &str| {
             format!(r#"{{"id":1,"result":{{"thread":{{"id":"{id}","preview":"{words}","turns":[]}}}}}}"#)
         };
         let fragment = r"<notes>\none\n</notes>";
         assert_eq!(stripped(&line("t", fragment), &previews), None);
-        previews.server_is("0.125.0");
+        previews.0.server_is("0.125.0");
         assert_eq!(stripped(&line("t", fragment), &previews), Some(line("t", "what the user wrote")));
         for words in [r"<notes> of mine", r"<notes>\nwhat do you think of this tag?"] {
             assert_eq!(stripped(&line("t", words), &previews), None);
         }
         // A thread with unknown beginning shows nothing of ours either.
         assert_eq!(stripped(&line("other", fragment), &previews), Some(line("other", "")));
-        previews.server_is("0.135.0");
+        previews.0.server_is("0.135.0");
         assert_eq!(stripped(&line("t", fragment), &previews), None);
     }
 
     #[test]
     fn image_previews_match_the_server() {
-        let mut previews = Previews::default();
-        previews.server_is("0.125.0");
+        let mut previews = Shown::default();
+        previews.0.server_is("0.125.0");
         previews.learn("t", IMAGE_PREVIEW);
         for (around, expect) in
             [(r#""thread":@"#, ""), (r#""data":[@]"#, IMAGE_PREVIEW), (r#""data":[],"thread":@"#, "")]
@@ -742,6 +850,25 @@ mod tests {
         check_stays(&deep);
     }
 
+    #[test]
+    fn image_previews_depend_on_version() {
+        for (version, in_list, by_itself) in [
+            ("0.77.0", "", ""),
+            ("0.98.0", "", ""),
+            ("0.125.0", "[Image]", ""),
+            ("0.135.0-alpha.1", "[Image]", "[Image]"),
+            ("0.169.0", "[Image]", "[Image]"),
+            ("1.0.0", "[Image]", "[Image]"),
+            ("nonsense", "[Image]", "[Image]"),
+        ] {
+            let mut previews = Previews::default();
+            previews.server_is(version);
+            let shown = |words| [PreviewPlace::List, PreviewPlace::Thread].map(|place| previews.shown(words, place));
+            assert_eq!(shown(IMAGE_PREVIEW), [in_list, by_itself], "{version}");
+            assert_eq!(shown("hi"), ["hi"; 2], "{version}");
+        }
+    }
+
     proptest! {
         #[test]
         fn injected_text_is_always_stripped(
@@ -769,7 +896,7 @@ mod tests {
             let echo = |content: &str| {
                 format!(r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":{content}}}}}}}"#)
             };
-            prop_assert_eq!(stripped(&echo(input), &Previews::default()), Some(echo(&item(&quoted, start))));
+            prop_assert_eq!(stripped(&echo(input), &Shown::default()), Some(echo(&item(&quoted, start))));
         }
 
         #[test]
@@ -778,7 +905,7 @@ mod tests {
         ) {
             let line = format!(r#"{{"id":1,"result":{{"x":"\u001e","data":[{text}]}}}}"#);
             if let Body::Message(message) = Body::parse(line.as_bytes()) {
-                let _ = strip(line.as_bytes(), &message, &Previews::default());
+                let _ = strip(line.as_bytes(), &message, &Previews::default(), &Threads::default());
             }
         }
     }

@@ -13,9 +13,6 @@
 
 pub(super) mod answer;
 mod describe;
-mod ends;
-mod items;
-mod name;
 mod open;
 #[cfg(test)]
 mod simulation;
@@ -26,21 +23,20 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::attached_client::Passing;
-use super::effect::{ApiReply, Effect, Injection, Note, OwnLine};
+use super::attached_client::Audience;
+use super::effect::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
 use super::input::Now;
-use super::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use super::recording::form;
-use super::token::{ApiCallId, Token};
+use super::input::{ApiCallId, Token};
+use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use super::lines::{Seen, form, kept_answer};
 use crate::protocol::{RequestKind, RequestPlace, RequestType};
 use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
-use describe::summary;
+pub(super) use describe::Items;
 pub(crate) use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
-pub(super) use items::Items;
-use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld};
-pub(super) use open::{OnRequest, Pass};
+use describe::{is_same_item, summary};
+use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -154,44 +150,43 @@ impl Requests {
         of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
     }
 
-    /// Opens a request; `audience` says whether the line can reach a client.
+    /// Opens a request, and decides whether and when its line goes to the client, unless it is withheld already.
     pub(super) fn opened(
         &mut self,
-        now: Now,
-        line: &[u8],
+        seen: &Seen<'_>,
         message: &Message<'_>,
         about: About<'_>,
-        audience: Passing,
+        decision: &mut Decision,
         effects: &mut Vec<Effect>,
-    ) -> OnRequest {
+    ) {
         let (Some(raw_id), Some(method), Some(generation)) =
             (message.id, message.method.as_deref(), self.generation.as_ref())
         else {
-            return OnRequest::AT_ONCE;
+            return;
         };
-        let id = RpcId::from_raw(raw_id);
+        let (now, id) = (seen.now, RpcId::from_raw(raw_id));
         if let Some(request) = self.open.get(&id)
             && request.is_same_as(message)
         {
             // A repeated request for a client that resumed the thread.
-            if request.withheld.is_some() || audience == Passing::Withheld {
-                return OnRequest::Withhold;
+            if request.withheld.is_some() {
+                decision.line = Passage::Withhold;
             }
-            let request_id = request.row.request_id.clone();
-            return self.repeated(now, request_id, effects);
+            if !decision.is_withheld() {
+                let request_id = request.row.request_id.clone();
+                self.repeated(now, request_id, decision, effects);
+            }
+            return;
         }
         // From now on, a response with this id answers this request.
         let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
         self.ended.forget(&id);
-        let Some(kind) = RequestKind::of(method) else { return OnRequest::AT_ONCE };
-        if self.open.len() >= OPEN_MAX {
-            return OnRequest::AT_ONCE;
-        }
+        let Some(kind) = RequestKind::of(method).filter(|_| self.open.len() < OPEN_MAX) else { return };
         let is_for_human = kind.request_type().is_for_human();
         // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
-        let name = self.free_name(name::request_name(&generation, &id, raw_id.get()));
+        let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
         let expiry = expiry.map(|(_, after)| *after);
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
@@ -210,7 +205,7 @@ impl Requests {
             changes: about.changes.map(|changes| changes.get().to_owned()),
             item: item.map(|item| item.to_string()),
             summary: summary(kind, method, &shown, about.changes.map(read).as_ref()),
-            late: !self.is_trusted && audience == Passing::Passes,
+            late: !self.is_trusted && !decision.is_withheld(),
         };
         let request = Request {
             row: row.clone(),
@@ -219,7 +214,7 @@ impl Requests {
             hides: Hides::of(kind, message.params.map_or("", RawValue::get)),
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
-            withheld: is_held.then(|| Withheld::Until(line.to_vec())),
+            withheld: is_held.then(|| Withheld::Until(seen.line.to_vec())),
             answered_before,
             state: State::Pending,
         };
@@ -230,93 +225,92 @@ impl Requests {
         let token = self.keep_first(entry, Commit::Opens { request_id: name }, effects);
         if is_held {
             self.holds.push((token, now.elapsed + HOLD_MAX));
-            return OnRequest::Withhold;
-        }
-        match audience {
-            Passing::Passes => self.hold(now, token, Pass::default()),
+            decision.line = Passage::Withhold;
+        } else if !decision.is_withheld() {
             // A withheld line waits for nothing.
-            Passing::Withheld => OnRequest::Withhold,
+            self.hold(now, token, decision);
         }
     }
 
     /// The server repeated an open request. If its row is still being stored, the line waits for that again.
-    fn repeated(&mut self, now: Now, request_id: String, effects: &mut Vec<Effect>) -> OnRequest {
+    fn repeated(&mut self, now: Now, request_id: String, decision: &mut Decision, effects: &mut Vec<Effect>) {
         let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
-            return OnRequest::AT_ONCE;
+            return;
         };
         if self.holds.iter().any(|(held, _)| *held == token) {
-            return OnRequest::Forward(Pass { hold: Some(token), mark: None });
+            decision.hold = Some(token);
+            return;
         }
         if !self.is_trusted {
-            effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+            effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
         }
-        self.hold(now, token, Pass::default())
+        self.hold(now, token, decision);
     }
 
     /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
-    pub(super) fn forward_late(&mut self, request_id: String, audience: Passing, effects: &mut Vec<Effect>) {
+    pub(super) fn forward_late(&mut self, request_id: String, audience: Audience, effects: &mut Vec<Effect>) {
         let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
         if let Some(request) = request
             && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
         {
             match audience {
-                Passing::Passes => effects.push(Effect::PassLate(line)),
-                Passing::Withheld => return,
+                Audience::Client => effects.push(Effect::PassLate(line)),
+                Audience::Nobody => return,
             }
         }
-        effects.push(Effect::Keep(LedgerEntry::RequestLate { request_id }));
+        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
     }
 
-    /// The client answers; `kept` returns the answer for the ledger.
+    /// The client answers: decides whether and when its answer goes to the server.
     pub(super) fn client_answers(
         &mut self,
-        now: Now,
-        line: &[u8],
+        seen: &Seen<'_>,
         message: &Message<'_>,
-        kept: impl FnOnce() -> String,
-        client: String,
+        client: &str,
+        decision: &mut Decision,
         effects: &mut Vec<Effect>,
-    ) -> OnRequest {
+    ) {
         if self.open.is_empty() && self.ended.names.is_empty() {
-            return OnRequest::AT_ONCE;
+            return;
         }
         // A message with neither result nor error, or with both, is not an answer; the server may interpret it as it
         // likes.
         let answers = message.result.is_some() != message.refusal().is_some();
         let Some(id) = message.id.filter(|_| answers && !message.repeated_member).map(RpcId::from_raw) else {
-            return OnRequest::AT_ONCE;
+            return;
         };
+        let now = seen.now;
         let given = |request_id: &str| GivenRow {
             request_id: request_id.to_owned(),
             at_us: now.unix_us,
             source: RequestSource::Client,
-            by: client,
-            payload: kept(),
+            by: client.to_owned(),
+            payload: kept_answer(seen, message),
         };
         let Some(request) = self.open.get_mut(&id) else {
-            return match self.ended.names.get(&id) {
-                Some((request_id, late_answer)) => {
-                    effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given(request_id)))));
-                    match late_answer {
-                        LateAnswer::Withhold => OnRequest::Withhold,
-                        LateAnswer::Forward => OnRequest::AT_ONCE,
-                    }
+            if let Some((request_id, late_answer)) = self.ended.names.get(&id) {
+                effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given(request_id)))));
+                match late_answer {
+                    LateAnswer::Withhold => decision.line = Passage::Withhold,
+                    LateAnswer::Forward => {}
                 }
-                None => OnRequest::AT_ONCE,
-            };
+            }
+            return;
         };
         let given = given(&request.row.request_id);
         match &mut request.state {
             // The client can only answer a request that it received.
             State::Pending if request.withheld.is_none() => {}
             State::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
-                deciding.runner_up = Some((line.to_vec(), given));
-                return OnRequest::Withhold;
+                deciding.runner_up = Some((seen.line.to_vec(), given));
+                decision.line = Passage::Withhold;
+                return;
             }
             State::Pending | State::Deciding(_) | State::Answered | State::Sent | State::Expired => {
-                effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
-                return OnRequest::Withhold;
+                effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
+                decision.line = Passage::Withhold;
+                return;
             }
         }
         request.state = State::Answered;
@@ -326,7 +320,8 @@ impl Requests {
         let entry = LedgerEntry::RequestEnded(Box::new(end));
         let token = self.keep_first(entry, Commit::GoesOn { request_id }, effects);
         self.await_dispatch(token, &id);
-        self.hold(now, token, Pass { hold: None, mark: Some(token) })
+        decision.mark = Some(token);
+        self.hold(now, token, decision);
     }
 
     /// An API caller answers.
@@ -367,7 +362,7 @@ impl Requests {
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
-        effects.push(Effect::Commit(token, LedgerEntry::RequestEnded(Box::new(end))));
+        effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
     }
 
     /// A commit succeeded or failed.
@@ -376,7 +371,7 @@ impl Requests {
         now: Now,
         token: Token,
         done: bool,
-        audience: Passing,
+        audience: Audience,
         effects: &mut Vec<Effect>,
     ) {
         self.is_trusted = done;
@@ -409,13 +404,13 @@ impl Requests {
         if !done {
             effects.push(Effect::Reply(api_call, ApiReply::NotKept));
             if let Some(why) = over {
-                effects.extend(runner_up.map(|(_, given)| Effect::Keep(LedgerEntry::AnswerLost(Box::new(given)))));
+                effects.extend(runner_up.map(|(_, given)| Effect::keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
             } else if let Some((bytes, given)) = runner_up {
                 request.state = State::Answered;
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
                 effects.push(resolved_note(&end));
-                effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
                 self.tokens += 1;
                 effects.push(inject(bytes, &request.hides, self.tokens));
                 self.await_dispatch(self.tokens, id);
@@ -423,7 +418,7 @@ impl Requests {
             return;
         }
         if let Some((_, given)) = runner_up {
-            effects.push(Effect::Keep(LedgerEntry::AnswerLost(Box::new(given))));
+            effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
         }
         request.state = State::Answered;
         effects.push(Effect::Note(Note::RequestResolved {
@@ -438,7 +433,7 @@ impl Requests {
         let bytes = response_line(&row.rpc_request_id, &answer.result);
         if over.is_some() {
             let request_id = row.request_id.clone();
-            effects.push(Effect::Keep(LedgerEntry::RequestUncertain { request_id, at_us: now.unix_us }));
+            effects.push(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us: now.unix_us }));
             self.forget(id, LateAnswer::Withhold);
         } else {
             self.tokens += 1;
@@ -484,7 +479,7 @@ impl Requests {
             request.state = State::Answered;
             self.dispatches.insert(token, (id, end.request_id.clone()));
             effects.push(resolved_note(&end));
-            effects.push(Effect::Keep(LedgerEntry::RequestEnded(Box::new(end))));
+            effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
         }
         if let Some((id, request_id)) = self.dispatches.remove(&token) {
             if let Some(request) = self.open.get_mut(&id)
@@ -493,20 +488,21 @@ impl Requests {
             {
                 request.state = State::Sent;
             }
-            effects.push(Effect::Keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
+            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
         }
     }
 
     /// The changes behind a request became known after it.
     pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
-        let asked = self.open.values_mut().filter(|request| {
-            request.kind == RequestKind::FileChange && items::is_same_item(&request.row.place, place)
-        });
+        let asked = self
+            .open
+            .values_mut()
+            .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
         for request in asked {
             let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
             let params = request.params.as_deref().map(read).unwrap_or_default();
             request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
-            effects.push(Effect::Keep(LedgerEntry::RequestShown {
+            effects.push(Effect::keep(LedgerEntry::RequestShown {
                 request_id: request.row.request_id.clone(),
                 changes: changes.get().to_owned(),
                 summary: request.row.summary.clone(),
@@ -547,7 +543,7 @@ impl Requests {
 
     fn keep_first(&mut self, entry: LedgerEntry, commit: Commit, effects: &mut Vec<Effect>) -> Token {
         let token = self.token(commit);
-        effects.push(Effect::KeepFirst(token, entry));
+        effects.push(Effect::Order(Order::KeepFirst(token, entry)));
         token
     }
 
@@ -558,12 +554,11 @@ impl Requests {
     }
 
     /// Holds a line until its commit, if recent commits succeeded.
-    fn hold(&mut self, now: Now, token: Token, pass: Pass) -> OnRequest {
-        if !self.is_trusted {
-            return OnRequest::Forward(pass);
+    fn hold(&mut self, now: Now, token: Token, decision: &mut Decision) {
+        if self.is_trusted {
+            self.holds.push((token, now.elapsed + HOLD_MAX));
+            decision.hold = Some(token);
         }
-        self.holds.push((token, now.elapsed + HOLD_MAX));
-        OnRequest::Forward(Pass { hold: Some(token), ..pass })
     }
 
     /// Releases the line that waits for a commit; returns whether there was one.

@@ -1,19 +1,23 @@
-//! Open requests, and recently ended ones.
+//! Open requests, their names in the ledger, and their ends other than an answer; and recently ended ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
-use super::OMITTED;
 use super::answer::CheckedAnswer;
+use super::describe::is_same_item;
+use super::{HOLD_MAX, OMITTED, Requests, resolved_note};
+use crate::engine::attached_client::Audience;
 use crate::engine::credentials::Carrier;
-use crate::engine::ledger::{GivenRow, RequestRow, RequestSource};
+use crate::engine::effect::Effect;
+use crate::engine::input::{ApiCallId, Now, Token};
+use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::secrets::{Verdict, asks_secret};
-use crate::engine::token::{ApiCallId, Token};
-use crate::protocol::RequestKind;
-use crate::wire::{Message, RpcId};
+use crate::protocol::{RequestKind, RequestPlace};
+use crate::wire::{Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.
 const ENDED_MAX: usize = 4_096;
@@ -154,27 +158,6 @@ pub(super) enum Commit {
     Expires(RpcId),
 }
 
-/// How to route a request or an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum OnRequest {
-    Forward(Pass),
-    Withhold,
-}
-
-/// How to forward a line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Pass {
-    /// Hold the line until this token is released.
-    pub(in crate::engine) hold: Option<Token>,
-    /// Report this token once the line is written.
-    pub(in crate::engine) mark: Option<Token>,
-}
-
-impl OnRequest {
-    /// Forward without waiting.
-    pub(in crate::engine) const AT_ONCE: OnRequest = OnRequest::Forward(Pass { hold: None, mark: None });
-}
-
 /// The path of a client's answer to a request that has ended. The ledger keeps the answer as lost in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LateAnswer {
@@ -240,5 +223,186 @@ impl Request {
     /// Whether no answer has been given, or it is not yet stored.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
+    }
+}
+
+const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
+const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
+
+impl Requests {
+    /// The server sent `serverRequest/resolved`.
+    pub(in crate::engine) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
+        if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
+            self.end(now, &id, &Why::Confirmed, effects);
+        }
+    }
+
+    /// An item completed, which ends requests about it. Servers of early 2026 report nothing more specific.
+    pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+        let of_item = |request: &Request| is_same_item(&request.row.place, place);
+        for id in self.ids_where(of_item) {
+            self.end(now, &id, &Why::ItemCompleted, effects);
+        }
+    }
+
+    /// A turn completed, which ends its requests.
+    pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+        let of_turn = |Request { row, .. }: &Request| {
+            place.thread_id.is_some()
+                && row.place.thread_id == place.thread_id
+                && (row.place.turn_id.is_none() || row.place.turn_id == place.turn_id)
+        };
+        for id in self.ids_where(of_turn) {
+            self.end(now, &id, &Why::TurnOver, effects);
+        }
+    }
+
+    /// The server has ended, and all its output was processed.
+    pub(in crate::engine) fn server_ended(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for id in self.ids_where(|_| true) {
+            self.end(now, &id, &Why::ServerExited, effects);
+        }
+        for (token, _) in std::mem::take(&mut self.holds) {
+            effects.push(Effect::Release(token));
+        }
+    }
+
+    /// Expires requests and releases holds whose deadline passed.
+    pub(in crate::engine) fn tick(&mut self, now: Now, audience: Audience, effects: &mut Vec<Effect>) {
+        let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
+        for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
+            self.is_trusted = false;
+            self.release(token, effects);
+            match self.commits.get(&token) {
+                Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
+                    let request_id = request_id.clone();
+                    self.forward_late(request_id, audience, effects);
+                }
+                Some(Commit::Expires(id)) => {
+                    let id = id.clone();
+                    // The answer is sent now; a late commit result must not send it again.
+                    self.commits.remove(&token);
+                    self.answer_by_policy(now, &id, effects);
+                }
+                Some(Commit::Decides(_)) | None => {}
+            }
+        }
+        for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
+            if request.notify_at.is_some_and(|at| at <= now.elapsed) {
+                request.notify_at = None;
+                effects.push(Effect::NotifyPending(request.row.request_id.clone()));
+            }
+        }
+        let is_over = |request: &Request| {
+            matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
+        };
+        // Oldest first, so that the order is deterministic.
+        for id in self.ids_where(is_over) {
+            let Some(request) = self.open.get_mut(&id) else { continue };
+            request.state = State::Expired;
+            let request_id = request.row.request_id.clone();
+            let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
+            let token = self.keep_first(entry, Commit::Expires(id), effects);
+            self.holds.push((token, now.elapsed + HOLD_MAX));
+        }
+    }
+
+    /// Ends a request without an answer, or handles a later event about an answered one.
+    pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let request_id = request.row.request_id.clone();
+        let at_us = now.unix_us;
+        let has_followed = !request.answered_before.is_empty();
+        let policy_answers = self.by_policy.values().any(|(_, end)| end.request_id == request_id);
+        // `serverRequest/resolved` confirms one answer, the other ends confirm all.
+        let confirmed = if matches!(why, Why::Confirmed) { 1 } else { usize::MAX };
+        for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
+            effects.extend(later_entry(why, request_id, at_us));
+        }
+        match (&mut request.state, why) {
+            // The server confirmed the answer before this one.
+            (State::Deciding(_) | State::Answered | State::Sent, Why::Confirmed) if has_followed => return,
+            // Likewise, and policy's answer is on its way.
+            (State::Expired, Why::Confirmed) if has_followed && policy_answers => return,
+            // The outcome depends on the pending commit.
+            (State::Deciding(deciding), _) => {
+                deciding.over = Some(*why);
+                return;
+            }
+            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
+            (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
+                let end = RequestEnd::unanswered(
+                    request_id,
+                    at_us,
+                    RequestStatus::Resolved,
+                    RequestSource::Server,
+                    WITHDRAWN,
+                );
+                effects.push(resolved_note(&end));
+                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
+            }
+            (State::Pending | State::Expired, Why::ServerExited) => {
+                let end = RequestEnd::unanswered(
+                    request_id,
+                    at_us,
+                    RequestStatus::Orphaned,
+                    RequestSource::Policy,
+                    SERVER_EXITED,
+                );
+                effects.push(resolved_note(&end));
+                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
+            }
+        }
+        let may_wait = has_followed && matches!(why, Why::Confirmed);
+        self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
+    }
+}
+
+/// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
+fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
+    match why {
+        Why::Confirmed | Why::ItemCompleted => Some(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
+        Why::TurnOver => Some(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us })),
+        Why::ServerExited => None,
+    }
+}
+
+/// Longest id text used unchanged in a name. Source: the contract of the ledger.
+const PLAIN_ID_CHARS_MAX: usize = 40;
+
+/// The name of a request before it is made unique: `raw` is the id as written.
+pub(super) fn request_name(generation: &str, id: &RpcId, raw: &str) -> String {
+    let is_plain = |text: &str| {
+        (1..=PLAIN_ID_CHARS_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    match id {
+        RpcId::Integer(number) => format!("{generation}-{number}"),
+        RpcId::Text(text) if is_plain(text) => format!("{generation}-s.{text}"),
+        RpcId::Text(_) | RpcId::Other(_) => {
+            let digest = Sha256::digest(raw.as_bytes());
+            let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            format!("{generation}-h.{hex}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_distinguish_id_types() {
+        let check = |raw: &str, expect: &str| {
+            let id = RpcId::from_raw(serde_json::from_str(raw).expect("BUG: test ids are JSON"));
+            assert_eq!(request_name("g", &id, raw), expect);
+        };
+        check("0", "g-0");
+        check("-7", "g--7");
+        check("\"a_B-9\"", "g-s.a_B-9");
+        check("\"0\"", "g-s.0");
+        check("\"a b\"", "g-h.5e229e245c3e5252");
+        check("\"\"", "g-h.12ae32cb1ec02d01");
+        check("1.5", "g-h.9f29a130438b8117");
     }
 }

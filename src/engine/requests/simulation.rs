@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{About, Caller, GivenAnswer, OnRequest, Pass, RequestSettings, RequestType, Requests};
-use crate::engine::attached_client::Passing;
-use crate::engine::effect::Effect;
+use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
+use crate::engine::attached_client::Audience;
+use crate::engine::effect::{Decision, Effect, Passage};
 use crate::engine::input::Now;
-use crate::engine::ledger::{LedgerEntry, RequestSource, RequestStatus};
-use crate::engine::token::Token;
+use crate::engine::input::Token;
+use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
+use crate::engine::lines::Seen;
+use crate::engine::secrets::Verdict;
 use crate::wire::{Body, Message};
 
 /// Enough for about one second.
@@ -108,7 +110,7 @@ impl World {
                 }
                 self.now.elapsed += Duration::from_millis(self.dice.roll(400));
                 self.now.unix_us += 1;
-                self.requests.tick(self.now, Passing::Passes, &mut effects);
+                self.requests.tick(self.now, Audience::Client, &mut effects);
             }
             11 | 12 => self.server_reads(&mut effects),
             _ if self.dice.roll(8) == 0 => return self.crash(),
@@ -129,26 +131,25 @@ impl World {
         let line = format!(
             r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
         );
-        let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
-        let _ = self.requests.opened(self.now, line.as_bytes(), &message, About::default(), Passing::Passes, effects);
+        let body = Body::parse(line.as_bytes());
+        let Body::Message(message) = &body else { panic!("no message") };
+        let seen = Seen { now: self.now, line: line.as_bytes(), verdict: Verdict::Open, body: &body, opened: None };
+        self.requests.opened(&seen, message, About::default(), &mut Decision::default(), effects);
     }
 
     fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
         let answer = format!(r#"{{"decision":"{}"}}"#, ["accept", "decline"][self.dice.roll(2) as usize]);
         let line = format!(r#"{{"id":{id},"result":{answer}}}"#);
-        let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("no message") };
+        let body = Body::parse(line.as_bytes());
+        let Body::Message(message) = &body else { panic!("no message") };
         let asked = id < self.asked;
-        match self.requests.client_answers(
-            self.now,
-            line.as_bytes(),
-            &message,
-            || super::answered(&message),
-            "c".to_owned(),
-            effects,
-        ) {
-            OnRequest::Forward(Pass { hold: Some(hold), mark }) => self.held.push((hold, id, answer, mark)),
-            OnRequest::Forward(Pass { hold: None, mark }) if asked => self.arrives(id, answer, mark, effects),
-            OnRequest::Forward(_) | OnRequest::Withhold => {}
+        let seen = Seen { now: self.now, line: line.as_bytes(), verdict: Verdict::Open, body: &body, opened: None };
+        let mut decision = Decision::default();
+        self.requests.client_answers(&seen, message, "c", &mut decision, effects);
+        match (decision.line, decision.hold) {
+            (Passage::Forward, Some(hold)) => self.held.push((hold, id, answer, decision.mark)),
+            (Passage::Forward, None) if asked => self.arrives(id, answer, decision.mark, effects),
+            (Passage::Forward | Passage::Replace(_) | Passage::Withhold, _) => {}
         }
     }
 
@@ -170,13 +171,13 @@ impl World {
             (Told::Nothing, true) => self.queue.push_front((Told::Nothing, entry)),
             (Told::First(token), true) => {
                 self.queue.push_front((Told::Nothing, entry));
-                self.requests.committed(self.now, token, false, Passing::Passes, effects);
+                self.requests.committed(self.now, token, false, Audience::Client, effects);
             }
-            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, Passing::Passes, effects),
+            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, Audience::Client, effects),
             (Told::Nothing, false) => self.keep(entry),
             (Told::First(token) | Told::Whether(token), false) => {
                 self.keep(entry);
-                self.requests.committed(self.now, token, true, Passing::Passes, effects);
+                self.requests.committed(self.now, token, true, Audience::Client, effects);
             }
         }
     }
@@ -232,11 +233,11 @@ impl World {
             if self.dice.roll(200) == 0 {
                 return self.crash();
             }
-            if let Effect::Commit(token, entry) = effect {
+            if let Effect::Order(Order::Commit(token, entry)) = effect {
                 self.queue.push_back((Told::Whether(token), entry));
-            } else if let Effect::KeepFirst(token, entry) = effect {
+            } else if let Effect::Order(Order::KeepFirst(token, entry)) = effect {
                 self.queue.push_back((Told::First(token), entry));
-            } else if let Effect::Keep(entry) = effect {
+            } else if let Effect::Order(Order::Keep(entry)) = effect {
                 self.queue.push_back((Told::Nothing, entry));
             } else if let Effect::Release(token) = effect {
                 let (free, held) = std::mem::take(&mut self.held).into_iter().partition(|(hold, ..)| *hold == token);

@@ -4,20 +4,16 @@
 //! deadline passes. Each line's deadline counts from when it was read, even if it waited behind another line. A
 //! released line takes the normal path: it is judged, recorded and forwarded only then.
 
-mod holds;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::assembly::{Consultation, cwd_in, thread_of};
+use super::assembly::{Assembled, Consultation, cwd_in, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::effect::LateLine;
+use super::input::{ApiCallId, Token};
 use super::{ApiReply, Effect, Engine, Note, Now};
 use crate::protocol::{Event, Method};
-use crate::wire::{Body, Line, Members, RpcId, Side};
-
-pub(super) use holds::{Awaited, Held, Holds, Prepared, Queued};
-use holds::{Hold, LINE_BYTES_MAX};
+use crate::wire::{Body, Line, LineEnd, Members, RpcId, Side};
 
 impl Engine {
     /// Holds a client line if it must wait; returns whether it was held.
@@ -115,7 +111,7 @@ impl Engine {
                 );
             }
             Wanted::Context { prompt, model, cwd } => {
-                let thread = self.assembly.threads.of(&thread_id);
+                let thread = self.threads.of(&thread_id);
                 let cwd = cwd.or_else(|| thread.cwd.clone());
                 let model = model.or_else(|| thread.model.clone());
                 let tools = thread.tools.clone();
@@ -204,11 +200,9 @@ impl Engine {
             };
             match held.queued {
                 Queued::ClientLine(bytes, end) => {
-                    let mut of_line = Vec::new();
-                    self.assembly.at_hand = Some(at_hand);
-                    self.process_line(now, Side::Client, &bytes, &Body::parse(&bytes), &mut of_line);
-                    self.assembly.at_hand = None;
-                    late.push(LateLine { bytes, end, effects: of_line });
+                    let body = Body::parse(&bytes);
+                    let decision = self.decide(now, Side::Client, &bytes, &body, Some(at_hand), effects);
+                    late.push(LateLine { bytes, end, decision });
                 }
                 Queued::ApiInput { api_call, text } => {
                     flush_late(&mut late, effects);
@@ -300,5 +294,242 @@ fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &
 fn flush_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
     if !late.is_empty() {
         effects.push(Effect::PassHeld(std::mem::take(late)));
+    }
+}
+
+/// Longest line that can be held, in bytes; a longer line passes at once.
+pub(super) const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of all held lines. Beyond this, the thread that added the last line is released at once.
+const HELD_BYTES_MAX: usize = 8 << 20;
+
+#[derive(Debug)]
+pub(super) enum Queued {
+    ClientLine(Vec<u8>, LineEnd),
+    /// Input from an API caller to the model.
+    ApiInput {
+        api_call: ApiCallId,
+        text: String,
+    },
+    /// An API caller's request to interrupt a turn.
+    Interrupt {
+        api_call: ApiCallId,
+    },
+    /// A call of an API caller; `params` is JSON.
+    Rpc {
+        api_call: ApiCallId,
+        method: String,
+        params: Option<String>,
+    },
+}
+
+/// A queued message and the time it was read.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) queued: Queued,
+    pub(super) read_at: Duration,
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        match &self.queued {
+            Queued::ClientLine(line, _) => line.len(),
+            Queued::ApiInput { text, .. } => text.len(),
+            Queued::Interrupt { .. } => 0,
+            Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
+        }
+    }
+}
+
+/// The context known when a turn is released.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    /// The context engine's answer.
+    pub(super) assembled: Option<Assembled>,
+    /// Current fragment states, in the order of the settings; an entry is `None` if it could not be read.
+    pub(super) states: Option<Vec<Option<String>>>,
+    /// The folder in which fragments were read, if known to differ from the relay's.
+    pub(super) cwd: Option<String>,
+}
+
+/// The held lines of one thread.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) token: Token,
+    pub(super) thread_id: String,
+    pub(super) queue: VecDeque<Held>,
+    pub(super) prepared: Prepared,
+    /// Answers still missing.
+    awaited: Awaited,
+    /// Release without waiting for missing answers.
+    pub(super) is_given_up: bool,
+    /// The release effect was emitted.
+    is_released: bool,
+}
+
+/// Deadlines of the answers that the first line of a hold waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Awaited {
+    /// For the context engine; `None` if its answer is not expected or has arrived.
+    pub(super) engine_due: Option<Duration>,
+    /// For the fragments, likewise.
+    pub(super) fragments_due: Option<Duration>,
+}
+
+impl Awaited {
+    /// The answers whose deadline has not passed.
+    pub(super) fn not_overdue(self, elapsed: Duration) -> Awaited {
+        Awaited {
+            engine_due: self.engine_due.filter(|due| *due > elapsed),
+            fragments_due: self.fragments_due.filter(|due| *due > elapsed),
+        }
+    }
+
+    pub(super) fn is_nothing(self) -> bool {
+        self.engine_due.is_none() && self.fragments_due.is_none()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    holds: Vec<Hold>,
+    bytes: usize,
+    last_token: Token,
+}
+
+impl Holds {
+    /// Tokens continue after `tokens_before`, the last one of the previous engine.
+    pub(super) fn new(tokens_before: Token) -> Holds {
+        Holds { last_token: tokens_before, ..Holds::default() }
+    }
+
+    pub(super) fn last_token(&self) -> Token {
+        self.last_token
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
+    /// Starts a hold with `queue`. If that exceeds the byte limit, the hold is ready at once.
+    pub(super) fn begin(&mut self, thread_id: &str, awaited: Awaited, queue: VecDeque<Held>) -> Token {
+        self.last_token += 1;
+        self.bytes += queue.iter().map(Held::bytes).sum::<usize>();
+        let is_given_up = self.bytes > HELD_BYTES_MAX;
+        self.holds.push(Hold {
+            token: self.last_token,
+            thread_id: thread_id.to_owned(),
+            queue,
+            prepared: Prepared::default(),
+            awaited,
+            is_given_up,
+            is_released: false,
+        });
+        self.last_token
+    }
+
+    /// Whether a hold was given up.
+    pub(super) fn is_given_up(&self, token: Token) -> bool {
+        self.holds.iter().any(|hold| hold.token == token && hold.is_given_up)
+    }
+
+    /// Whether lines of a thread are held.
+    pub(super) fn holds(&self, thread_id: &str) -> bool {
+        self.holds.iter().any(|hold| hold.thread_id == thread_id)
+    }
+
+    /// Queues one more message of a held thread.
+    pub(super) fn push(&mut self, thread_id: &str, held: Held) {
+        let bytes = held.bytes();
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.thread_id == thread_id) else { return };
+        hold.queue.push_back(held);
+        self.bytes += bytes;
+        if self.bytes > HELD_BYTES_MAX {
+            hold.is_given_up = true;
+        }
+    }
+
+    /// The context engine answered or failed. A late answer is dropped, but the hold still waits for its fragments.
+    pub(super) fn consulted(&mut self, elapsed: Duration, token: Token, assembled: Option<Assembled>) {
+        if let Some(hold) = self.of(token)
+            && let Some(due) = hold.awaited.engine_due.take()
+        {
+            hold.prepared.assembled = assembled.filter(|_| elapsed <= due);
+        }
+    }
+
+    /// Sets the folder in which the fragments of a hold are read.
+    pub(super) fn reads_in(&mut self, token: Token, cwd: Option<String>) {
+        if let Some(hold) = self.of(token) {
+            hold.prepared.cwd = cwd;
+        }
+    }
+
+    pub(super) fn fragments_read(&mut self, token: Token, states: Vec<Option<String>>) {
+        if let Some(hold) = self.of(token)
+            && hold.awaited.fragments_due.take().is_some()
+        {
+            hold.prepared.states = Some(states);
+        }
+    }
+
+    /// Discards fragment states and stops waiting for them.
+    pub(super) fn forget_fragments(&mut self) {
+        for hold in &mut self.holds {
+            hold.awaited.fragments_due = None;
+            hold.prepared.states = None;
+        }
+    }
+
+    /// Gives up all holds: their writer is gone.
+    pub(super) fn give_up_all(&mut self) {
+        self.holds.iter_mut().for_each(|hold| hold.is_given_up = true);
+    }
+
+    /// The holds that are ready now; each is returned once.
+    pub(super) fn ready(&mut self, elapsed: Duration) -> Vec<Token> {
+        let is_ready = |hold: &&mut Hold| !hold.is_released && hold.due_at() <= elapsed;
+        let ready = self.holds.iter_mut().filter(is_ready);
+        ready
+            .map(|hold| {
+                hold.is_released = true;
+                hold.token
+            })
+            .collect()
+    }
+
+    /// All tokens, oldest hold first.
+    pub(super) fn tokens(&self) -> Vec<Token> {
+        self.holds.iter().map(|hold| hold.token).collect()
+    }
+
+    /// The next deadline.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.holds.iter().filter(|hold| !hold.is_released).map(Hold::due_at).min()
+    }
+
+    /// Removes a hold.
+    pub(super) fn take(&mut self, token: Token) -> Option<Hold> {
+        let index = self.holds.iter().position(|hold| hold.token == token)?;
+        let hold = self.holds.remove(index);
+        self.bytes -= hold.queue.iter().map(Held::bytes).sum::<usize>();
+        Some(hold)
+    }
+
+    /// Removes all holds: the server has ended.
+    pub(super) fn take_all(&mut self) -> Vec<Hold> {
+        self.bytes = 0;
+        std::mem::take(&mut self.holds)
+    }
+
+    fn of(&mut self, token: Token) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.token == token)
+    }
+}
+
+impl Hold {
+    fn due_at(&self) -> Duration {
+        let due = self.awaited.engine_due.max(self.awaited.fragments_due).filter(|_| !self.is_given_up);
+        due.unwrap_or_default()
     }
 }

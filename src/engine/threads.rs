@@ -1,0 +1,374 @@
+//! Threads: all that the engine remembers about each thread of the server, in one bounded table.
+//!
+//! One rule bounds the table: beyond [`THREADS_MAX`] threads, the least recently used one is evicted, and one with a running
+//! turn only if all have one. An evicted thread receives its fragments and its projection again, and its next turn does not
+//! count as its first.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use serde_json::value::RawValue;
+
+use super::api_calls::Purpose;
+use super::assembly::{ADDITION, Remembered, SentFragment};
+use super::open_calls::{CallKey, OpenCalls};
+use super::{Effect, LedgerEntry};
+use crate::wire::Members;
+
+/// Tracked threads.
+const THREADS_MAX: usize = 1_024;
+
+/// Longest stored beginning of a thread, in characters.
+pub(super) const WORDS_CHARS_MAX: usize = 1_000;
+
+/// Decline reasons of one thread that wait for a turn; the oldest is evicted first.
+const REASONS_MAX: usize = 64;
+
+/// The key of a thread. Only this file forms keys, so a connection can become a part of them.
+type Key = String;
+
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    by_key: HashMap<Key, Thread>,
+    /// The thread of the last turn.
+    last: Option<String>,
+    uses: u64,
+    has_evicted: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Thread {
+    /// The running turn.
+    pub(super) turn: Option<String>,
+    /// The server has named a turn of the thread.
+    has_run: bool,
+    /// The server has mentioned the thread, and the ledger knows it.
+    is_reported: bool,
+    /// The thread has had a turn, in this run or before it was resumed.
+    has_begun: bool,
+    /// The user's first words, if context went before them.
+    words: Option<String>,
+    /// The model it started with, or the one the client chose since.
+    pub(super) model: Option<String>,
+    /// The working folder, likewise.
+    pub(super) cwd: Option<String>,
+    /// The names of the tools that the client defined.
+    pub(super) tools: Vec<String>,
+    /// The thread began during this run.
+    pub(super) is_new: bool,
+    /// The context engine knows the thread.
+    pub(super) is_opened: bool,
+    /// The context engine's latest addition in this run, sent or not.
+    pub(super) addition: Option<String>,
+    /// Context that the server has accepted.
+    received: Received,
+    /// Decline reasons for the next turn, oldest first.
+    reasons: VecDeque<String>,
+    /// Compactions that the client has requested and that are not observed yet.
+    compactions_requested: u32,
+    /// The turn of the last reported compaction.
+    compacted_in: Option<String>,
+    /// The most recently used thread has the greatest value; 0 is unused in this run.
+    last_use: u64,
+}
+
+/// Context that a thread has received, with the call that carried it. Calls may be answered in any order.
+#[derive(Debug, Default)]
+struct Received {
+    /// Texts by the names of their fragments; an empty one was lost in a compaction.
+    texts: BTreeMap<String, (CallKey, String)>,
+    /// The epoch of the last projection.
+    epoch: Option<(CallKey, String)>,
+    /// The last call before the last compaction.
+    lost_up_to: CallKey,
+}
+
+/// Context that a thread has received or will receive. Text on its way counts until the server rejects it, because the next
+/// turn may begin before the response.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    texts: BTreeMap<&'a str, (CallKey, &'a str)>,
+    epoch: Option<(CallKey, &'a str)>,
+}
+
+impl Threads {
+    pub(super) fn find(&self, thread_id: &str) -> Option<&Thread> {
+        self.by_key.get(thread_id)
+    }
+
+    fn find_mut(&mut self, thread_id: &str) -> Option<&mut Thread> {
+        self.by_key.get_mut(thread_id)
+    }
+
+    /// Marks a thread as used and returns it, new if unknown.
+    pub(super) fn of(&mut self, thread_id: &str) -> &mut Thread {
+        if !self.has_room_for(thread_id) {
+            self.evict();
+        }
+        self.uses += 1;
+        // A thread that was evicted is not told apart from one that is new.
+        let has_begun = self.has_evicted;
+        let unknown = || Thread { has_begun, ..Thread::default() };
+        let thread = self.by_key.entry(thread_id.to_owned()).or_insert_with(unknown);
+        thread.last_use = self.uses;
+        thread
+    }
+
+    fn has_room_for(&self, thread_id: &str) -> bool {
+        self.by_key.len() < THREADS_MAX || self.by_key.contains_key(thread_id)
+    }
+
+    fn evict(&mut self) {
+        // Ties are broken by id, so eviction is deterministic.
+        let rank = |(key, thread): &(&Key, &Thread)| (thread.turn.is_some(), thread.last_use, (*key).clone());
+        if let Some((_, _, key)) = self.by_key.iter().map(|entry| rank(&entry)).min() {
+            self.by_key.remove(&key);
+            self.has_evicted = true;
+        }
+    }
+
+    /// Loads what earlier runs sent, newest first, without evicting a thread used in this run.
+    pub(super) fn remember(&mut self, remembered: Remembered) {
+        for (thread_id, SentFragment { name, text, .. }) in remembered.fragments.into_iter().rev() {
+            if let Some(thread) = self.known_before(thread_id) {
+                thread.received.texts.entry(name).or_insert((CallKey::default(), text));
+            }
+        }
+        for (thread_id, epoch) in remembered.epochs.into_iter().rev() {
+            if let Some(thread) = self.known_before(thread_id) {
+                thread.received.epoch.get_or_insert((CallKey::default(), epoch));
+            }
+        }
+    }
+
+    /// Loads the beginning of a thread, as stored by an earlier run.
+    pub(super) fn remember_words(&mut self, thread_id: String, words: &str) {
+        if let Some(thread) = self.known_before(thread_id) {
+            thread.learn_words(words);
+        }
+    }
+
+    fn known_before(&mut self, thread_id: String) -> Option<&mut Thread> {
+        self.has_room_for(&thread_id).then(|| self.by_key.entry(thread_id).or_default())
+    }
+
+    /// The named thread, or else the thread of the last turn.
+    pub(super) fn named_or_last(&self, named: Option<String>) -> Option<String> {
+        named.or_else(|| self.last.clone())
+    }
+
+    /// Whether the server has mentioned a thread in this run.
+    pub(super) fn knows(&self, thread_id: &str) -> bool {
+        self.find(thread_id).is_some_and(|thread| thread.is_reported || thread.has_run)
+    }
+
+    /// The server mentions a thread.
+    pub(super) fn mention(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        if !std::mem::replace(&mut self.of(thread_id).is_reported, true) {
+            effects.push(Effect::keep(LedgerEntry::ThreadSeen { thread_id: thread_id.to_owned() }));
+        }
+    }
+
+    /// The server mentions the thread in these parameters or this result, whose id is returned.
+    pub(super) fn mentioned_in(&mut self, value: &RawValue, effects: &mut Vec<Effect>) -> Option<String> {
+        let thread_id = Members::of(Members::of(value)?.get("thread")?)?.text("id")?;
+        self.mention(&thread_id, effects);
+        Some(thread_id)
+    }
+
+    /// Marks a thread as begun; returns whether that is new.
+    pub(super) fn begin(&mut self, thread_id: &str) -> bool {
+        !std::mem::replace(&mut self.of(thread_id).has_begun, true)
+    }
+
+    /// The running turn of a thread.
+    pub(super) fn turn_in(&self, thread_id: &str) -> Option<&str> {
+        self.find(thread_id)?.turn.as_deref()
+    }
+
+    /// No turn is running.
+    pub(super) fn are_idle(&self) -> bool {
+        self.by_key.values().all(|thread| thread.turn.is_none())
+    }
+
+    pub(super) fn turn_started(&mut self, thread_id: &str, turn_id: String) {
+        let thread = self.of(thread_id);
+        (thread.turn, thread.has_run) = (Some(turn_id), true);
+        self.last = Some(thread_id.to_owned());
+    }
+
+    pub(super) fn turn_completed(&mut self, thread_id: &str, turn_id: &str) {
+        if let Some(thread) = self.find_mut(thread_id) {
+            thread.turn.take_if(|turn| turn == turn_id);
+        }
+    }
+
+    /// The server has ended, and all its turns with it.
+    pub(super) fn server_ended(&mut self) {
+        self.by_key.values_mut().for_each(|thread| thread.turn = None);
+    }
+
+    /// Queues a decline reason for the next turn of a thread.
+    pub(super) fn keep_reason(&mut self, thread_id: &str, reason: String) {
+        let reasons = &mut self.of(thread_id).reasons;
+        if reasons.len() >= REASONS_MAX {
+            reasons.pop_front();
+        }
+        reasons.push_back(reason);
+    }
+
+    pub(super) fn take_reasons(&mut self, thread_id: &str) -> VecDeque<String> {
+        self.find_mut(thread_id).map(|thread| std::mem::take(&mut thread.reasons)).unwrap_or_default()
+    }
+
+    /// Context that a thread has received, or that one of the open calls carries.
+    pub(super) fn known<'a>(&'a self, thread_id: &str, calls: &'a OpenCalls) -> Known<'a> {
+        let received = self.find(thread_id).map(|thread| &thread.received);
+        let (texts, epoch) = received.map(|received| (&received.texts, &received.epoch)).unzip();
+        let mut known = Known {
+            texts: texts.into_iter().flatten().map(|(name, (call, text))| (&**name, (*call, &**text))).collect(),
+            epoch: epoch.and_then(Option::as_ref).map(|(call, epoch)| (*call, &**epoch)),
+        };
+        let lost_up_to = received.map(|received| received.lost_up_to).unwrap_or_default();
+        for call in calls.iter() {
+            let is_lost = call.key <= lost_up_to;
+            if let Some(Purpose::Fragments { thread_id: of, sent }) = &call.purpose
+                && of == thread_id
+            {
+                sent.iter().for_each(|sent| known.has(call.key, &sent.name, if is_lost { "" } else { &sent.text }));
+            }
+            if let Some(epoch) = call.epoch_of(thread_id).filter(|_| !is_lost)
+                && known.epoch.is_none_or(|(newest, _)| newest < call.key)
+            {
+                known.epoch = Some((call.key, epoch));
+            }
+        }
+        known
+    }
+
+    /// The context engine's latest addition for a thread, if any.
+    pub(super) fn addition<'a>(&'a self, thread_id: &str, known: &Known<'a>) -> Option<&'a str> {
+        let latest = self.find(thread_id).and_then(|thread| thread.addition.as_deref());
+        latest.or_else(|| known.text(ADDITION)).filter(|text| !text.is_empty())
+    }
+}
+
+impl Thread {
+    /// Stores the beginning of the thread; the first report counts. Returns the stored text if it is new.
+    pub(super) fn learn_words(&mut self, words: &str) -> Option<String> {
+        if self.words.is_some() {
+            return None;
+        }
+        self.words = Some(words.chars().take(WORDS_CHARS_MAX).collect());
+        self.words.clone()
+    }
+
+    /// The user's first words, if context went before them.
+    pub(super) fn words(&self) -> Option<&str> {
+        self.words.as_deref()
+    }
+
+    /// The server accepted texts that a call carried.
+    pub(super) fn receives(&mut self, call: CallKey, sent: &[SentFragment]) {
+        let Received { texts, lost_up_to, .. } = &mut self.received;
+        for SentFragment { name, text, .. } in sent {
+            if texts.get(name).is_none_or(|(newest, _)| *newest < call) {
+                let text = if call <= *lost_up_to { String::new() } else { text.clone() };
+                texts.insert(name.clone(), (call, text));
+            }
+        }
+    }
+
+    /// The server accepted a turn that showed the projection of an epoch.
+    pub(super) fn saw_epoch(&mut self, call: CallKey, epoch: String) {
+        let Received { epoch: last, lost_up_to, .. } = &mut self.received;
+        if call > *lost_up_to && last.as_ref().is_none_or(|(newest, _)| *newest < call) {
+            *last = Some((call, epoch));
+        }
+    }
+
+    /// The client requested a compaction.
+    pub(super) fn request_compaction(&mut self) {
+        self.compactions_requested += 1;
+    }
+
+    /// Whether the client requested a compaction of the thread; forgets one such request.
+    pub(super) fn take_compaction_request(&mut self) -> bool {
+        let requested = self.compactions_requested.checked_sub(1);
+        self.compactions_requested = requested.unwrap_or_default();
+        requested.is_some()
+    }
+
+    /// The history of the thread was compacted: it may have lost everything sent to it up to now. Returns whether that is new.
+    pub(super) fn compacted(&mut self, turn_id: &str, last_call: CallKey) -> bool {
+        if self.compacted_in.as_deref() == Some(turn_id) {
+            return false;
+        }
+        self.compacted_in = Some(turn_id.to_owned());
+        let Received { texts, epoch, lost_up_to } = &mut self.received;
+        (*epoch, *lost_up_to) = (None, last_call);
+        // Fragments for new threads only need the name to stay known.
+        texts.values_mut().for_each(|(_, text)| text.clear());
+        true
+    }
+}
+
+impl<'a> Known<'a> {
+    fn has(&mut self, call: CallKey, name: &'a str, text: &'a str) {
+        let known = self.texts.entry(name).or_insert((call, text));
+        if known.0 < call {
+            *known = (call, text);
+        }
+    }
+
+    /// The last text of a fragment.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.texts.get(name).map(|(_, text)| *text)
+    }
+
+    /// The epoch of the last projection.
+    pub(super) fn epoch(&self) -> Option<&'a str> {
+        self.epoch.map(|(_, epoch)| epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::FragmentCarrier;
+
+    fn remembered(thread_id: &str) -> Remembered {
+        let (name, text) = ("f".to_owned(), "x".to_owned());
+        let fragment = SentFragment { name, role: "developer", carrier: FragmentCarrier::InjectItems, text };
+        Remembered { fragments: vec![(thread_id.to_owned(), fragment)], epochs: Vec::new() }
+    }
+
+    #[test]
+    fn least_recently_used_thread_is_evicted() {
+        let mut threads = Threads::default();
+        threads.remember(remembered("before"));
+        (1..THREADS_MAX).for_each(|number| threads.of(&number.to_string()).is_new = true);
+        assert!(threads.of("1").is_new);
+        threads.turn_started("2", "u".to_owned());
+        (3..THREADS_MAX).for_each(|number| assert!(threads.of(&number.to_string()).is_new));
+        threads.remember(remembered("too many"));
+        for gone in ["before", "1", "3", "4"] {
+            assert!(threads.find(gone).is_some(), "{gone}");
+            threads.of(&format!("instead of {gone}"));
+            assert!(threads.find(gone).is_none(), "{gone}");
+        }
+        assert_eq!(threads.by_key.len(), THREADS_MAX);
+        assert!(threads.turn_in("2") == Some("u") && threads.find("too many").is_none());
+        // It may have had a turn before it was evicted.
+        assert!(!threads.begin("1"));
+    }
+
+    #[test]
+    fn beginnings_are_bounded() {
+        let mut threads = Threads::default();
+        let long = "x".repeat(2 * WORDS_CHARS_MAX);
+        assert_eq!(threads.of("t").learn_words(&long).map(|words| words.len()), Some(WORDS_CHARS_MAX));
+        assert_eq!(threads.of("t").learn_words("y"), None);
+        threads.remember_words("t".to_owned(), "z");
+        assert_eq!(threads.find("t").and_then(Thread::words), Some(&long[..WORDS_CHARS_MAX]));
+    }
+}
