@@ -17,6 +17,9 @@ use crate::protocol::RequestKind;
 /// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
 const DIFF_LINES_MAX: usize = 200;
 
+/// Longest question that fits on any screen, in bytes.
+const QUESTION_BYTES_SHORT: usize = 120;
+
 /// Files that the request itself lists.
 const FILES_MAX: usize = 20;
 
@@ -70,6 +73,12 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    /// Whether the question may be too long for a small screen.
+    #[must_use]
+    pub(crate) fn is_long(&self) -> bool {
+        self.question.len() > QUESTION_BYTES_SHORT
+    }
+
     /// The number of options; free text counts as one more.
     #[must_use]
     pub(crate) fn choices(&self) -> usize {
@@ -148,6 +157,10 @@ impl Ask {
                     }
                 }
             }
+        }
+        // A small screen cuts a long question, but the details scroll.
+        for step in self.steps().iter().filter(|step| step.is_long()) {
+            doc.push(&step.question, Role::Strong);
         }
         let mut warnings = self.dangers();
         if self.row["request_payload"]["url"].is_string() {
