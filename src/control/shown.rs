@@ -1,12 +1,13 @@
 //! A request as rows for a person: everything there is to decide on, and its outcome, in words.
 //!
-//! Pure. Members that are not known by name are shown as JSON, so that no one approves something unseen. The texts are
-//! untrusted; the caller escapes them before they reach a terminal.
+//! Pure. Members that are not known by name are shown too, so that no one approves something unseen: their names as words, and
+//! below the second level as JSON, because that is data and not protocol. The texts are untrusted; the caller escapes them
+//! before they reach a terminal.
 
 use serde_json::Value;
 
 use super::answer::in_words;
-use crate::engine::{command_line, permissions_in_words, without_shell};
+use crate::engine::{command_line, one_line, permissions_in_words, without_shell};
 
 /// How to display a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,9 +96,10 @@ pub(crate) fn shown(row: &Value) -> Shown {
             let is_known = |name: &String| FIRST.contains(&name.as_str()) || ELSEWHERE.contains(&name.as_str());
             for (name, value) in members.iter().filter(|(name, _)| !is_known(name)) {
                 if let Some((label, text)) = member_in_words(name, value) {
-                    some(label, &text, Meant::Plain);
+                    some(&label, &text, Meant::Plain);
                 }
             }
+            some("proposes", &Value::String(proposals(payload).join("\n")), Meant::Plain);
         }
         None => some("payload", payload, Meant::Plain),
     }
@@ -106,9 +108,9 @@ pub(crate) fn shown(row: &Value) -> Shown {
 }
 
 /// The label and text of a member; `None` if it tells a person nothing.
-fn member_in_words<'a>(name: &'a str, value: &Value) -> Option<(&'a str, Value)> {
+fn member_in_words(name: &str, value: &Value) -> Option<(String, Value)> {
     let lines = |words: Vec<String>| Value::String(words.join("\n"));
-    Some(match (name, value.as_str()) {
+    let (label, text) = match (name, value.as_str()) {
         ("kind", Some("writeStdin")) => ("kind", "input for a command that is already running".into()),
         ("kind", Some("humanCommand")) => ("kind", "must be decided by a person, each time".into()),
         ("kind", Some("command")) | ("environmentId", Some("local")) => return None,
@@ -116,16 +118,59 @@ fn member_in_words<'a>(name: &'a str, value: &Value) -> Option<(&'a str, Value)>
         ("environmentId", _) => ("environment", value.clone()),
         ("serverName", _) => ("asked by", value.clone()),
         ("url", _) => ("address", value.clone()),
+        ("_meta", _) => ("more", members_in_words(value)),
         ("grantRoot", Some(root)) => ("allows", format!("writing anywhere below {root}").into()),
         ("additionalPermissions", _) if value.is_object() => ("also wants", lines(permissions_in_words(value))),
         ("permissions", _) if value.is_object() => ("wants", lines(permissions_in_words(value))),
         ("networkApprovalContext", _) if value["host"].is_string() => {
             let host = value["host"].as_str().unwrap_or_default();
-            let protocol = value["protocol"].as_str().map(|protocol| format!(" ({protocol})")).unwrap_or_default();
-            ("network", format!("{host}{protocol}").into())
+            let protocol = value["protocol"].as_str().map(|protocol| match protocol {
+                "socks5Tcp" => " (SOCKS5, TCP)".to_owned(),
+                "socks5Udp" => " (SOCKS5, UDP)".to_owned(),
+                other => format!(" ({other})"),
+            });
+            ("network", format!("{host}{}", protocol.unwrap_or_default()).into())
         }
-        (_, _) => (name, value.clone()),
-    })
+        (_, _) => return Some((name_in_words(name), members_in_words(value))),
+    };
+    Some((label.to_owned(), text))
+}
+
+/// An object as lines of names and values; any other value as it is.
+fn members_in_words(value: &Value) -> Value {
+    let Some(members) = value.as_object().filter(|members| !members.is_empty()) else { return value.clone() };
+    let line = |(name, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), one_line);
+        format!("{}: {text}", name_in_words(name))
+    };
+    Value::String(members.iter().filter(|(_, value)| !value.is_null()).map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// The words of a member's name: `risk level` of `riskLevel` and of `risk_level`.
+fn name_in_words(name: &str) -> String {
+    let name = one_line(name);
+    let mut words = String::new();
+    let mut was_upper = true;
+    for char in name.trim_start_matches('_').chars() {
+        if char == '_' || char.is_ascii_uppercase() && !was_upper {
+            words.push(' ');
+        }
+        was_upper = char.is_ascii_uppercase();
+        words.extend((char != '_').then(|| char.to_ascii_lowercase()));
+    }
+    words
+}
+
+/// The rules that the server proposes, if it does not offer them as decisions.
+fn proposals(payload: &Value) -> Vec<String> {
+    let is_offered = payload["availableDecisions"].as_array().into_iter().flatten().any(Value::is_object);
+    let command = in_text(&payload["proposedExecpolicyAmendment"]).map(|words| format!("no longer ask for `{words}`"));
+    let hosts = payload["proposedNetworkPolicyAmendments"].as_array().into_iter().flatten();
+    let hosts = hosts.filter_map(|rule| {
+        let does = if rule["action"] == "deny" { "always refuse" } else { "no longer ask for" };
+        Some(format!("{does} {}", rule["host"].as_str()?))
+    });
+    if is_offered { Vec::new() } else { command.into_iter().chain(hosts).collect() }
 }
 
 /// A decision that is an object, in words; as JSON if it is unknown.
@@ -147,7 +192,7 @@ pub(crate) fn offered(offer: &Value) -> String {
 pub(crate) fn in_text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
         Value::Array(words) if words.iter().all(Value::is_string) => {
             Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
         }
@@ -206,6 +251,26 @@ pub(crate) fn meant(line: &str, kind: &str) -> Meant {
     }
 }
 
+/// A stored answer: the decision, or each question or field with the text given for it.
+#[must_use]
+pub(crate) fn answer_in_words(payload: &Value) -> String {
+    if payload["decision"].is_object() {
+        return offered(&payload["decision"]);
+    }
+    let given = |(name, value): (&String, &Value)| {
+        let texts = if value["answers"].is_array() { &value["answers"] } else { value };
+        format!("{name}: {}", in_text(texts).unwrap_or_else(|| "nothing".to_owned()))
+    };
+    let of_questions = payload["answers"].as_object().into_iter().flatten().map(given);
+    let of_form = payload["content"].as_object().into_iter().flatten().map(given);
+    let fields = of_questions.chain(of_form).collect::<Vec<_>>().join("; ");
+    match (fields.is_empty(), payload["action"].as_str()) {
+        (true, _) => in_words(payload),
+        (false, Some(action)) => format!("{action}; {fields}"),
+        (false, None) => fields,
+    }
+}
+
 /// Who resolved a ledger row.
 #[must_use]
 pub(crate) fn who(row: &Value) -> String {
@@ -222,9 +287,116 @@ pub(crate) fn ending(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     match (text("status"), text("error_code")) {
         ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
-        ("resolved", _) => format!("answered by {}: {}", who(row), in_words(&row["resolved_payload"])),
+        ("resolved", _) => format!("answered by {}: {}", who(row), answer_in_words(&row["resolved_payload"])),
         (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("unknown reason")),
     }
+}
+
+/// A request of each kind, with every member of codex's schema. Names with two words are only those of members.
+#[cfg(test)]
+pub(crate) fn one_of_each_kind() -> Vec<Value> {
+    let ids =
+        serde_json::json!({ "threadId": "t", "turnId": "u", "itemId": "i", "startedAtMs": 1, "environmentId": "far" });
+    let permissions = serde_json::json!({
+        "network": { "enabled": true },
+        "fileSystem": { "read": ["/r"], "write": null, "globScanMaxDepth": 3, "entries": [
+            { "access": "write", "path": { "type": "special", "value": { "kind": "project_roots" } } },
+            { "access": "read", "path": { "type": "glob_pattern", "pattern": "/g/*" } },
+        ] },
+    });
+    let rule = serde_json::json!(["touch", "x"]);
+    let host = serde_json::json!({ "host": "a.b", "action": "allow" });
+    let all = [
+        (
+            "item/commandExecution/requestApproval",
+            serde_json::json!({
+                "approvalId": "a", "command": "ls", "cwd": "/w", "kind": "writeStdin", "reason": "why",
+                "commandActions": [{ "type": "listFiles", "command": "ls", "path": null }],
+                "networkApprovalContext": { "host": "a.b", "protocol": "socks5Tcp" },
+                "proposedExecpolicyAmendment": rule, "proposedNetworkPolicyAmendments": [host],
+                "additionalPermissions": permissions, "skillMetadata": { "pathToSkillsMd": "/s" },
+                "availableDecisions": ["accept", { "acceptWithExecpolicyAmendment": { "execpolicy_amendment": rule } },
+                    { "applyNetworkPolicyAmendment": { "network_policy_amendment": host } }],
+            }),
+        ),
+        (
+            "item/commandExecution/requestApproval",
+            serde_json::json!({
+                "command": "ls", "proposedExecpolicyAmendment": rule, "proposedNetworkPolicyAmendments": [host],
+            }),
+        ),
+        ("item/fileChange/requestApproval", serde_json::json!({ "reason": "why", "grantRoot": "/w" })),
+        (
+            "execCommandApproval",
+            serde_json::json!({
+                "conversationId": "c", "callId": "i", "approvalId": null, "command": ["ls"], "cwd": "/w", "reason": "why",
+                "parsedCmd": [{ "type": "list_files", "cmd": "ls" }], "risk": { "description": "d", "riskLevel": "high" },
+            }),
+        ),
+        (
+            "applyPatchApproval",
+            serde_json::json!({
+                "conversationId": "c", "callId": "i", "reason": null, "grantRoot": null,
+                "fileChanges": { "/a": { "type": "update", "unified_diff": "@@ -1 +1 @@\n-x\n+y", "move_path": null } },
+            }),
+        ),
+        (
+            "item/permissions/requestApproval",
+            serde_json::json!({ "cwd": "/w", "permissions": permissions, "reason": "why" }),
+        ),
+        (
+            "item/tool/requestUserInput",
+            serde_json::json!({ "autoResolutionMs": 1, "isBlocking": true, "questions": [{
+            "id": "q", "header": "h", "question": "Which?", "isOther": true, "isSecret": false,
+            "options": [{ "label": "Red", "description": "warm" }],
+        }] }),
+        ),
+        (
+            "mcpServer/elicitation/request",
+            serde_json::json!({
+                "serverName": "lab", "mode": "form", "message": "Deploy?", "elicitationId": "e",
+                "_meta": { "codex_approval_kind": "mcp_tool_call", "toolParams": { "dry": true } },
+                "requestedSchema": { "type": "object", "required": ["env"], "properties": {
+                    "env": { "type": "string", "enum": ["dev"], "enumNames": ["Dev"], "minLength": 1 } } },
+            }),
+        ),
+        (
+            "mcpServer/elicitation/request",
+            serde_json::json!({
+                "serverName": "lab", "mode": "openai/form", "message": "Go there?", "url": "https://a.b", "requestedSchema": null,
+            }),
+        ),
+        (
+            "item/tool/call",
+            serde_json::json!({ "callId": "i", "tool": "t", "namespace": "n", "arguments": { "dry": true } }),
+        ),
+        (
+            "account/chatgptAuthTokens/refresh",
+            serde_json::json!({ "previousAccountId": "p", "reason": "unauthorized" }),
+        ),
+    ];
+    let row = |(number, (method, payload)): (usize, (&str, Value))| {
+        let mut payload = payload;
+        for (name, value) in ids.as_object().into_iter().flatten() {
+            payload[name] = value.clone();
+        }
+        super::with_choices(serde_json::json!({
+            "request_id": format!("g-{number}"), "request_method": method, "request_payload": payload, "status": "pending",
+            "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "summary": "s",
+        }))
+    };
+    all.into_iter().enumerate().map(row).collect()
+}
+
+/// The names of members of two words in a value that occur in a text.
+#[cfg(test)]
+pub(crate) fn raw_names(value: &Value, text: &str) -> Vec<String> {
+    let of_members = value.as_object().into_iter().flatten().flat_map(|(name, value)| {
+        let is_raw = name.contains('_') || name.chars().any(|char| char.is_ascii_uppercase());
+        let found = Some(name.clone()).filter(|name| is_raw && text.contains(&**name));
+        found.into_iter().chain(raw_names(value, text))
+    });
+    of_members.chain(value.as_array().into_iter().flatten().flat_map(|value| raw_names(value, text))).collect()
 }
 
 #[cfg(test)]
@@ -252,8 +424,8 @@ mod tests {
             rows.iter().map(|row| format!("{:?} {}: {}", row.meant, row.label, row.text)).collect()
         };
         let shown = shown(&row);
-        let long = format!("Plain long: {{\n  \"y\": \"{}\"\n}}", "z".repeat(100));
-        assert_eq!(rows(&shown.members), ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: {\"x\":1}"]);
+        let long = format!("Plain long: y: {}", "z".repeat(100));
+        assert_eq!(rows(&shown.members), ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]);
         let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
         assert_eq!(rows(&shown.changes), expect);
     }
@@ -274,5 +446,34 @@ mod tests {
         let row = json!({ "request_payload": [1, 2], "changes": null });
         assert_eq!(shown(&row).members[0].text, "[1,2]");
         assert_eq!(shown(&json!({})), Shown::default());
+    }
+
+    #[test]
+    fn answers_are_in_words() {
+        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
+        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
+        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
+        check(json!({"action": "decline"}), "decline");
+        check(json!({"permissions": {}}), "nothing granted");
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
+    }
+
+    #[test]
+    fn names_become_words() {
+        let names = ["riskLevel", "risk_level", "_meta", "isURL", "x"].map(name_in_words);
+        assert_eq!(names, ["risk level", "risk level", "meta", "is url", "x"]);
+    }
+
+    #[test]
+    fn proposals_are_shown_unless_they_are_offered() {
+        let payload = json!({ "proposedExecpolicyAmendment": ["touch", "x"],
+            "proposedNetworkPolicyAmendments": [{ "host": "a.b", "action": "deny" }, { "host": "c.d", "action": "allow" }] });
+        let of = |payload: &Value| shown(&json!({ "request_payload": payload })).members;
+        let expect = "no longer ask for `touch x`\nalways refuse a.b\nno longer ask for c.d";
+        assert_eq!(of(&payload), [Row { label: "proposes".to_owned(), text: expect.to_owned(), meant: Meant::Plain }]);
+        let mut offered = payload;
+        offered["availableDecisions"] = json!(["accept", { "acceptWithExecpolicyAmendment": {} }]);
+        assert_eq!(of(&offered), []);
     }
 }

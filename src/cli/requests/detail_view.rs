@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::list::outcome as outcome_of;
-use super::{body, kind_name, kind_of, text};
+use super::{kind_name, kind_of, text};
 use crate::control::form::{self, Field};
-use crate::control::shown::{Meant, Row, Shown, in_text, offered, shown, who};
+use crate::control::shown::{Meant, Row, Shown, answer_in_words, in_text, offered, shown, who};
 use crate::protocol::RequestKind;
 
 /// Width of the label column.
@@ -153,25 +153,6 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     view.text
 }
 
-/// An answer: the decision, or each question or field with the text given for it.
-fn answer_in_words(payload: &Value) -> String {
-    if payload["decision"].is_object() {
-        return offered(&payload["decision"]);
-    }
-    let given = |(name, value): (&String, &Value)| {
-        let texts = if value["answers"].is_array() { &value["answers"] } else { value };
-        format!("{name}: {}", in_text(texts).unwrap_or_else(|| "nothing".to_owned()))
-    };
-    let of_questions = payload["answers"].as_object().into_iter().flatten().map(given);
-    let of_form = payload["content"].as_object().into_iter().flatten().map(given);
-    let fields = of_questions.chain(of_form).collect::<Vec<_>>().join("; ");
-    match (fields.is_empty(), payload["action"].as_str()) {
-        (true, _) => body::in_words(payload),
-        (false, Some(action)) => format!("{action}; {fields}"),
-        (false, None) => fields,
-    }
-}
-
 /// How to answer a pending request.
 pub(super) fn next(row: &Value, to: Screen) -> String {
     if row["status"] != "pending" {
@@ -191,6 +172,7 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     view.row("respond", &format!("codex-shim respond {id} {how}"));
     let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
     for decision in words {
+        view.row("or", &format!("{}:", offered(decision)));
         // A single quote would end the shell's quotation.
         let body = serde_json::json!({ "decision": decision }).to_string().replace('\'', r"'\''");
         view.row("", &format!("codex-shim respond {id} --json '{body}'"));
@@ -203,7 +185,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::control::shown::ending;
+    use crate::control::shown::{ending, one_of_each_kind, raw_names};
 
     #[test]
     fn copied_text_is_one_shell_word() {
@@ -246,7 +228,7 @@ mod tests {
             "command     a",
             "                b\u{fffd}[1m",
             "cwd         /w",
-            "new         {\"x\":1}",
+            "new         x: 1",
         ];
         check(&shown, &expect);
         assert!(!shown.contains("reason"), "{shown}");
@@ -302,13 +284,15 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_in_words() {
-        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
-        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
-        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
-        check(json!({"action": "decline"}), "decline");
-        check(json!({"permissions": {}}), "nothing granted");
-        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
-        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
+    fn no_kind_shows_names_of_members() {
+        for row in one_of_each_kind() {
+            let clock = Clock::stopped("2026-01-02T03:04:08Z");
+            let shown = format!("{}{}", question(&row, &clock, Screen::None), next(&row, Screen::None));
+            // A command to copy contains the body of the answer.
+            let is_prose = |line: &&str| !line.contains("codex-shim respond");
+            let prose: String = shown.lines().filter(is_prose).map(|line| format!("{line}\n")).collect();
+            let names = raw_names(&row["request_payload"], &prose);
+            assert!(names.is_empty(), "{names:?}\n{prose}");
+        }
     }
 }
