@@ -13,6 +13,8 @@ mod ask;
 mod attach;
 mod body;
 mod calls;
+#[cfg(test)]
+pub(crate) mod cases;
 pub(crate) mod client;
 mod context;
 mod document;

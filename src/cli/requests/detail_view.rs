@@ -185,7 +185,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::control::shown::{ending, one_of_each_kind, raw_names};
+    use crate::control::cases::{one_of_each_kind, raw_names};
+    use crate::control::shown::ending;
 
     #[test]
     fn copied_text_is_one_shell_word() {

@@ -15,6 +15,9 @@ use super::super::text::{cut, cut_words, lasted, plain, width, wrap};
 use super::paint::{Canvas, one, row_width, title};
 use super::typed::typed;
 
+/// Columns that the headline of a request needs at least beside its age.
+const HEADLINE_COLUMNS_MIN: usize = 24;
+
 /// How to answer a request, or its outcome.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Foot {
@@ -87,10 +90,13 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
     let dot = if count.is_empty() { " " } else { " · " };
     // A title takes six columns more than its texts.
     let left_columns = usize::from(details.width).saturating_sub(row_width(&right) + 6);
-    let all = [format!("? request{count} · asked {age} ago · {headline}"), format!("? request{count} · {headline}")];
-    let fits = all.into_iter().find(|left| width(left) <= left_columns);
-    let left = fits.unwrap_or_else(|| cut_words(&format!("?{count}{dot}{headline}"), left_columns));
-    title(&left, &right, usize::from(details.width), has_keys)
+    let with_age = format!("? request{count} · asked {age} ago · ");
+    let fronts = [with_age, format!("? request{count} · "), format!("?{count}{dot}")];
+    let room = |front: &String| left_columns.saturating_sub(width(front));
+    let takes = |front: &&String| room(front) >= width(&headline).min(HEADLINE_COLUMNS_MIN);
+    let front = fronts.iter().find(takes).unwrap_or(&fronts[2]);
+    let left = format!("{front}{}", cut_words(&headline, room(front)));
+    title(left.trim_end_matches([' ', '·']), &right, usize::from(details.width), has_keys)
 }
 
 /// How to answer the request, in a limited number of rows.
