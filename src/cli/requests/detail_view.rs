@@ -1,15 +1,16 @@
 //! A request in full for a person: everything there is to decide on, and its outcome, with labels.
 //!
-//! Pure. [`crate::control::shown`] decides which rows there are, in which order, and their styles.
+//! Pure. [`RequestView`] decides which rows there are, in which order, and their styles.
 
 use serde_json::Value;
 
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::list::outcome as outcome_of;
-use super::{kind_name, kind_of, text};
-use crate::control::form::{self, Field};
-use crate::control::shown::{Meant, Row, Shown, answer_in_words, in_text, offered, shown, who};
+use super::{kind_name, text};
+use crate::control::answer::respond_arguments;
+use crate::control::form::Field;
+use crate::control::request_view::{Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who};
 use crate::protocol::RequestKind;
 
 /// Width of the label column.
@@ -65,9 +66,9 @@ impl DetailView {
         }
     }
 
-    fn shown(&mut self, rows: Vec<Row>) {
+    fn shown(&mut self, rows: &[Row]) {
         for row in rows {
-            if PROSE.contains(&&*row.label) {
+            if PROSE.contains(&row.label.as_str()) {
                 self.prose(&row.label, &row.text);
                 continue;
             }
@@ -84,10 +85,9 @@ impl DetailView {
 /// The request itself.
 pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     let mut view = DetailView::new(to);
-    let kind = kind_of(row);
-    let payload = &row["request_payload"];
-    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(kind)));
-    if kind == RequestKind::Other {
+    let request = RequestView::of(row);
+    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(request.kind)));
+    if request.kind == RequestKind::Other {
         view.some("method", &row["request_method"]);
     }
     let asked = text(row, "requested_at");
@@ -99,21 +99,21 @@ pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
         view.some(label, &row[member]);
     }
-    let Shown { members, changes } = shown(row);
-    view.shown(members);
-    view.shown(changes);
-    payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut view, one));
-    form::fields(row).iter().for_each(|field| a_field(&mut view, field));
+    view.shown(&request.members);
+    request.files.iter().for_each(|file| view.shown(&file.rows()));
+    request.warnings.iter().for_each(|warning| view.prose("warning", warning));
+    request.questions.iter().for_each(|question| a_question(&mut view, question));
+    request.fields.iter().for_each(|field| a_field(&mut view, field));
     let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
-fn a_question(view: &mut DetailView, question: &Value) {
-    let secret = if question["isSecret"] == true { " (the answer is not stored)" } else { "" };
-    view.prose("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
-    for (number, option) in question["options"].as_array().into_iter().flatten().enumerate() {
-        let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
-        view.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
+fn a_question(view: &mut DetailView, question: &Question) {
+    let secret = if question.is_secret { " (the answer is not stored)" } else { "" };
+    view.prose("question", &format!("{}: {}{secret}", question.id, question.text));
+    for (number, (label, about)) in question.options.iter().enumerate() {
+        let about = if about.is_empty() { String::new() } else { format!("  {about}") };
+        view.row("", &format!("  {}. {label}{about}", number + 1));
     }
 }
 
@@ -160,22 +160,14 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     }
     let mut view = DetailView::new(to);
     let id = text(row, "request_id");
-    let how = match kind_of(row) {
-        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
-            "accept|accept-for-session|decline|cancel"
+    let request = RequestView::of(row);
+    view.row("respond", &format!("codex-shim respond {id} {}", respond_arguments(request.kind)));
+    for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
+        if let Gives::Body(body) = &choice.gives {
+            view.row("or", &format!("{}:", choice.label));
+            // A single quote would end the shell's quotation.
+            view.row("", &format!("codex-shim respond {id} --json '{}'", body.to_string().replace('\'', r"'\''")));
         }
-        RequestKind::Permissions => "accept|accept-for-session|decline",
-        RequestKind::Elicitation => "accept|decline|cancel, or --answer FIELD=TEXT …",
-        RequestKind::UserInput => "--answer ID=TEXT …",
-        RequestKind::Other => "--json '{\"result\":…}'",
-    };
-    view.row("respond", &format!("codex-shim respond {id} {how}"));
-    let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
-    for decision in words {
-        view.row("or", &format!("{}:", offered(decision)));
-        // A single quote would end the shell's quotation.
-        let body = serde_json::json!({ "decision": decision }).to_string().replace('\'', r"'\''");
-        view.row("", &format!("codex-shim respond {id} --json '{body}'"));
     }
     view.text
 }
@@ -186,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::control::cases::{one_of_each_kind, raw_names};
-    use crate::control::shown::ending;
+    use crate::control::request_view::ending;
 
     #[test]
     fn copied_text_is_one_shell_word() {

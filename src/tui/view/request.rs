@@ -134,16 +134,13 @@ fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foo
     let mut foot = Foot::default();
     let ask = &shown.ask;
     let mut all: Vec<(String, String)> =
-        ask.choices().into_iter().map(|choice| (choice.key.to_string(), choice.label)).collect();
+        ask.choices().map(|choice| (choice.key.to_string(), choice.label.clone())).collect();
     if all.is_empty() {
         let text = format!(
             "an unknown kind of request; answer it with codex-shim respond {} --json '{{\"result\":…}}'",
             ask.id
         );
         return foot.say(&text, Role::Info, columns, rows);
-    }
-    if ask.takes_reason() {
-        all.insert(all.len().min(3), ("r".to_owned(), "decline with a reason".to_owned()));
     }
     if shown.details.diff.is_some() {
         all.push(("v".to_owned(), "review the diff on the whole screen".to_owned()));
@@ -182,10 +179,7 @@ fn packed(all: &[(String, String)], columns: usize) -> Vec<Row> {
 
 /// Every key, with a word for each that fits.
 fn keys_first(ask: &Ask, columns: usize) -> String {
-    let mut keys: Vec<char> = ask.choices().iter().map(|choice| choice.key).collect();
-    if ask.takes_reason() {
-        keys.push('r');
-    }
+    let keys = ask.keys();
     // The word continues after the bracket: `[a]ccept`.
     let word = |key: char| match key {
         'a' => "ccept",

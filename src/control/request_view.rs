@@ -1,13 +1,16 @@
-//! A request as rows for a person: everything there is to decide on, and its outcome, in words.
+//! One view of a request for every place that shows it: everything there is to decide on, what is risky about it, its possible
+//! answers with the body of each, and its outcome, in words.
 //!
 //! Pure. Members that are not known by name are shown too, so that no one approves something unseen: their names as words, and
 //! below the second level as JSON, because that is data and not protocol. The texts are untrusted; the caller escapes them
 //! before they reach a terminal.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::answer::in_words;
+use super::answer::{Word, in_words, kind_of, of_word, takes_reason};
+use super::form::{self, Field};
 use crate::engine::{command_line, one_line, permissions_in_words, without_shell};
+use crate::protocol::RequestKind;
 
 /// How to display a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +33,153 @@ pub(crate) struct Row {
     pub meant: Meant,
 }
 
-/// Everything there is to decide on, except questions and forms.
+/// A changed file of a request or of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChangedFile {
+    /// `add`, `delete`, `update`, or `change` if it is unknown.
+    pub kind: String,
+    pub path: String,
+    pub moved_to: Option<String>,
+    /// The diff, the whole text of an added or deleted file, or the reason why there is none.
+    pub text: String,
+    pub has_diff: bool,
+}
+
+/// A question to a person.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct Question {
+    pub id: String,
+    pub text: String,
+    /// Labels, and their descriptions.
+    pub options: Vec<(String, String)>,
+    /// Whether a text may be typed in place of an option.
+    pub takes_text: bool,
+    pub is_secret: bool,
+}
+
+/// One way to answer a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Choice {
+    /// The key or letter that chooses it; decisions that only this request offers have a digit.
+    pub key: char,
+    /// The answer in words.
+    pub label: String,
+    pub gives: Gives,
+    /// The reason for a confirmation, if one is needed.
+    pub danger: Option<String>,
+}
+
+/// The effect of a choice.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Gives {
+    /// Sends this body.
+    Body(Value),
+    /// Declines with a reason that is still to be given.
+    Reason,
+    /// Accepts a form that is still to be filled in.
+    Form,
+}
+
+/// The whole view of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RequestView {
+    pub kind: RequestKind,
     /// The members of the request.
     pub members: Vec<Row>,
-    /// The changed files, each with its diff.
-    pub changes: Vec<Row>,
+    pub files: Vec<ChangedFile>,
+    /// Everything in the request that makes it riskier than it looks.
+    pub warnings: Vec<String>,
+    pub questions: Vec<Question>,
+    /// The fields of a form.
+    pub fields: Vec<Field>,
+    /// The answers that need no text, in the order of a list; empty for questions and unknown kinds.
+    pub choices: Vec<Choice>,
+}
+
+impl RequestView {
+    /// The view of a ledger row.
+    #[must_use]
+    pub(crate) fn of(row: &Value) -> RequestView {
+        let (kind, payload) = (kind_of(row), &row["request_payload"]);
+        let dangers = dangers(payload);
+        let files = files(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+        let fields = form::fields(row);
+        let choices = choices(row, kind, !fields.is_empty(), &dangers);
+        let mut warnings = dangers;
+        if payload["url"].is_string() {
+            warnings.push("open that address only if you trust who asks".to_owned());
+        }
+        if matches!(kind, RequestKind::FileChange | RequestKind::OldPatch) && files.is_empty() {
+            warnings.push("the diff is not on record: look at it in the client before you accept".to_owned());
+        }
+        let questions = payload["questions"].as_array().into_iter().flatten().map(Question::of).collect();
+        RequestView { kind, members: members(payload), files, warnings, questions, fields, choices }
+    }
+}
+
+impl Question {
+    fn of(question: &Value) -> Question {
+        let text = |value: &Value, member: &str| value[member].as_str().unwrap_or_default().to_owned();
+        let options = question["options"].as_array().into_iter().flatten();
+        let options: Vec<(String, String)> =
+            options.map(|option| (text(option, "label"), text(option, "description"))).collect();
+        let is_secret = question["isSecret"] == true;
+        Question {
+            id: text(question, "id"),
+            text: text(question, "question"),
+            takes_text: options.is_empty() || question["isOther"] == true || is_secret,
+            options,
+            is_secret,
+        }
+    }
+}
+
+/// The choices of a request, in the order of a list.
+fn choices(row: &Value, kind: RequestKind, has_fields: bool, dangers: &[String]) -> Vec<Choice> {
+    let danger = Some(dangers.join("; ")).filter(|danger| !danger.is_empty());
+    let choice = |key, label: &str, gives, danger| Choice { key, label: label.to_owned(), gives, danger };
+    let word = |word: Word| {
+        let body = Gives::Body(of_word(row, word, None).ok()?);
+        Some(match word {
+            Word::Accept if has_fields => choice('a', "accept, and fill in the form", Gives::Form, danger.clone()),
+            Word::Accept => choice('a', "accept", body, danger.clone()),
+            Word::AcceptForSession => {
+                let widely = (kind == RequestKind::Permissions).then(|| "it holds for the whole session".to_owned());
+                choice('s', "accept for the session", body, danger.clone().or(widely))
+            }
+            Word::Decline => choice('d', "decline", body, None),
+            Word::Cancel if kind == RequestKind::Elicitation => choice('c', "cancel", body, None),
+            Word::Cancel => choice('c', "cancel, which ends the turn", body, None),
+        })
+    };
+    let offers = row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
+    let offers = ('1'..='9').zip(offers).map(|(key, offer)| {
+        let danger = Some("it changes what is asked about from now on".to_owned());
+        choice(key, &offered(offer), Gives::Body(json!({ "decision": offer })), danger)
+    });
+    let reason = takes_reason(kind).then(|| choice('r', "decline with a reason", Gives::Reason, None));
+    let (accepts, declines) = ([Word::Accept, Word::AcceptForSession], [Word::Decline]);
+    let all = accepts.into_iter().filter_map(word).chain(offers).chain(declines.into_iter().filter_map(word));
+    all.chain(reason).chain(word(Word::Cancel)).collect()
+}
+
+/// Everything in a request that makes accepting it riskier than it looks.
+fn dangers(payload: &Value) -> Vec<String> {
+    let mut dangers = Vec::new();
+    if let Some(root) = payload["grantRoot"].as_str() {
+        dangers.push(format!("all below {root} may be written to from then on"));
+    }
+    if !payload["additionalPermissions"].is_null() {
+        dangers.push("it is given more than the sandbox allows".to_owned());
+    }
+    if !payload["networkApprovalContext"].is_null() {
+        let host = payload["networkApprovalContext"]["host"].as_str().unwrap_or("the network");
+        dangers.push(format!("it reaches {host}"));
+    }
+    let risk = &payload["risk"];
+    let level = [&risk["riskLevel"], &risk["risk_level"]].into_iter().find_map(Value::as_str);
+    dangers.extend(level.filter(|level| *level != "low").map(|level| format!("codex calls its risk {level}")));
+    dangers
 }
 
 /// Members that come first, under their own names.
@@ -68,14 +211,12 @@ const ELSEWHERE: [&str; 19] = [
 /// Longest JSON on one line, in bytes.
 const JSON_LINE_BYTES_MAX: usize = 100;
 
-/// The content of a ledger row.
-#[must_use]
-pub(crate) fn shown(row: &Value) -> Shown {
-    let payload = &row["request_payload"];
-    let mut shown = Shown::default();
+/// The members of a request as rows.
+fn members(payload: &Value) -> Vec<Row> {
+    let mut rows = Vec::new();
     let mut some = |label: &str, value: &Value, meant: Meant| {
         if let Some(text) = in_text(value) {
-            shown.members.push(Row { label: label.to_owned(), text, meant });
+            rows.push(Row { label: label.to_owned(), text, meant });
         }
     };
     match &payload["command"] {
@@ -103,8 +244,7 @@ pub(crate) fn shown(row: &Value) -> Shown {
         }
         None => some("payload", payload, Meant::Plain),
     }
-    changes(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] }, &mut shown.changes);
-    shown
+    rows
 }
 
 /// The label and text of a member; `None` if it tells a person nothing.
@@ -205,42 +345,56 @@ pub(crate) fn in_text(value: &Value) -> Option<String> {
 }
 
 /// The changed files: a list, or, until early 2026, an object keyed by path.
-fn changes(changes: &Value, rows: &mut Vec<Row>) {
+#[must_use]
+pub(crate) fn files(changes: &Value) -> Vec<ChangedFile> {
     match changes {
-        Value::Array(all) => all.iter().for_each(|change| of_file(change["path"].as_str().unwrap_or(""), change, rows)),
-        Value::Object(all) => all.iter().for_each(|(path, change)| of_file(path, change, rows)),
-        Value::Null => {}
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            rows.push(Row { label: "changes".to_owned(), text: changes.to_string(), meant: Meant::Plain });
+        Value::Array(all) => {
+            all.iter().map(|change| ChangedFile::of(change["path"].as_str().unwrap_or_default(), change)).collect()
         }
+        Value::Object(all) => all.iter().map(|(path, change)| ChangedFile::of(path, change)).collect(),
+        Value::Null => Vec::new(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![ChangedFile::of("", changes)],
     }
 }
 
-fn of_file(path: &str, change: &Value, rows: &mut Vec<Row>) {
-    let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
-    let kind = kind.unwrap_or("change");
-    let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
-    let moved = moved.map(|to| format!(" → {to}")).unwrap_or_default();
-    rows.push(Row { label: "file".to_owned(), text: format!("{kind} {path}{moved}"), meant: Meant::Asked });
-    let bare = |text: &str, meant: Meant| Row { label: String::new(), text: text.to_owned(), meant };
-    match ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str()) {
-        Some(diff) => rows.extend(diff.lines().map(|line| bare(line, meant(line, kind)))),
-        None if too_large(change).is_some() => rows.extend(too_large(change).map(|text| bare(&text, Meant::Plain))),
-        None => rows.extend(in_text(change).map(|text| bare(&text, Meant::Plain))),
+impl ChangedFile {
+    fn of(path: &str, change: &Value) -> ChangedFile {
+        let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
+        let moved_to = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
+        let diff = ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str());
+        let text = diff.map(str::to_owned).or_else(|| too_large(change)).or_else(|| in_text(change));
+        ChangedFile {
+            kind: kind.unwrap_or("change").to_owned(),
+            path: path.to_owned(),
+            moved_to: moved_to.map(str::to_owned),
+            text: text.unwrap_or_default(),
+            has_diff: diff.is_some(),
+        }
+    }
+
+    /// Its rows: a heading, and the lines of its diff.
+    #[must_use]
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let moved = self.moved_to.as_ref().map(|to| format!(" → {to}")).unwrap_or_default();
+        let text = format!("{} {}{moved}", self.kind, self.path);
+        let line = |text: &str| {
+            let meant = if self.has_diff { meant(text, &self.kind) } else { Meant::Plain };
+            Row { label: String::new(), text: text.to_owned(), meant }
+        };
+        let heading = Row { label: "file".to_owned(), text, meant: Meant::Asked };
+        std::iter::once(heading).chain(self.text.lines().map(line)).collect()
     }
 }
 
 /// The text in place of a diff that was too large to store.
-#[must_use]
-pub(crate) fn too_large(change: &Value) -> Option<String> {
+fn too_large(change: &Value) -> Option<String> {
     let size = change["diff_bytes"].as_u64().map(|bytes| format!(" of {}", bytesize::ByteSize(bytes)));
     let told = format!("(this diff{} is too large to keep: see it in the client)", size.unwrap_or_default());
     (change["omitted"] == "size").then_some(told)
 }
 
 /// How to display a line of a diff. For an added or deleted file the diff is its whole text.
-#[must_use]
-pub(crate) fn meant(line: &str, kind: &str) -> Meant {
+fn meant(line: &str, kind: &str) -> Meant {
     match (kind, line.as_bytes().first()) {
         ("add", _) => Meant::Added,
         ("delete", _) => Meant::Removed,
@@ -294,15 +448,17 @@ pub(crate) fn ending(row: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    fn rows_of_files(row: &Value) -> Vec<Row> {
+        RequestView::of(row).files.iter().flat_map(ChangedFile::rows).collect()
+    }
 
     #[test]
     fn too_large_diff_is_named_with_its_size() {
         let row =
             json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
-        let told: Vec<String> = shown(&row).changes.into_iter().map(|row| row.text).collect();
+        let told: Vec<String> = rows_of_files(&row).into_iter().map(|row| row.text).collect();
         assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
     }
 
@@ -316,11 +472,13 @@ mod tests {
         let rows = |rows: &[Row]| -> Vec<String> {
             rows.iter().map(|row| format!("{:?} {}: {}", row.meant, row.label, row.text)).collect()
         };
-        let shown = shown(&row);
         let long = format!("Plain long: y: {}", "z".repeat(100));
-        assert_eq!(rows(&shown.members), ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]);
+        assert_eq!(
+            rows(&RequestView::of(&row).members),
+            ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]
+        );
         let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
-        assert_eq!(rows(&shown.changes), expect);
+        assert_eq!(rows(&rows_of_files(&row)), expect);
     }
 
     #[test]
@@ -337,8 +495,8 @@ mod tests {
     #[test]
     fn non_objects_are_shown_too() {
         let row = json!({ "request_payload": [1, 2], "changes": null });
-        assert_eq!(shown(&row).members[0].text, "[1,2]");
-        assert_eq!(shown(&json!({})), Shown::default());
+        assert_eq!(RequestView::of(&row).members[0].text, "[1,2]");
+        assert_eq!(RequestView::of(&json!({})).members, []);
     }
 
     #[test]
@@ -362,7 +520,7 @@ mod tests {
     fn proposals_are_shown_unless_they_are_offered() {
         let payload = json!({ "proposedExecpolicyAmendment": ["touch", "x"],
             "proposedNetworkPolicyAmendments": [{ "host": "a.b", "action": "deny" }, { "host": "c.d", "action": "allow" }] });
-        let of = |payload: &Value| shown(&json!({ "request_payload": payload })).members;
+        let of = |payload: &Value| RequestView::of(&json!({ "request_payload": payload })).members;
         let expect = "no longer ask for `touch x`\nalways refuse a.b\nno longer ask for c.d";
         assert_eq!(of(&payload), [Row { label: "proposes".to_owned(), text: expect.to_owned(), meant: Meant::Plain }]);
         let mut offered = payload;
