@@ -7,6 +7,21 @@ use super::with_choices;
 /// A request of each kind, with every member of codex's schema. Names with two words are only those of members.
 pub(crate) fn one_of_each_kind() -> Vec<Value> {
     let ids = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "startedAtMs": 1, "environmentId": "far" });
+    let row = |(number, (method, payload)): (usize, (&str, Value))| {
+        let mut payload = payload;
+        for (name, value) in ids.as_object().into_iter().flatten() {
+            payload[name] = value.clone();
+        }
+        with_choices(json!({
+            "request_id": format!("g-{number}"), "request_method": method, "request_payload": payload, "status": "pending",
+            "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "summary": "s",
+        }))
+    };
+    payloads().into_iter().enumerate().map(row).collect()
+}
+
+/// Methods with payloads, without the ids that all have.
+fn payloads() -> Vec<(&'static str, Value)> {
     let permissions = json!({
         "network": { "enabled": true },
         "fileSystem": { "read": ["/r"], "write": null, "globScanMaxDepth": 3, "entries": [
@@ -16,7 +31,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Value> {
     });
     let rule = json!(["touch", "x"]);
     let host = json!({ "host": "a.b", "action": "allow" });
-    let all = [
+    vec![
         (
             "item/commandExecution/requestApproval",
             json!({
@@ -75,18 +90,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Value> {
         ),
         ("item/tool/call", json!({ "callId": "i", "tool": "t", "namespace": "n", "arguments": { "dry": true } })),
         ("account/chatgptAuthTokens/refresh", json!({ "previousAccountId": "p", "reason": "unauthorized" })),
-    ];
-    let row = |(number, (method, payload)): (usize, (&str, Value))| {
-        let mut payload = payload;
-        for (name, value) in ids.as_object().into_iter().flatten() {
-            payload[name] = value.clone();
-        }
-        with_choices(json!({
-            "request_id": format!("g-{number}"), "request_method": method, "request_payload": payload, "status": "pending",
-            "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "summary": "s",
-        }))
-    };
-    all.into_iter().enumerate().map(row).collect()
+    ]
 }
 
 /// The names of members of two words in a value that occur in a text.

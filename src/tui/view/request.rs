@@ -16,7 +16,7 @@ use super::paint::{Canvas, one, row_width, title};
 use super::typed::typed;
 
 /// Columns that the headline of a request needs at least beside its age.
-const HEADLINE_COLUMNS_MIN: usize = 24;
+const HEADLINE_COLUMNS_MIN: usize = 16;
 
 /// How to answer a request, or its outcome.
 #[derive(Debug, Clone, Default)]
@@ -93,8 +93,9 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
     let with_age = format!("? request{count} · asked {age} ago · ");
     let fronts = [with_age, format!("? request{count} · "), format!("?{count}{dot}")];
     let room = |front: &String| left_columns.saturating_sub(width(front));
-    let takes = |front: &&String| room(front) >= width(&headline).min(HEADLINE_COLUMNS_MIN);
-    let front = fronts.iter().find(takes).unwrap_or(&fronts[2]);
+    let needs = [width(&headline).min(HEADLINE_COLUMNS_MIN), width(&headline), 0];
+    let fits = fronts.iter().zip(needs).find(|(front, needs)| room(front) >= *needs);
+    let front = fits.map_or(&fronts[2], |(front, _)| front);
     let left = format!("{front}{}", cut_words(&headline, room(front)));
     title(left.trim_end_matches([' ', '·']), &right, usize::from(details.width), has_keys)
 }
