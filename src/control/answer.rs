@@ -30,17 +30,79 @@ pub(crate) fn kind_of(row: &Value) -> RequestKind {
     row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
 }
 
+/// How the requests of a kind are answered.
+struct Answers {
+    /// The kind as users read it.
+    name: &'static str,
+    /// The decisions that it takes.
+    words: &'static [Word],
+    /// Whether declining takes a reason.
+    takes_reason: bool,
+    /// The arguments of `respond`.
+    respond: &'static str,
+    /// Follows the name of the kind in a refusal.
+    takes: &'static str,
+}
+
+const APPROVAL: Answers = Answers {
+    name: "command",
+    words: &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel],
+    takes_reason: true,
+    respond: "accept|accept-for-session|decline|cancel",
+    takes: "takes accept, accept-for-session, decline or cancel",
+};
+
+const fn answers_of(kind: RequestKind) -> Answers {
+    match kind {
+        RequestKind::Command | RequestKind::OldCommand => APPROVAL,
+        RequestKind::FileChange | RequestKind::OldPatch => Answers { name: "file change", ..APPROVAL },
+        RequestKind::Permissions => Answers {
+            name: "permissions",
+            words: &[Word::Accept, Word::AcceptForSession, Word::Decline],
+            takes_reason: false,
+            respond: "accept|accept-for-session|decline",
+            takes: "takes accept, accept-for-session or decline; to end the turn, use `codex-shim interrupt`",
+        },
+        RequestKind::Elicitation => Answers {
+            name: "elicitation",
+            words: &[Word::Accept, Word::Decline, Word::Cancel],
+            takes_reason: false,
+            respond: "accept|decline|cancel, or --answer FIELD=TEXT …",
+            takes: "takes accept, decline or cancel",
+        },
+        RequestKind::UserInput => Answers {
+            name: "question",
+            words: &[],
+            takes_reason: false,
+            respond: "--answer ID=TEXT …",
+            takes: "takes --answer ID=TEXT, once for each question",
+        },
+        RequestKind::Other => Answers {
+            name: "other",
+            words: &[],
+            takes_reason: false,
+            respond: "--json '{\"result\":…}'",
+            takes: "takes --json '{\"result\":…}'",
+        },
+    }
+}
+
 /// The kind as users read it.
 #[must_use]
 pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
-    match kind {
-        RequestKind::Command | RequestKind::OldCommand => "command",
-        RequestKind::FileChange | RequestKind::OldPatch => "file change",
-        RequestKind::Permissions => "permissions",
-        RequestKind::UserInput => "question",
-        RequestKind::Elicitation => "elicitation",
-        RequestKind::Other => "other",
-    }
+    answers_of(kind).name
+}
+
+/// Whether declining a request of this kind takes a reason.
+#[must_use]
+pub(crate) fn takes_reason(kind: RequestKind) -> bool {
+    answers_of(kind).takes_reason
+}
+
+/// The arguments of `respond` for a kind.
+#[must_use]
+pub(crate) fn respond_arguments(kind: RequestKind) -> &'static str {
+    answers_of(kind).respond
 }
 
 /// The body for a decision.
@@ -50,43 +112,33 @@ pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
 /// The message says what this kind of request accepts.
 pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
     let kind = kind_of(row);
-    let takes = |what: &str| Err(format!("a request of kind `{}` {what}", kind_name(kind)));
-    match kind {
-        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
-            let mut body = json!({ "decision": decision(word) });
-            if let Some(reason) = reason {
-                body["reason"] = json!(reason);
-            }
-            Ok(body)
-        }
-        RequestKind::Permissions | RequestKind::Elicitation if reason.is_some() => {
-            takes("takes no reason: leave it out, and tell the model with `codex-shim send`")
-        }
-        RequestKind::Permissions => match word {
-            Word::Accept => Ok(json!({ "permissions": asked_for(row), "scope": "turn" })),
-            Word::AcceptForSession => Ok(json!({ "permissions": asked_for(row), "scope": "session" })),
-            Word::Decline => Ok(json!({ "permissions": {} })),
-            Word::Cancel => {
-                takes("takes accept, accept-for-session or decline; to end the turn, use `codex-shim interrupt`")
-            }
-        },
-        RequestKind::Elicitation => match word {
-            Word::Accept => Ok(json!({ "action": "accept" })),
-            Word::Decline => Ok(json!({ "action": "decline" })),
-            Word::Cancel => Ok(json!({ "action": "cancel" })),
-            Word::AcceptForSession => takes("takes accept, decline or cancel"),
-        },
-        RequestKind::UserInput => takes("takes --answer ID=TEXT, once for each question"),
-        RequestKind::Other => takes("takes --json '{\"result\":…}'"),
+    let Answers { name, words, takes_reason, takes, .. } = answers_of(kind);
+    let refused = |takes: &str| Err(format!("a request of kind `{name}` {takes}"));
+    if !takes_reason && !words.is_empty() && reason.is_some() {
+        return refused("takes no reason: leave it out, and tell the model with `codex-shim send`");
     }
-}
-
-fn decision(word: Word) -> &'static str {
-    match word {
+    if !words.contains(&word) {
+        return refused(takes);
+    }
+    let decision = match word {
         Word::Accept => "accept",
         Word::AcceptForSession => "acceptForSession",
         Word::Decline => "decline",
         Word::Cancel => "cancel",
+    };
+    match (kind, word) {
+        (RequestKind::Permissions, Word::Accept) => Ok(json!({ "permissions": asked_for(row), "scope": "turn" })),
+        (RequestKind::Permissions, Word::AcceptForSession) => {
+            Ok(json!({ "permissions": asked_for(row), "scope": "session" }))
+        }
+        (RequestKind::Permissions, Word::Decline | Word::Cancel) => Ok(json!({ "permissions": {} })),
+        (RequestKind::Elicitation, _) => Ok(json!({ "action": decision })),
+        (RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch, _) => {
+            let mut body = json!({ "decision": decision });
+            reason.into_iter().for_each(|reason| body["reason"] = json!(reason));
+            Ok(body)
+        }
+        (RequestKind::UserInput | RequestKind::Other, _) => refused(takes),
     }
 }
 
@@ -122,7 +174,7 @@ pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Va
         | RequestKind::OldCommand
         | RequestKind::OldPatch
         | RequestKind::Permissions => {
-            Err(format!("a request of kind `{}` takes accept, accept-for-session, decline or cancel", kind_name(kind)))
+            Err(format!("a request of kind `{}` {}", kind_name(kind), answers_of(kind).takes))
         }
         RequestKind::Other => {
             Err("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())

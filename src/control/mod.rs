@@ -10,6 +10,8 @@
 
 pub(crate) mod answer;
 mod calls;
+#[cfg(test)]
+pub(crate) mod cases;
 pub(crate) mod client;
 mod context;
 mod document;
@@ -21,10 +23,10 @@ mod metrics;
 mod places;
 mod published;
 mod refusal;
+pub(crate) mod request_view;
 mod requests;
 mod routes;
 mod server;
-pub(crate) mod shown;
 mod socket;
 mod state;
 mod stream;

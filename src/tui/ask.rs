@@ -1,7 +1,6 @@
 //! A pending request: its content, its possible answers, and the answers that need a confirmation.
 //!
-//! Pure. The meaning of an answer for each kind of request is in [`crate::control::answer`], the words for its members in
-//! [`crate::control::shown`].
+//! Pure. Everything that other places show too is in [`RequestView`]; here it becomes documents and steps.
 
 use std::sync::Arc;
 
@@ -9,13 +8,16 @@ use serde_json::{Value, json};
 
 use super::diff::{Diff, relative, unified};
 use super::doc::{Doc, Role};
-use crate::control::answer::{self, Word, kind_name, kind_of};
+use crate::control::answer::{self, Word, kind_name};
 use crate::control::form::{self, FieldError};
-use crate::control::shown::{self, Meant, Row, shown};
+use crate::control::request_view::{self, Choice, Meant, Question, RequestView, Row};
 use crate::protocol::RequestKind;
 
 /// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
 const DIFF_LINES_MAX: usize = 200;
+
+/// Longest question that fits on any screen, in bytes.
+const QUESTION_BYTES_SHORT: usize = 120;
 
 /// Files that the request itself lists.
 const FILES_MAX: usize = 20;
@@ -23,22 +25,10 @@ const FILES_MAX: usize = 20;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ask {
     pub id: String,
-    pub kind: RequestKind,
+    pub view: RequestView,
     /// Arrival time, in microseconds since the Unix epoch.
     pub asked_us: u64,
     pub row: Value,
-}
-
-/// An answer that one key gives.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Choice {
-    pub key: char,
-    /// The answer in words.
-    pub label: String,
-    /// The body to send.
-    pub body: Value,
-    /// The reason for a confirmation, if one is needed.
-    pub danger: Option<String>,
 }
 
 /// A question that is answered by an option or by text.
@@ -70,6 +60,47 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    fn of(question: &Question) -> Step {
+        Step {
+            id: question.id.clone(),
+            question: question.text.clone(),
+            takes_text: question.takes_text,
+            options: question.options.clone(),
+            is_secret: question.is_secret,
+            ..Step::default()
+        }
+    }
+
+    fn of_field(field: &form::Field) -> Step {
+        // Several choices at once are typed, with commas.
+        let choices = if field.takes_many { &[][..] } else { &field.choices[..] };
+        let mut options: Vec<(String, String)> =
+            choices.iter().map(|choice| (choice.label.clone(), String::new())).collect();
+        let chosen = choices.iter().position(|choice| field.default.as_ref() == Some(&choice.value));
+        let leaves_out = (!choices.is_empty() && !field.is_required && chosen.is_none()).then_some(options.len());
+        options.extend(leaves_out.map(|_| ("leave it out".to_owned(), String::new())));
+        Step {
+            question: field.about.as_ref().map_or(field.name.clone(), |about| format!("{}: {about}", field.name)),
+            takes_text: options.is_empty(),
+            hint: field.hint(),
+            first: chosen.or(leaves_out).unwrap_or(0),
+            text: field.default.as_ref().map(|value| field.label_of(value)).unwrap_or_default(),
+            leaves_out,
+            is_field: true,
+            is_required: field.is_required,
+            is_secret: field.is_secret,
+            id: field.name.clone(),
+            options,
+            decides: false,
+        }
+    }
+
+    /// Whether the question may be too long for a small screen.
+    #[must_use]
+    pub(crate) fn is_long(&self) -> bool {
+        self.question.len() > QUESTION_BYTES_SHORT
+    }
+
     /// The number of options; free text counts as one more.
     #[must_use]
     pub(crate) fn choices(&self) -> usize {
@@ -92,7 +123,7 @@ impl Ask {
     /// Whether the request waits for a person.
     #[must_use]
     pub(crate) fn is_for_human(&self) -> bool {
-        self.kind.request_type().is_for_human()
+        self.view.kind.request_type().is_for_human()
     }
 
     #[must_use]
@@ -103,7 +134,7 @@ impl Ask {
     /// Whether the request is answered by text or options.
     #[must_use]
     pub(crate) fn wants_input(&self) -> bool {
-        matches!(self.kind, RequestKind::UserInput | RequestKind::Elicitation)
+        matches!(self.view.kind, RequestKind::UserInput | RequestKind::Elicitation)
     }
 
     /// The subject on one line.
@@ -111,7 +142,9 @@ impl Ask {
     pub(crate) fn summary(&self) -> String {
         match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
             Some(summary) => summary.to_owned(),
-            None => format!("{} {}", kind_name(self.kind), self.row["request_method"].as_str().unwrap_or_default()),
+            None => {
+                format!("{} {}", kind_name(self.view.kind), self.row["request_method"].as_str().unwrap_or_default())
+            }
         }
     }
 
@@ -129,18 +162,18 @@ impl Ask {
     #[must_use]
     pub(crate) fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
-        for Row { label, text, meant } in shown(&self.row).members {
-            let role = if meant == Meant::Asked { Role::Strong } else { Role::Plain };
+        for Row { label, text, meant } in &self.view.members {
+            let role = if *meant == Meant::Asked { Role::Strong } else { Role::Plain };
             match label.as_str() {
-                "message" => doc.push(&text, role),
+                "message" => doc.push(text, role),
                 "command" => {
                     for (number, line) in text.split('\n').enumerate() {
                         doc.push_pieces(&[(if number == 0 { "$ " } else { "  " }, Role::Info), (line, role)], 2);
                     }
                 }
                 "cwd" if text.trim_end_matches('/') == cwd.trim_end_matches('/') => {}
-                "cwd" => doc.push_pieces(&[("in ", Role::Faint), (relative(&text, cwd), role)], 3),
-                "reason" => doc.push_pieces(&[("because ", Role::Faint), (&text, role)], 2),
+                "cwd" => doc.push_pieces(&[("in ", Role::Faint), (relative(text, cwd), role)], 3),
+                "reason" => doc.push_pieces(&[("because ", Role::Faint), (text, role)], 2),
                 label => {
                     for (number, line) in text.split('\n').enumerate() {
                         let name = if number == 0 { format!("{label}: ") } else { "  ".to_owned() };
@@ -149,17 +182,14 @@ impl Ask {
                 }
             }
         }
-        let mut warnings = self.dangers();
-        if self.row["request_payload"]["url"].is_string() {
-            warnings.push("open that address only if you trust who asks".to_owned());
+        // A small screen cuts a long question, but the details scroll.
+        for step in self.steps().iter().filter(|step| step.is_long()) {
+            doc.push(&step.question, Role::Strong);
         }
         let payload = &self.row["request_payload"];
         let changes = if self.row["changes"].is_null() { &payload["fileChanges"] } else { &self.row["changes"] };
         let diff = unified(changes).map(|text| Arc::new(Diff::read(&text, cwd)));
-        let is_patch = matches!(self.kind, RequestKind::FileChange | RequestKind::OldPatch);
-        if is_patch && diff.is_none() {
-            warnings.push("the diff is not on record: look at it in the client before you accept".to_owned());
-        }
+        let warnings = &self.view.warnings;
         warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (text, Role::Warning)], 2));
         if let Some(diff) = &diff {
             show(diff, &mut doc);
@@ -167,35 +197,18 @@ impl Ask {
         Details { doc, diff }
     }
 
-    /// The answers that one key gives; empty for questions.
-    #[must_use]
-    pub(crate) fn choices(&self) -> Vec<Choice> {
-        if self.wants_input() || self.kind == RequestKind::Other {
-            return Vec::new();
-        }
-        let dangers = self.dangers();
-        let danger = (!dangers.is_empty()).then(|| dangers.join("; "));
-        let words = [
-            ('a', "accept", Word::Accept, danger.clone()),
-            ('s', "accept for the session", Word::AcceptForSession, danger),
-            ('d', "decline", Word::Decline, None),
-            ('c', "cancel, which ends the turn", Word::Cancel, None),
-        ];
-        let word = |(key, label, word, danger): (char, &str, Word, Option<String>)| {
-            let body = answer::of_word(&self.row, word, None).ok()?;
-            let widely = self.kind == RequestKind::Permissions && word == Word::AcceptForSession;
-            let danger = danger.or_else(|| widely.then(|| "it holds for the whole session".to_owned()));
-            Some(Choice { key, label: label.to_owned(), body, danger })
-        };
-        let mut choices: Vec<Choice> = words.into_iter().filter_map(word).collect();
-        let offered =
-            self.row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
-        for (key, offer) in ('1'..='9').zip(offered) {
-            let label = shown::offered(offer);
-            let danger = Some("it changes what is asked about from now on".to_owned());
-            choices.push(Choice { key, label, body: json!({ "decision": offer }), danger });
-        }
-        choices
+    /// The answers that one key gives, those that only this request offers last; empty for questions.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = &Choice> {
+        let all = if self.wants_input() { &[] } else { &self.view.choices[..] };
+        let (own, offered): (Vec<&Choice>, Vec<&Choice>) = all.iter().partition(|choice| !choice.key.is_ascii_digit());
+        own.into_iter().chain(offered)
+    }
+
+    /// The keys of the choices; the one that asks for a reason is last.
+    pub(crate) fn keys(&self) -> Vec<char> {
+        let mut keys: Vec<char> = self.choices().map(|choice| choice.key).collect();
+        keys.sort_by_key(|key| *key == 'r');
+        keys
     }
 
     /// The body that declines, with a reason if there is one.
@@ -205,41 +218,11 @@ impl Ask {
         answer::of_word(&self.row, Word::Decline, reason).ok()
     }
 
-    /// Whether declining takes a reason.
-    #[must_use]
-    pub(crate) fn takes_reason(&self) -> bool {
-        !self.wants_input() && self.kind != RequestKind::Other && self.declined("x").is_some()
-    }
-
-    /// Everything in the request that makes it riskier than it looks.
-    fn dangers(&self) -> Vec<String> {
-        let payload = &self.row["request_payload"];
-        let mut dangers = Vec::new();
-        let mut say = |danger: String| dangers.push(danger);
-        if let Some(root) = payload["grantRoot"].as_str() {
-            say(format!("all below {root} may be written to from then on"));
-        }
-        if !payload["additionalPermissions"].is_null() {
-            say("it is given more than the sandbox allows".to_owned());
-        }
-        if !payload["networkApprovalContext"].is_null() {
-            let host = payload["networkApprovalContext"]["host"].as_str().unwrap_or("the network");
-            say(format!("it reaches {host}"));
-        }
-        let risk = &payload["risk"];
-        let level = [&risk["riskLevel"], &risk["risk_level"]].into_iter().find_map(Value::as_str);
-        if let Some(level) = level.filter(|level| *level != "low") {
-            say(format!("codex calls its risk {level}"));
-        }
-        dangers
-    }
-
     /// The questions, in order. Those of an elicitation follow the question whether to answer it.
     #[must_use]
     pub(crate) fn steps(&self) -> Vec<Step> {
-        let payload = &self.row["request_payload"];
-        match self.kind {
-            RequestKind::UserInput => payload["questions"].as_array().into_iter().flatten().map(question).collect(),
+        match self.view.kind {
+            RequestKind::UserInput => self.view.questions.iter().map(Step::of).collect(),
             RequestKind::Elicitation => {
                 let action = Step {
                     id: ACTION.to_owned(),
@@ -248,7 +231,7 @@ impl Ask {
                     decides: true,
                     ..Step::default()
                 };
-                std::iter::once(action).chain(self.fields()).collect()
+                std::iter::once(action).chain(self.view.fields.iter().map(Step::of_field)).collect()
             }
             RequestKind::Command
             | RequestKind::FileChange
@@ -259,38 +242,10 @@ impl Ask {
         }
     }
 
-    fn fields(&self) -> Vec<Step> {
-        let step = |field: form::Field| {
-            // Several choices at once are typed, with commas.
-            let choices = if field.takes_many { &[][..] } else { &field.choices[..] };
-            let mut options: Vec<(String, String)> =
-                choices.iter().map(|choice| (choice.label.clone(), String::new())).collect();
-            let chosen = choices.iter().position(|choice| field.default.as_ref() == Some(&choice.value));
-            let leaves_out = (!choices.is_empty() && !field.is_required && chosen.is_none()).then_some(options.len());
-            options.extend(leaves_out.map(|_| ("leave it out".to_owned(), String::new())));
-            let about = field.about.as_ref().map_or(field.name.clone(), |about| format!("{}: {about}", field.name));
-            Step {
-                question: about,
-                takes_text: options.is_empty(),
-                hint: field.hint(),
-                first: chosen.or(leaves_out).unwrap_or(0),
-                text: field.default.as_ref().map(|value| field.label_of(value)).unwrap_or_default(),
-                leaves_out,
-                is_field: true,
-                is_required: field.is_required,
-                is_secret: field.is_secret,
-                id: field.name,
-                options,
-                decides: false,
-            }
-        };
-        form::fields(&self.row).into_iter().map(step).collect()
-    }
-
     /// The error in an answer to one field of a form, if it has one.
     #[must_use]
     pub(crate) fn refuses(&self, id: &str, answer: &str) -> Option<String> {
-        if self.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
+        if self.view.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
             return None;
         }
         let errors = form::content(&self.row, &[(id.to_owned(), answer.to_owned())]).err()?;
@@ -308,7 +263,7 @@ impl Ask {
         let word = match action {
             Some("decline") => Some(Word::Decline),
             Some("cancel") => Some(Word::Cancel),
-            Some(_) if form::fields(&self.row).is_empty() => Some(Word::Accept),
+            Some(_) if self.view.fields.is_empty() => Some(Word::Accept),
             Some(_) | None => None,
         };
         if let Some(word) = word {
@@ -316,7 +271,7 @@ impl Ask {
         }
         let given: Vec<(String, String)> =
             answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
-        match self.kind {
+        match self.view.kind {
             RequestKind::Elicitation => {
                 form::content(&self.row, &given).map(|content| json!({ "action": "accept", "content": content }))
             }
@@ -357,31 +312,13 @@ fn show(diff: &Diff, doc: &mut Doc) {
     }
 }
 
-fn question(question: &Value) -> Step {
-    let text = |value: &Value, member: &str| value[member].as_str().unwrap_or_default().to_owned();
-    let options: Vec<(String, String)> = question["options"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|option| (text(option, "label"), text(option, "description")))
-        .collect();
-    Step {
-        id: text(question, "id"),
-        question: text(question, "question"),
-        takes_text: options.is_empty() || question["isOther"] == true,
-        options,
-        is_secret: question["isSecret"] == true,
-        ..Step::default()
-    }
-}
-
 /// How a request ended, on one line: who answered first, and how.
 #[must_use]
 pub(crate) fn ending(row: &Value) -> String {
-    format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), shown::ending(row))
+    format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), request_view::ending(row))
 }
 
 #[must_use]
 pub(crate) fn of_row(row: Value, asked_us: u64) -> Ask {
-    Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), kind: kind_of(&row), asked_us, row }
+    Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), view: RequestView::of(&row), asked_us, row }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::doc::{Doc, Role};
 use super::text::plain;
-use crate::control::shown::too_large;
+use crate::control::request_view::{ChangedFile, files};
 
 /// The prefix of a file's first line in our own texts: `diff update src/a.rs`.
 const FILE: &str = "diff ";
@@ -47,36 +47,24 @@ pub(crate) fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
 #[must_use]
 pub(crate) fn unified(changes: &Value) -> Option<String> {
     let mut text = String::new();
-    match changes {
-        Value::Array(all) => {
-            all.iter().for_each(|change| of_file(change["path"].as_str().unwrap_or_default(), change, &mut text));
-        }
-        Value::Object(all) => all.iter().for_each(|(path, change)| of_file(path, change, &mut text)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return None,
-    }
+    files(changes).iter().for_each(|file| write(file, &mut text));
     (!text.is_empty()).then_some(text)
 }
 
-fn of_file(path: &str, change: &Value, text: &mut String) {
-    let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
-    let kind = kind.unwrap_or("change");
-    let moved = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
+fn write(file: &ChangedFile, text: &mut String) {
     // A line break in a path must not begin another line.
-    let path = path.replace(['\n', '\r'], "\u{fffd}");
-    let to = moved.map(|to| format!(" -> {}", to.replace(['\n', '\r'], "\u{fffd}"))).unwrap_or_default();
-    text.push_str(&format!("{FILE}{kind} {path}{to}\n"));
-    let body = ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str());
-    let Some(body) = body else {
-        text.push_str(&format!(" {}\n", too_large(change).unwrap_or_else(|| change.to_string())));
-        return;
-    };
-    let is_unified = body.starts_with("@@") || body.starts_with("--- ");
-    let sign = match kind {
+    let path = file.path.replace(['\n', '\r'], "\u{fffd}");
+    let to =
+        file.moved_to.as_ref().map(|to| format!(" -> {}", to.replace(['\n', '\r'], "\u{fffd}"))).unwrap_or_default();
+    text.push_str(&format!("{FILE}{} {path}{to}\n", file.kind));
+    let is_unified = file.text.starts_with("@@") || file.text.starts_with("--- ");
+    let sign = match &*file.kind {
+        _ if !file.has_diff => " ",
         "add" if !is_unified => "+",
         "delete" if !is_unified => "-",
         _ => "",
     };
-    for line in body.lines() {
+    for line in file.text.lines() {
         // Outside of hunks no line may look like the start of another file.
         let guard = if sign.is_empty() && line.starts_with(FILE) { " " } else { sign };
         text.push_str(guard);

@@ -8,6 +8,9 @@ use super::text::{breaks, plain};
 /// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap.
 const LINE_BYTES_MAX: usize = 2_048;
 
+/// Lines of a document whose rows are counted one by one.
+const COUNTED_LINES_MAX: usize = 200;
+
 /// The role of a text; `view::paint` has the colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
@@ -31,8 +34,12 @@ pub(crate) enum Role {
     Model,
     /// Code inside a text.
     Code,
+    /// A heading of the first level.
+    Title,
     /// A heading.
     Heading,
+    /// A heading below the second level.
+    Subheading,
     /// Emphasis.
     Emphasis,
     /// The address of a link.
@@ -279,8 +286,15 @@ impl Doc {
         if at >= self.end(room) {
             return 100;
         }
-        // Counts lines rather than rows, because counting rows would wrap every line.
-        (at.line + room.rows).min(self.len()) * 100 / self.len().max(1)
+        // A long document counts lines, because counting rows would wrap every line.
+        let (shown, all) = match self.len() {
+            0..COUNTED_LINES_MAX => {
+                let above: usize = (0..at.line).map(|line| self.rows_of(line, room.columns)).sum();
+                (above + at.row + room.rows, self.rows(room.columns, usize::MAX))
+            }
+            lines => (at.line + room.rows, lines),
+        };
+        (shown * 100 / all.max(1)).min(99)
     }
 }
 
@@ -317,7 +331,7 @@ mod tests {
         assert_eq!(doc.up(end, 1, room), At { line: 1, row: 1 });
         assert_eq!(doc.up(end, 100, room), At::default());
         assert_eq!(doc.down(At::default(), 2, room), At { line: 1, row: 1 });
-        assert_eq!((doc.percent(At::default(), room), doc.percent(end, room)), (100, 100));
+        assert_eq!((doc.percent(At::default(), room), doc.percent(end, room)), (50, 100));
         assert_eq!(Doc::default().down(At::default(), 5, room), At::default());
         for rows in 0..7 {
             let down = doc.down(At::default(), rows, room);

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use super::doc::{At, Room};
 use super::field::Field;
 use super::model::{Answering, Focus, Mode, Model, Reading, Session, Text};
-use super::text::width;
+use super::text::{width, wrap};
 use super::view;
 
 /// From this width on the request stands beside the timeline.
@@ -27,6 +27,9 @@ const COLUMNS_FOR_FILES: u16 = 80;
 
 /// Most pending requests listed in chat.
 pub(super) const LISTED_MAX: usize = 3;
+
+/// Most rows of a note.
+const NOTE_ROWS_MAX: usize = 3;
 
 /// Most rows of the composer.
 const COMPOSER_ROWS_MAX: usize = 6;
@@ -70,6 +73,17 @@ fn whole(model: &Model) -> Rect {
     Rect::new(0, 0, model.size.width, model.size.height)
 }
 
+/// Rows of the note, if it has one and there is room.
+pub(super) fn note_rows(model: &Model) -> u16 {
+    let rows_max = match model.size.height {
+        0..7 => 0,
+        7..10 => 1,
+        10.. => NOTE_ROWS_MAX,
+    };
+    let rows = model.note.as_ref().map_or(0, |note| wrap(&note.text, usize::from(model.size.width)).len());
+    rows.min(rows_max) as u16
+}
+
 /// Rows of a field after a mark of `mark` columns.
 fn field_rows(field: &Field, mark: usize, columns: u16) -> usize {
     view::typed_rows(field.text(), usize::from(columns).saturating_sub(mark + 1).max(1))
@@ -82,9 +96,7 @@ pub(super) fn areas(model: &Model, session: &Session) -> Areas {
     let mut areas = Areas { titles: rows >= ROWS_FOR_TITLES, ..Areas::default() };
     areas.footer = bottom(&mut rest, 1);
     areas.header = top(&mut rest, if rows >= ROWS_FOR_FACTS { 2 } else { 1 });
-    if model.note.is_some() && rows >= 7 {
-        areas.note = bottom(&mut rest, 1);
-    }
+    areas.note = bottom(&mut rest, note_rows(model));
     if matches!(session.focus, Focus::Search(_)) {
         areas.composer = bottom(&mut rest, 1);
     }
@@ -175,9 +187,7 @@ pub(super) struct ReadingAreas {
 pub(super) fn reading(model: &Model, reading: &Reading) -> ReadingAreas {
     let mut rest = whole(model);
     let mut areas = ReadingAreas { footer: bottom(&mut rest, 1), ..ReadingAreas::default() };
-    if model.note.is_some() && rest.height >= 6 {
-        areas.note = bottom(&mut rest, 1);
-    }
+    areas.note = bottom(&mut rest, note_rows(model));
     let rows = if rest.height >= 10 { 2 } else { 1 };
     areas.title = top(&mut rest, rows);
     areas.text = rest;

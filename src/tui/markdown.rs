@@ -3,7 +3,7 @@
 //! Pure. The parser only gives the structure; every text goes through [`Doc`], which escapes it. Every line break stays,
 //! because models rely on that.
 
-use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::doc::{Doc, Role};
 use super::text::{fitted, plain, width};
@@ -99,8 +99,11 @@ impl Writer {
             Tag::Paragraph => self.gap(),
             Tag::Heading { level, .. } => {
                 self.gap();
-                self.write(&format!("{} ", "#".repeat(level as usize)), Role::Faint);
-                self.roles.push(Role::Heading);
+                self.roles.push(match level {
+                    HeadingLevel::H1 => Role::Title,
+                    HeadingLevel::H2 => Role::Heading,
+                    HeadingLevel::H3 | HeadingLevel::H4 | HeadingLevel::H5 | HeadingLevel::H6 => Role::Subheading,
+                });
             }
             Tag::BlockQuote(_) => {
                 self.gap();
@@ -325,7 +328,7 @@ mod tests {
 
     #[test]
     fn blocks_are_formatted() {
-        check("# One\ntext\nmore\n\n## Two", &["# One", "", "text", "more", "", "## Two"]);
+        check("# One\ntext\nmore\n\n## Two", &["One", "", "text", "more", "", "Two"]);
         check(
             "a\n\n- one\n- two\n  - deep\n    words\n\nb",
             &["a", "", "• one", "• two", "  • deep", "    words", "", "b"],
@@ -348,6 +351,9 @@ mod tests {
         let expect = [("a ", Role::Plain), ("b", Role::Strong), (" ", Role::Plain), ("c", Role::Code)];
         assert_eq!(roles("a **b** `c`"), expect.map(|(text, role)| (text.to_owned(), role)));
         assert_eq!(roles("```diff\n-x\n```")[1], ("-x".to_owned(), Role::Bad));
+        for (text, role) in [("# a", Role::Title), ("## a", Role::Heading), ("### a", Role::Subheading)] {
+            assert_eq!(roles(text), [("a".to_owned(), role)]);
+        }
     }
 
     #[test]

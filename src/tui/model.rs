@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ratatui::layout::Size;
 
-use super::ask::{Ask, Choice, Details};
+use super::ask::{Ask, Details};
 use super::diff::Diff;
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
@@ -18,6 +18,7 @@ use super::pointing::{Mouse, Spot};
 use super::timeline::Timeline;
 use super::zone::Zone;
 use crate::control::SessionDocument;
+use crate::control::request_view::Choice;
 use crate::history::Activity;
 
 /// How long a request must be visible before a key answers it, in microseconds, so that a key meant for something else does

@@ -16,16 +16,14 @@ use super::model::{Answering, Focus, Model, Session, Tone};
 use super::review;
 use super::steps::{next_request, put_aside, say, was_seen};
 use crate::control::form::in_one_line;
+use crate::control::request_view::Gives;
 
 const TOO_SOON: &str = "this request has just appeared: read it, then press the key again";
 
 /// The keys that answer the request, if keys do.
 pub(super) fn valid(model: &Model) -> Option<String> {
     let shown = model.session.as_ref()?.answering.as_ref()?;
-    let mut keys: Vec<String> = shown.ask.choices().iter().map(|choice| choice.key.to_string()).collect();
-    if shown.ask.takes_reason() {
-        keys.push("r".to_owned());
-    }
+    let keys: Vec<String> = shown.ask.keys().iter().map(char::to_string).collect();
     (!keys.is_empty()).then(|| keys.join(" "))
 }
 
@@ -46,7 +44,7 @@ pub(super) fn approval(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<C
                 None => vec![Command::Page(Arc::new(details.doc.clone()))],
             };
         }
-        Action::Answer(_) => return choose(model, does, key),
+        Action::Answer(_) => return choose(model, key),
         Action::Enter | Action::NewLine | Action::Global(_) | Action::Browse(_) => {}
     }
     Vec::new()
@@ -57,7 +55,7 @@ fn scroll(shown: &mut Answering, to: Move, room: super::doc::Room) {
 }
 
 /// Answers the request, or asks for a confirmation first.
-pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
+pub(super) fn choose(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     let now_us = model.now_us;
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
@@ -69,11 +67,7 @@ pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Com
         return Vec::new();
     }
     let KeyCode::Char(pressed) = key.code else { return Vec::new() };
-    if does == Action::Answer(Answer::Reason) && shown.ask.takes_reason() {
-        shown.reason = Some(Field::default());
-        return Vec::new();
-    }
-    let Some(choice) = shown.ask.choices().into_iter().find(|choice| choice.key == pressed) else {
+    let Some(choice) = shown.ask.choices().find(|choice| choice.key == pressed).cloned() else {
         let valid = valid(model).map_or("it cannot be answered here".to_owned(), |keys| format!("valid: {keys}"));
         say(model, Tone::Bad, format!("`{pressed}` is not an answer to this request; {valid}"));
         return Vec::new();
@@ -82,14 +76,27 @@ pub(super) fn choose(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Com
         shown.sure = Some(choice);
         return Vec::new();
     }
-    send(session, choice.body)
+    give(session, choice.gives)
+}
+
+/// Sends the body of a choice, or asks for the reason.
+fn give(session: &mut Session, gives: Gives) -> Vec<Command> {
+    match gives {
+        Gives::Body(body) => send(session, body),
+        Gives::Reason => {
+            session.answering.iter_mut().for_each(|shown| shown.reason = Some(Field::default()));
+            Vec::new()
+        }
+        // A form has steps.
+        Gives::Form => Vec::new(),
+    }
 }
 
 /// Handles a key at the confirmation.
 pub(super) fn sure(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(choice) = session.answering.as_mut().and_then(|shown| shown.sure.take()) else { return Vec::new() };
-    if does == Action::Answer(Answer::Yes) { send(session, choice.body) } else { Vec::new() }
+    if does == Action::Answer(Answer::Yes) { give(session, choice.gives) } else { Vec::new() }
 }
 
 /// Handles a key at the reason.

@@ -101,7 +101,7 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
                 to_file(reading, chosen);
             }
         }
-        Action::Answer(_) if is_request => return respond::choose(model, does, key),
+        Action::Answer(_) if is_request => return respond::choose(model, key),
         Action::Answer(_) => say(model, Tone::Bad, "this diff is not a pending request: it cannot be answered"),
         Action::Browse(Browse::Copy) => {
             let text = text_of(reading.doc());

@@ -205,7 +205,7 @@ fn code(role: Role) -> Option<u8> {
     match role {
         Role::Plain | Role::Emphasis | Role::Reversed => None,
         Role::Faint | Role::Link => Some(2),
-        Role::Strong | Role::Heading => Some(1),
+        Role::Strong | Role::Title | Role::Heading | Role::Subheading => Some(1),
         Role::Good => Some(32),
         Role::Bad => Some(31),
         Role::Warning | Role::Badge => Some(33),

@@ -64,6 +64,21 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     kept
 }
 
+/// [`cut`], but between two words if there are two.
+#[must_use]
+pub(crate) fn cut_words(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let fits = head(text, columns.saturating_sub(1));
+    let ends_word = text[fits.len()..].starts_with(' ');
+    let words = if ends_word { Some(fits) } else { fits.rfind(' ').map(|blank| &fits[..blank]) };
+    match words.map(str::trim_end) {
+        Some(words) if !words.is_empty() => format!("{words}…"),
+        Some(_) | None => cut(text, columns),
+    }
+}
+
 /// The end of a text that fits in `columns`, with `…` in front if something is missing; for paths, because their end matters
 /// most.
 #[must_use]
@@ -212,6 +227,7 @@ mod tests {
         assert_eq!(cut("漢字漢字", 6), "漢字…");
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abc", 0), "");
+        assert_eq!([7, 8, 2].map(|columns| cut_words("one two three", columns)), ["one…", "one two…", "o…"]);
         check("    abcdefgh", 6, &["    ab", "cdefgh"]);
         assert_eq!(cut_front("src/deep/name.rs", 9), "…/name.rs");
         assert_eq!(cut_front("abc", 0), "");

@@ -1,15 +1,16 @@
 //! A request in full for a person: everything there is to decide on, and its outcome, with labels.
 //!
-//! Pure. [`crate::control::shown`] decides which rows there are, in which order, and their styles.
+//! Pure. [`RequestView`] decides which rows there are, in which order, and their styles.
 
 use serde_json::Value;
 
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::list::outcome as outcome_of;
-use super::{body, kind_name, kind_of, text};
-use crate::control::form::{self, Field};
-use crate::control::shown::{Meant, Row, Shown, in_text, offered, shown, who};
+use super::{kind_name, text};
+use crate::control::answer::respond_arguments;
+use crate::control::form::Field;
+use crate::control::request_view::{Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who};
 use crate::protocol::RequestKind;
 
 /// Width of the label column.
@@ -65,9 +66,9 @@ impl DetailView {
         }
     }
 
-    fn shown(&mut self, rows: Vec<Row>) {
+    fn shown(&mut self, rows: &[Row]) {
         for row in rows {
-            if PROSE.contains(&&*row.label) {
+            if PROSE.contains(&row.label.as_str()) {
                 self.prose(&row.label, &row.text);
                 continue;
             }
@@ -84,10 +85,9 @@ impl DetailView {
 /// The request itself.
 pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     let mut view = DetailView::new(to);
-    let kind = kind_of(row);
-    let payload = &row["request_payload"];
-    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(kind)));
-    if kind == RequestKind::Other {
+    let request = RequestView::of(row);
+    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(request.kind)));
+    if request.kind == RequestKind::Other {
         view.some("method", &row["request_method"]);
     }
     let asked = text(row, "requested_at");
@@ -99,21 +99,21 @@ pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
         view.some(label, &row[member]);
     }
-    let Shown { members, changes } = shown(row);
-    view.shown(members);
-    view.shown(changes);
-    payload["questions"].as_array().into_iter().flatten().for_each(|one| a_question(&mut view, one));
-    form::fields(row).iter().for_each(|field| a_field(&mut view, field));
+    view.shown(&request.members);
+    request.files.iter().for_each(|file| view.shown(&file.rows()));
+    request.warnings.iter().for_each(|warning| view.prose("warning", warning));
+    request.questions.iter().for_each(|question| a_question(&mut view, question));
+    request.fields.iter().for_each(|field| a_field(&mut view, field));
     let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
-fn a_question(view: &mut DetailView, question: &Value) {
-    let secret = if question["isSecret"] == true { " (the answer is not stored)" } else { "" };
-    view.prose("question", &format!("{}: {}{secret}", text(question, "id"), text(question, "question")));
-    for (number, option) in question["options"].as_array().into_iter().flatten().enumerate() {
-        let about = option["description"].as_str().map(|about| format!("  {about}")).unwrap_or_default();
-        view.row("", &format!("  {}. {}{about}", number + 1, text(option, "label")));
+fn a_question(view: &mut DetailView, question: &Question) {
+    let secret = if question.is_secret { " (the answer is not stored)" } else { "" };
+    view.prose("question", &format!("{}: {}{secret}", question.id, question.text));
+    for (number, (label, about)) in question.options.iter().enumerate() {
+        let about = if about.is_empty() { String::new() } else { format!("  {about}") };
+        view.row("", &format!("  {}. {label}{about}", number + 1));
     }
 }
 
@@ -153,25 +153,6 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     view.text
 }
 
-/// An answer: the decision, or each question or field with the text given for it.
-fn answer_in_words(payload: &Value) -> String {
-    if payload["decision"].is_object() {
-        return offered(&payload["decision"]);
-    }
-    let given = |(name, value): (&String, &Value)| {
-        let texts = if value["answers"].is_array() { &value["answers"] } else { value };
-        format!("{name}: {}", in_text(texts).unwrap_or_else(|| "nothing".to_owned()))
-    };
-    let of_questions = payload["answers"].as_object().into_iter().flatten().map(given);
-    let of_form = payload["content"].as_object().into_iter().flatten().map(given);
-    let fields = of_questions.chain(of_form).collect::<Vec<_>>().join("; ");
-    match (fields.is_empty(), payload["action"].as_str()) {
-        (true, _) => body::in_words(payload),
-        (false, Some(action)) => format!("{action}; {fields}"),
-        (false, None) => fields,
-    }
-}
-
 /// How to answer a pending request.
 pub(super) fn next(row: &Value, to: Screen) -> String {
     if row["status"] != "pending" {
@@ -179,21 +160,14 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     }
     let mut view = DetailView::new(to);
     let id = text(row, "request_id");
-    let how = match kind_of(row) {
-        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
-            "accept|accept-for-session|decline|cancel"
+    let request = RequestView::of(row);
+    view.row("respond", &format!("codex-shim respond {id} {}", respond_arguments(request.kind)));
+    for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
+        if let Gives::Body(body) = &choice.gives {
+            view.row("or", &format!("{}:", choice.label));
+            // A single quote would end the shell's quotation.
+            view.row("", &format!("codex-shim respond {id} --json '{}'", body.to_string().replace('\'', r"'\''")));
         }
-        RequestKind::Permissions => "accept|accept-for-session|decline",
-        RequestKind::Elicitation => "accept|decline|cancel, or --answer FIELD=TEXT …",
-        RequestKind::UserInput => "--answer ID=TEXT …",
-        RequestKind::Other => "--json '{\"result\":…}'",
-    };
-    view.row("respond", &format!("codex-shim respond {id} {how}"));
-    let words = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
-    for decision in words {
-        // A single quote would end the shell's quotation.
-        let body = serde_json::json!({ "decision": decision }).to_string().replace('\'', r"'\''");
-        view.row("", &format!("codex-shim respond {id} --json '{body}'"));
     }
     view.text
 }
@@ -203,7 +177,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::control::shown::ending;
+    use crate::control::cases::{one_of_each_kind, raw_names};
+    use crate::control::request_view::ending;
 
     #[test]
     fn copied_text_is_one_shell_word() {
@@ -246,7 +221,7 @@ mod tests {
             "command     a",
             "                b\u{fffd}[1m",
             "cwd         /w",
-            "new         {\"x\":1}",
+            "new         x: 1",
         ];
         check(&shown, &expect);
         assert!(!shown.contains("reason"), "{shown}");
@@ -302,13 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_in_words() {
-        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
-        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
-        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
-        check(json!({"action": "decline"}), "decline");
-        check(json!({"permissions": {}}), "nothing granted");
-        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
-        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
+    fn no_kind_shows_names_of_members() {
+        for row in one_of_each_kind() {
+            let clock = Clock::stopped("2026-01-02T03:04:08Z");
+            let shown = format!("{}{}", question(&row, &clock, Screen::None), next(&row, Screen::None));
+            // A command to copy contains the body of the answer.
+            let is_prose = |line: &&str| !line.contains("codex-shim respond");
+            let prose: String = shown.lines().filter(is_prose).map(|line| format!("{line}\n")).collect();
+            let names = raw_names(&row["request_payload"], &prose);
+            assert!(names.is_empty(), "{names:?}\n{prose}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::super::table::{Column, Table};
 use super::args::RequestsArguments;
 use super::{Stop, body, kind_name, kind_of, name, print_json, readable_all, rows, status, text};
 use crate::config::Environment;
-use crate::control::shown::who;
+use crate::control::request_view::who;
 use crate::store::{Found, WhichRequests, label, short};
 
 pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> i32 {

@@ -11,7 +11,7 @@ use super::name::NotNamed;
 use super::{Refused, Stop, body, detail_view, named, needed, print_json, status, terminal, text};
 use crate::config::Environment;
 use crate::control::client;
-use crate::control::shown::ending;
+use crate::control::request_view::ending;
 use crate::store::Found;
 
 /// How long the relay may take: it allows itself 10 s to decide and store the answer.

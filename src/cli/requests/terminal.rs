@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::super::kept_back::KeptBack;
 use super::super::screen;
-use super::{body, kind_of, text};
+use super::{body, text};
 use crate::control::answer::Word;
 use crate::control::form::{self, Field};
-use crate::control::shown::offered;
+use crate::control::request_view::{Choice, Gives, Question, RequestView};
 use crate::protocol::RequestKind;
 
 /// How many times an invalid input may be retried.
@@ -31,108 +31,72 @@ pub(super) fn is_there() -> bool {
 ///
 /// The reason why there is no answer.
 pub(super) fn ask(row: &Value) -> Result<Value, String> {
-    match kind_of(row) {
-        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
-            choose(row, &approval(row))
-        }
-        RequestKind::Permissions => choose(row, &[ACCEPT, ACCEPT_FOR_SESSION, DECLINE]),
-        RequestKind::Elicitation => {
-            let accept =
-                if form::fields(row).is_empty() { ACCEPT } else { ('a', "accept, and fill in the form", Choice::Fill) };
-            choose(row, &[accept, DECLINE, ('c', "cancel", word(Word::Cancel))])
-        }
-        RequestKind::UserInput => questions(row),
+    let request = RequestView::of(row);
+    match request.kind {
+        RequestKind::UserInput => questions(row, &request.questions),
         RequestKind::Other => Err(format!(
             "codex-shim does not know this method; answer it with `codex-shim respond {} --json '{{\"result\":…}}'`",
             text(row, "request_id")
         )),
+        RequestKind::Command
+        | RequestKind::FileChange
+        | RequestKind::OldCommand
+        | RequestKind::OldPatch
+        | RequestKind::Permissions
+        | RequestKind::Elicitation => choose(row, &request),
     }
-}
-
-const ACCEPT: (char, &str, Choice) = ('a', "accept", word(Word::Accept));
-const ACCEPT_FOR_SESSION: (char, &str, Choice) = ('s', "accept for session", word(Word::AcceptForSession));
-const DECLINE: (char, &str, Choice) = ('d', "decline", word(Word::Decline));
-
-/// The meaning of a choice.
-#[derive(Debug, Clone, PartialEq)]
-enum Choice {
-    Word(Word),
-    /// Decline with a reason.
-    Reason,
-    /// Accept and fill in the form.
-    Fill,
-    /// A further decision that the server offers.
-    Offered(Value),
-}
-
-const fn word(word: Word) -> Choice {
-    Choice::Word(word)
-}
-
-/// The choices of an approval. Decisions that only this server offers have a number but no letter.
-fn approval(row: &Value) -> Vec<(char, &'static str, Choice)> {
-    let offered = row["available_decisions"].as_array().into_iter().flatten().filter(|decision| decision.is_object());
-    let mut choices = vec![ACCEPT, ACCEPT_FOR_SESSION];
-    choices.extend(offered.map(|decision| (' ', "", Choice::Offered(decision.clone()))));
-    choices.extend([
-        DECLINE,
-        ('r', "decline, and say why", Choice::Reason),
-        ('c', "cancel, and end the turn", word(Word::Cancel)),
-    ]);
-    choices
 }
 
 /// Lists the choices and reads one by number, letter or name.
-fn choose(row: &Value, choices: &[(char, &str, Choice)]) -> Result<Value, String> {
-    let mut listed = String::from("\n");
-    for (number, (letter, name, choice)) in choices.iter().enumerate() {
-        listed.push_str(&format!("  {} {letter}  {}\n", number + 1, in_words(name, choice)));
-    }
-    screen::print(&listed);
+fn choose(row: &Value, request: &RequestView) -> Result<Value, String> {
+    screen::print(&format!("\n{}", listed(&request.choices)));
     for _ in 0..TRIES_MAX {
         let typed = read_line("Your answer (number or letter; Enter alone leaves the request pending): ")?;
         if typed.trim().is_empty() {
             return Err(NO_ANSWER.to_owned());
         }
-        let Some(choice) = chosen(&typed, choices) else {
-            let letters: Vec<String> =
-                choices.iter().filter(|(letter, ..)| *letter != ' ').map(|(letter, ..)| letter.to_string()).collect();
+        let Some(choice) = chosen(&typed, &request.choices) else {
+            let letters: Vec<String> = request.choices.iter().filter_map(letter).map(String::from).collect();
             screen::print(&format!(
                 "`{}` is not a choice; type 1 to {} or one of {}\n",
                 screen::plain(typed.trim()),
-                choices.len(),
+                request.choices.len(),
                 letters.join(", ")
             ));
             continue;
         };
-        return match choice {
-            Choice::Word(word) => body::of_word(row, *word, None),
-            Choice::Reason => body::of_word(row, Word::Decline, Some(&read_line("Why not: ")?)),
-            Choice::Fill => fill(row),
-            Choice::Offered(decision) => Ok(json!({ "decision": decision })),
+        return match &choice.gives {
+            Gives::Body(body) => Ok(body.clone()),
+            Gives::Reason => body::of_word(row, Word::Decline, Some(&read_line("Why not: ")?)),
+            Gives::Form => fill(row, &request.fields),
         };
     }
     Err(NO_ANSWER.to_owned())
 }
 
-/// The choice for typed text: a number from 1, a letter, or the name.
-fn chosen<'a>(typed: &str, choices: &'a [(char, &str, Choice)]) -> Option<&'a Choice> {
-    let typed = typed.trim().to_lowercase();
-    if let Some((.., choice)) = numbered(&typed, choices) {
-        return Some(choice);
-    }
-    let is_meant = |(letter, name, _): &&(char, &str, Choice)| {
-        !name.is_empty() && (typed == letter.to_string() || typed == *name || typed == name.replace(' ', "-"))
-    };
-    choices.iter().find(is_meant).map(|(.., choice)| choice)
+/// The letter of a choice. Digits are the numbers of the list.
+fn letter(choice: &Choice) -> Option<char> {
+    Some(choice.key).filter(|key| !key.is_ascii_digit())
 }
 
-/// A choice in the list.
-fn in_words(name: &str, choice: &Choice) -> String {
-    match choice {
-        Choice::Offered(decision) => screen::plain(&offered(decision)),
-        Choice::Word(_) | Choice::Reason | Choice::Fill => name.to_owned(),
-    }
+/// The choices, one a line.
+fn listed(choices: &[Choice]) -> String {
+    let line = |(number, choice): (usize, &Choice)| {
+        format!("  {} {}  {}\n", number + 1, letter(choice).unwrap_or(' '), screen::plain(&choice.label))
+    };
+    choices.iter().enumerate().map(line).collect()
+}
+
+/// The choice for typed text: a number from 1, a letter, or the name.
+fn chosen<'a>(typed: &str, choices: &'a [Choice]) -> Option<&'a Choice> {
+    let typed = typed.trim().to_lowercase();
+    let of_letter = |choice: &&Choice| letter(choice).is_some_and(|letter| typed == letter.to_string());
+    let words = typed.replace('-', " ");
+    let of_name = |choice: &&Choice| {
+        letter(choice).is_some() && (choice.label == words || choice.label.replace(" the ", " ") == words)
+    };
+    let named = || choices.iter().find(of_letter).or_else(|| choices.iter().find(of_name));
+    numbered(&typed, choices).or_else(named)
 }
 
 /// The element with the typed number, counted from 1.
@@ -141,13 +105,12 @@ fn numbered<'a, T>(typed: &str, choices: &'a [T]) -> Option<&'a T> {
 }
 
 /// Asks each question; options can be chosen by number.
-fn questions(row: &Value) -> Result<Value, String> {
+fn questions(row: &Value, questions: &[Question]) -> Result<Value, String> {
     let mut answers = Vec::new();
-    for question in row["request_payload"]["questions"].as_array().into_iter().flatten() {
-        let id = text(question, "id");
+    for question in questions {
         let answer = answer_to(question)?;
         if !answer.is_empty() {
-            answers.push((id.to_owned(), answer));
+            answers.push((question.id.clone(), answer));
         }
     }
     if answers.is_empty() {
@@ -158,28 +121,26 @@ fn questions(row: &Value) -> Result<Value, String> {
 
 /// The answer to one question; empty if the user skips it. An unknown number is asked for again, unless the question takes any
 /// text.
-fn answer_to(question: &Value) -> Result<String, String> {
-    let options = question["options"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let takes_text = options.is_empty() || question["isOther"] == true || question["isSecret"] == true;
-    let prompt = format!("{}: ", screen::plain(text(question, "id")));
+fn answer_to(question: &Question) -> Result<String, String> {
+    let prompt = format!("{}: ", screen::plain(&question.id));
     for _ in 0..TRIES_MAX {
-        let typed = if question["isSecret"] == true { read_secret(&prompt)? } else { read_line(&prompt)? };
-        let of_label = || options.iter().find(|option| text(option, "label").eq_ignore_ascii_case(typed.trim()));
-        if let Some(option) = numbered(&typed, options).or_else(of_label) {
-            return Ok(text(option, "label").to_owned());
+        let typed = if question.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
+        let of_label = || question.options.iter().find(|(label, _)| label.eq_ignore_ascii_case(typed.trim()));
+        if let Some((label, _)) = numbered(&typed, &question.options).or_else(of_label) {
+            return Ok(label.clone());
         }
-        if typed.is_empty() || takes_text {
+        if typed.is_empty() || question.takes_text {
             return Ok(typed);
         }
-        screen::print(&format!("`{}` is not an option; type 1 to {}\n", screen::plain(typed.trim()), options.len()));
+        let (typed, last) = (screen::plain(typed.trim()), question.options.len());
+        screen::print(&format!("`{typed}` is not an option; type 1 to {last}\n"));
     }
     Err(NO_ANSWER.to_owned())
 }
 
 /// Asks for each field of a form in the schema's order. Only invalid values are asked for again. An empty field gets its
 /// default or is left out.
-fn fill(row: &Value) -> Result<Value, String> {
-    let fields = form::fields(row);
+fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
     let mut answers: Vec<(String, String)> = Vec::new();
     let mut asked: Vec<&Field> = fields.iter().collect();
     for _ in 0..TRIES_MAX {
@@ -284,45 +245,36 @@ mod tests {
         check("x", None);
     }
 
-    #[test]
-    fn approvals_list_the_offers_of_the_server() {
-        let row = json!({ "available_decisions": ["accept", { "x": 1 }] });
-        assert!(approval(&row).contains(&(' ', "", Choice::Offered(json!({ "x": 1 })))));
-        assert_eq!(approval(&json!({})).len(), 5);
+    fn approval(offers: &Value) -> Vec<Choice> {
+        let method = "item/commandExecution/requestApproval";
+        RequestView::of(&json!({ "request_method": method, "available_decisions": offers })).choices
     }
 
     #[test]
     fn numbers_letters_and_names_choose() {
-        let row = json!({ "available_decisions": [{ "x": 1 }] });
-        let check = |typed: &str, expect: Option<Choice>| {
-            assert_eq!(chosen(typed, &approval(&row)).cloned(), expect, "{typed}");
+        let choices = approval(&json!([{ "x": 1 }]));
+        let check = |typed: &str, expect: Option<&str>| {
+            assert_eq!(chosen(typed, &choices).map(|choice| &*choice.label), expect, "{typed}");
         };
-        check("1", Some(word(Word::Accept)));
-        check(" A ", Some(word(Word::Accept)));
-        check("accept", Some(word(Word::Accept)));
-        check("accept-for-session", Some(word(Word::AcceptForSession)));
-        check("Accept for session", Some(word(Word::AcceptForSession)));
-        check("3", Some(Choice::Offered(json!({ "x": 1 }))));
-        check("r", Some(Choice::Reason));
+        check("1", Some("accept"));
+        check(" A ", Some("accept"));
+        check("accept", Some("accept"));
+        check("accept-for-session", Some("accept for the session"));
+        check("Accept for session", Some("accept for the session"));
+        check("3", Some("{\"x\":1}"));
+        check("r", Some("decline with a reason"));
         check("7", None);
         check("y", None);
         check(" ", None);
     }
 
     #[test]
-    fn offers_are_shown_in_words() {
+    fn offers_are_listed_in_words() {
         let always =
             json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["touch", "\u{202e}x\u{1b}"] } });
-        let row = json!({ "available_decisions": ["accept", always] });
-        let listed: Vec<String> = approval(&row).iter().map(|(_, name, choice)| in_words(name, choice)).collect();
-        let expect = [
-            "accept",
-            "accept for session",
-            "accept, and do not ask again for `touch \\u{202e}x\u{fffd}`",
-            "decline",
-            "decline, and say why",
-            "cancel, and end the turn",
-        ];
-        assert_eq!(listed, expect);
+        let expect = "  1 a  accept\n  2 s  accept for the session\n  3    accept, and do not ask again for `touch \\u{202e}x\u{fffd}`\n  \
+                      4 d  decline\n  5 r  decline with a reason\n  6 c  cancel, which ends the turn\n";
+        assert_eq!(listed(&approval(&json!(["accept", always]))), expect);
+        assert_eq!(approval(&Value::Null).len(), 5);
     }
 }

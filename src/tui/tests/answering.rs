@@ -1,12 +1,16 @@
 //! Typed text is a message or an answer, never one in place of the other.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
 
-use super::super::events::Event;
+use super::super::ask::of_row;
+use super::super::events::{Event, News};
 use super::super::model::Link;
 use super::screens::drawn;
-use super::{Play, check, noted, timeline};
+use super::{NOW_US, Play, check, noted, timeline};
+use crate::control::cases::{one_of_each_kind, raw_names};
 
 #[test]
 fn chat_says_and_never_answers() {
@@ -231,4 +235,20 @@ fn request_of_a_crashed_server_is_orphaned() {
     let title = &timeline.entries()[0].title;
     assert!(title.ends_with("→ orphaned: server_restarted"), "{title}");
     assert!(!timeline.has_open());
+}
+
+#[test]
+fn no_kind_shows_names_of_members() {
+    for row in one_of_each_kind() {
+        let mut play = Play::new();
+        play.news(News::Pending { asks: vec![Arc::new(of_row(row.clone(), NOW_US))], ended: Vec::new() });
+        play.step("key ^R");
+        let mut shown = drawn(&play.model, 120, 60);
+        play.step("wait 600");
+        play.step("key 1");
+        shown.push_str(&drawn(&play.model, 120, 60));
+        let names = raw_names(&row["request_payload"], &shown);
+        assert!(names.is_empty(), "{names:?}\n{shown}");
+        play.done.clear();
+    }
 }

@@ -1,22 +1,24 @@
 //! Snapshots of the screen at several sizes.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::layout::Size;
-use ratatui::style::Color;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Rect, Size};
+use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
 use super::super::ask::of_row;
 use super::super::events::{Event, News};
-use super::super::model::{Colours, Model, SessionRow};
+use super::super::model::{Colours, Link, Model, SessionRow};
 use super::super::text::width as columns_of;
 use super::super::update::update;
 use super::super::{keys, view};
-use super::{NOW_US, Play, check, command, timeline, told};
+use super::{NOW_US, Play, check, command, timeline, told, up};
 use crate::history::Activity;
 
 pub(super) fn drawn(model: &Model, width: u16, height: u16) -> String {
@@ -80,9 +82,12 @@ pub(super) fn all_as_in_files() {
 /// Sizes of every snapshot.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
 
-fn everywhere(name: &str, play: &Play) {
+pub(super) fn everywhere(name: &str, play: &Play) {
     for (width, height) in SIZES {
         snapshot(name, play, width, height);
+        let shown = drawn(&play.model, width, height);
+        let keys = shown.lines().last().unwrap_or_default();
+        assert!(!keys.contains('…') && !keys.ends_with('·'), "{name} {width}x{height}: {keys}");
     }
 }
 
@@ -98,6 +103,14 @@ fn screens_of_a_session() {
     everywhere("entry", &check("key Tab e e Up Up Up Enter"));
     everywhere("message", &super::watching::markdown());
     everywhere("streaming", &super::watching::streaming());
+    everywhere("search", &check("key Tab /\ntype no such cra"));
+    everywhere(
+        "typed",
+        &check("paste one\\n\ttwo 漢字漢字漢字 and a line that is longer than the narrowest of these screens\\nthree"),
+    );
+    let mut play = Play::new();
+    play.news(News::Linked(Link::Stopped));
+    everywhere("stopped", &play);
     all_as_in_files();
 }
 
@@ -118,8 +131,37 @@ fn screens_of_requests() {
     everywhere("question-secret", &check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2"));
     everywhere("form", &check("asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter"));
     everywhere("answers", &check("asks questions=g-0\nkey ^R\nwait 600\nkey Down Enter\ntype hunter2\nkey Enter"));
+    everywhere(
+        "reason",
+        &check("asks command=g-0\nkey ^R\nwait 600\nkey r\ntype it is the wrong folder, take the one below build"),
+    );
+    everywhere("unknown-kind", &check("asks new/method=g-0\nkey ^R\nwait 600"));
+    everywhere("long-question", &long_question());
     everywhere("answered-elsewhere", &check("asks command=g-0 patch=g-1\nkey ^R\nended g-0"));
     all_as_in_files();
+}
+
+/// A question, and options, that are longer than a narrow screen.
+fn long_question() -> Play {
+    let mut play = Play::new();
+    let option = |label: &str, description: &str| json!({ "label": label, "description": description });
+    let payload = json!({ "questions": [{
+        "id": "q",
+        "question": "The tests need a database. Nothing listens on port 5432, and the file with the settings names two other hosts. \
+                     Which one of them may be used, and may its tables be emptied before each run of the tests?",
+        "options": [
+            option("The first", "it is called staging, and other people use it during the day"),
+            option("The second", "it is empty"),
+            option("None of them", "the tests are skipped until somebody starts a database on this machine"),
+        ],
+    }]});
+    let row = super::row("g-0", "item/tool/requestUserInput", "The tests need a database.", payload);
+    play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
+    play.step("key ^R");
+    play.step("wait 600");
+    play.step("key Down");
+    play.step("key Down");
+    play
 }
 
 /// Four sessions; two requests are pending in one of them.
@@ -151,6 +193,10 @@ fn screens_of_sessions_and_keys() {
     snapshot("sessions", &play, 20, 5);
     play.key("?");
     everywhere("help", &play);
+    let mut empty = Play::new();
+    empty.model.session = None;
+    empty.event(Event::Listed(Vec::new()));
+    everywhere("no-sessions", &empty);
     play.key("x");
     assert_eq!(play.model.help, None);
     play.key("Enter");
@@ -159,6 +205,24 @@ fn screens_of_sessions_and_keys() {
     play.event(Event::Listed(sessions()));
     everywhere("chat-elsewhere", &play);
     all_as_in_files();
+}
+
+#[test]
+fn small_screens_name_model_and_context() {
+    for steps in ["", "asks command=g-0 patch=g-1", "asks command=g-0\nkey ^R"] {
+        let shown = drawn(&check(steps).model, 40, 12);
+        let header = shown.lines().next().unwrap_or_default();
+        assert!(
+            header.starts_with("repo") && header.contains("gpt-5.5 4%") && header.contains('s'),
+            "{steps}: {header}"
+        );
+    }
+}
+
+#[test]
+fn long_notes_are_shown_whole() {
+    let shown = drawn(&check("asks command=g-0\ntype x\nkey Enter").model, 40, 12);
+    assert!(shown.contains("not sent: answer the pending request\nfirst, ^R shows it\n"), "{shown}");
 }
 
 #[test]
@@ -204,22 +268,147 @@ fn control_characters_never_reach_the_screen() {
     play.done.clear();
 }
 
+/// The cells of a screen.
+fn cells(model: &Model, width: u16, height: u16) -> Buffer {
+    let mut model = model.clone();
+    let now_us = model.now_us;
+    update(&mut model, now_us, Event::Resized(Size { width, height }));
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    view(&model, buffer.area, &mut buffer);
+    buffer
+}
+
+/// Colour and modifiers of the cell where a text begins on a screen of 80 columns and 24 rows.
+fn style_of(model: &Model, text: &str) -> (Color, Modifier) {
+    let shown = drawn(model, 80, 24);
+    let found =
+        shown.lines().enumerate().find_map(|(row, line)| line.find(text).map(|at| (row, columns_of(&line[..at]))));
+    let (row, column) = found.unwrap_or_else(|| panic!("{text} is not in\n{shown}"));
+    let cell = cells(model, 80, 24)[(column as u16, row as u16)].clone();
+    (cell.fg, cell.modifier)
+}
+
+/// A screen of each kind.
+fn screens_of_each_kind() -> Vec<Play> {
+    let mut sessions_of = Play::new();
+    sessions_of.model.session = None;
+    sessions_of.event(Event::Listed(sessions()));
+    let mut help = Play::new();
+    help.key("F1");
+    let playbooks = [
+        "",
+        "key Tab Up",
+        "asks command=g-0",
+        "asks patch=g-0\nkey ^R\nwait 600",
+        "asks risky=g-0\nkey ^R\nwait 600\nkey a",
+        "asks form=g-0\nkey ^R\nwait 600\nkey Enter\ntype 9\nkey Enter",
+        "key ^T",
+    ];
+    let mut all: Vec<Play> = playbooks.into_iter().map(check).collect();
+    all.extend([sessions_of, help, super::reviewing::reviewed(), super::watching::markdown()]);
+    for play in &mut all {
+        play.model.colours = Colours::Some;
+    }
+    all
+}
+
 #[test]
-fn no_color_draws_no_colours() {
-    let colours = |colours: Colours| {
-        let mut play = check("asks patch=g-0\nkey ^R\nwait 600");
-        play.model.colours = colours;
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("BUG: a backend in memory");
-        terminal
-            .draw(|frame| {
-                view(&play.model, frame.area(), frame.buffer_mut());
-            })
-            .expect("BUG: it can be drawn");
-        let cells = terminal.backend().buffer().content().to_vec();
-        cells.iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
+fn each_role_has_its_style() {
+    let check = |play: &Play, colours: Colours, text: &str, color: Color, modifier: Modifier| {
+        let mut model = play.model.clone();
+        model.colours = colours;
+        assert_eq!(style_of(&model, text), (color, modifier), "{text} {colours:?}");
     };
-    assert_eq!(colours(Colours::None), 0);
-    assert!(colours(Colours::Some) > 0);
+    let chat = Play::new();
+    let (some, none, bold) = (Colours::Some, Colours::None, Modifier::BOLD);
+    check(&chat, some, "repo (vscode)", Color::Reset, bold);
+    check(&chat, some, "⠋ working", Color::Green, Modifier::empty());
+    check(&chat, some, "gpt-5.5", Color::Cyan, Modifier::empty());
+    check(&chat, some, "❯ you", Color::Blue, bold);
+    check(&chat, some, "● codex", Color::Magenta, bold);
+    check(&chat, some, "✗ exit 101", Color::Red, Modifier::empty());
+    check(&chat, some, "stream broke", Color::Red, Modifier::empty());
+    check(&chat, some, "+new", Color::Green, Modifier::empty());
+    check(&chat, some, "-old", Color::Red, Modifier::empty());
+    check(&chat, some, "local time", Color::Reset, Modifier::DIM);
+    check(&chat, none, "stream broke", Color::Reset, bold);
+    let risky = super::check("asks risky=g-0\nkey ^R\nwait 600");
+    check(&risky, some, " 1 pending ^R", Color::Yellow, bold | Modifier::REVERSED);
+    check(&risky, none, " 1 pending ^R", Color::Reset, bold | Modifier::REVERSED);
+    check(&risky, some, "! it reaches example.org", Color::Yellow, Modifier::empty());
+    check(&risky, none, "! it reaches example.org", Color::Reset, bold);
+    check(&risky, some, " a  accept", Color::Reset, Modifier::REVERSED);
+    let text = "# One\n\n## Two\n\n### Three\n\n*so* **much** `snippet` [x](https://y.z)";
+    let told = json!({ "type": "assistant_finalize", "thread_id": "t", "item_id": "a", "text": text });
+    let mut markdown = Play::new();
+    markdown.news(News::Restored { epoch: 0, timeline: Box::new(timeline(vec![told])) });
+    check(&markdown, some, "One", Color::Reset, bold | Modifier::UNDERLINED);
+    check(&markdown, some, "Two", Color::Reset, bold);
+    check(&markdown, some, "Three", Color::Reset, bold | Modifier::ITALIC);
+    check(&markdown, some, "so", Color::Reset, Modifier::ITALIC);
+    check(&markdown, some, "much", Color::Reset, bold);
+    check(&markdown, some, "snippet", Color::Cyan, Modifier::empty());
+    check(&markdown, some, "(https://y.z)", Color::Reset, Modifier::UNDERLINED | Modifier::DIM);
+}
+
+/// White text would vanish on a light theme, and black text on a dark one; a background hides text of the same colour.
+#[test]
+fn colours_suit_light_and_dark_themes() {
+    use Color::{Blue, Cyan, Green, Magenta, Red, Reset, Yellow};
+    for play in screens_of_each_kind() {
+        let buffer = cells(&play.model, 80, 24);
+        for cell in buffer.content() {
+            assert!([Reset, Red, Green, Yellow, Blue, Magenta, Cyan].contains(&cell.fg), "{cell:?}");
+            assert_eq!(cell.bg, Reset, "{cell:?}");
+        }
+        assert!(buffer.content().iter().any(|cell| cell.fg != Reset || !cell.modifier.is_empty()));
+    }
+}
+
+#[test]
+fn no_color_changes_only_colours() {
+    for mut play in screens_of_each_kind() {
+        let coloured = cells(&play.model, 80, 24);
+        play.model.colours = Colours::None;
+        let plain = cells(&play.model, 80, 24);
+        for (coloured, plain) in coloured.content().iter().zip(plain.content()) {
+            assert_eq!((plain.fg, plain.bg), (Color::Reset, Color::Reset), "{plain:?}");
+            assert_eq!(coloured.symbol(), plain.symbol());
+            // A cell that needs a look still has it.
+            assert!(plain.modifier.contains(coloured.modifier), "{coloured:?} {plain:?}");
+            let alarms = [Color::Red, Color::Yellow].contains(&coloured.fg);
+            assert!(!alarms || plain.modifier.contains(Modifier::BOLD), "{coloured:?} {plain:?}");
+        }
+    }
+}
+
+#[test]
+fn spinner_turns_and_elapsed_time_grows() {
+    let mut play = Play::new();
+    let mut headers = Vec::new();
+    for _ in 0..11 {
+        headers.push(drawn(&play.model, 80, 24).lines().next().unwrap_or_default().to_owned());
+        play.step("wait 120");
+        play.event(Event::Ticked);
+    }
+    let spinner = |line: &String| line.chars().find(|char| ('⠁'..='⣿').contains(char));
+    let images: Vec<Option<char>> = headers.iter().map(spinner).collect();
+    let first: HashSet<_> = images[..10].iter().collect();
+    assert_eq!((first.len(), images[0]), (10, images[10]), "{headers:?}");
+    let elapsed = |play: &Play| {
+        drawn(&play.model, 80, 24).lines().next().and_then(|line| line.split("working ").nth(1).map(str::to_owned))
+    };
+    assert_eq!(elapsed(&play).as_deref(), Some("13s"));
+    play.step("wait 47000");
+    play.event(Event::Ticked);
+    assert_eq!(elapsed(&play).as_deref(), Some("1m 00s"));
+    assert!(drawn(&play.model, 80, 24).contains("sleep 9  running  1m 34s"));
+    // An idle session has nothing that moves.
+    play.news(News::Linked(up(Activity::Idle)));
+    let idle = drawn(&play.model, 80, 24);
+    play.step("wait 120");
+    play.event(Event::Ticked);
+    assert!(!play.model.is_busy() && drawn(&play.model, 80, 24) == idle);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::super::events::{Command, Event, News, Page};
 use super::super::model::{Focus, Mode};
 use super::super::steps::attach;
 use super::super::timeline::Timeline;
-use super::screens::snapshot;
+use super::screens::{everywhere, snapshot};
 use super::{NOW_US, Play, check, command, noted, offset, position, recorded, timeline, told};
 
 fn offsets(play: &Play) -> Option<u64> {
@@ -154,7 +154,7 @@ fn two_threads() -> Play {
 fn a_thread_can_be_chosen() {
     let mut play = two_threads();
     play.step("key ^T");
-    snapshot("threads", &play, 60, 8);
+    everywhere("threads", &play);
     snapshot("threads", &play, 20, 5);
     play.step("key Down Down Down Enter");
     assert_eq!(play.model.session.as_ref().and_then(|session| session.thread.as_deref()), Some("thread-0002"));

@@ -1,9 +1,12 @@
 //! The last row: the current keys, and the effect of Enter.
 
+use std::borrow::Cow;
+
 use super::super::doc::{Role, Row};
 use super::super::keys::Place;
-use super::super::model::{Focus, Link, Model, Session};
-use super::super::text::{cut, width};
+use super::super::model::{Focus, Link, Model, Session, Subject};
+use super::super::respond;
+use super::super::text::{cut_words, width};
 use super::super::threads;
 use super::paint::one;
 
@@ -23,67 +26,101 @@ pub(super) fn row(model: &Model, session: &Session, columns: usize) -> Row {
         | Place::History
         | Place::Threads => place.name(),
     };
-    let (enter, more) = (enter(session, place, is_gated), more(session, place));
+    let (texts, more) = (enter(session, place, is_gated), more(model, session, place));
     let mut row = one(format!(" {tag} "), Role::Reversed);
     let room = columns.saturating_sub(width(&row[0].0) + 1);
     let role = if is_gated && place == Place::Chat { Role::Warning } else { Role::Plain };
-    row.push((format!(" {}", cut(&enter, room)), role));
-    row.push((cut(more, room.saturating_sub(width(&enter))), Role::Faint));
+    let (enter, more) = fitted_keys(&[&texts[0], &texts[1]], &more, room);
+    row.push((format!(" {enter}"), role));
+    row.push((more, Role::Faint));
     row
 }
 
-/// The effect of Enter.
-fn enter(session: &Session, place: Place, is_gated: bool) -> String {
-    let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
-    let has_diff = session.answering.as_ref().is_some_and(|answering| answering.details.diff.is_some());
-    let text = match place {
-        Place::Chat if is_gated => "Enter off: a request is pending, ^R shows it",
-        Place::Chat => match (&session.link, &session.thread) {
-            (Link::Stopped, _) => "Enter off: no relay runs here",
-            (Link::Silent(_), _) => "Enter off: the relay does not answer",
-            (Link::New, _) => "Enter off: connecting",
-            (Link::Up(_), Some(thread)) => return format!("Enter sends to {}", threads::short(session, thread)),
-            (Link::Up(_), None) => "Enter sends",
-        },
-        Place::Approval | Place::Input | Place::Summary if is_ended => "Enter continues",
-        Place::Line if is_ended && !matches!(session.focus, Focus::Search(_)) => "Enter continues",
-        Place::Approval if has_diff => "Enter reviews the diff",
-        Place::Approval => "Enter off",
-        Place::Input => "Enter takes this answer",
-        Place::Summary => "Enter on the last row sends",
-        Place::Sure => "y does it, n does not",
-        Place::Line if matches!(session.focus, Focus::Search(_)) => "Enter searches",
-        Place::Line => "Enter declines with this reason",
-        Place::History => "Enter opens the entry",
-        Place::Reading => "Enter closes it",
-        Place::Review => match &session.focus {
-            Focus::Reading(reading) if reading.files.is_some() => "Enter shows the file",
-            Focus::Answer | Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => {
-                "n/p file · ]/[ hunk"
-            }
-        },
-        Place::Threads => "Enter takes this one",
-        Place::Sessions | Place::Everywhere => "",
-    };
-    text.to_owned()
+/// The first of some texts that leaves room for the keys that matter most, and as many keys as fit after it. The last two keys
+/// lead away and to the help, so they come before the others.
+pub(super) fn fitted_keys(texts: &[&str], more: &str, columns: usize) -> (String, String) {
+    let keys: Vec<&str> = more.split(" · ").filter(|key| !key.is_empty()).collect();
+    let taken = |kept: &[&str]| kept.iter().map(|key| width(key) + 3).sum::<usize>();
+    let last = |count: usize| taken(&keys[keys.len().saturating_sub(count)..]);
+    let first_with = |count: usize| texts.iter().find(|text| width(text) + last(count) <= columns);
+    let shortest = texts.iter().min_by_key(|text| width(text)).copied().unwrap_or_default();
+    let text = cut_words([2, 1, 0].into_iter().find_map(first_with).copied().unwrap_or(shortest), columns);
+    let mut left = columns.saturating_sub(width(&text));
+    let mut kept: Vec<usize> = Vec::new();
+    let (others, ends) = (0..keys.len()).partition::<Vec<usize>, _>(|at| at + 2 < keys.len());
+    for at in ends.into_iter().rev().chain(others) {
+        let wide = width(keys[at]) + 3;
+        if wide <= left {
+            left -= wide;
+            kept.push(at);
+        }
+    }
+    kept.sort_unstable();
+    let more = kept.into_iter().map(|at| format!(" · {}", keys[at])).collect();
+    (text, more)
 }
 
-/// Other useful keys.
-fn more(session: &Session, place: Place) -> &'static str {
+/// The effect of Enter, and shorter words for it.
+fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>; 2] {
+    let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
+    let has_diff = session.answering.as_ref().is_some_and(|answering| answering.details.diff.is_some());
+    let is_search = matches!(session.focus, Focus::Search(_));
+    let (text, short) = match place {
+        Place::Chat if is_gated => ("Enter off: a request is pending, ^R shows it", "^R shows a request"),
+        Place::Chat => match (&session.link, &session.thread) {
+            (Link::Stopped, _) => ("Enter off: no relay runs here", "no relay runs here"),
+            (Link::Silent(_), _) => ("Enter off: the relay does not answer", "no answer"),
+            (Link::New, _) => ("Enter off: connecting", "connecting"),
+            (Link::Up(_), Some(thread)) => {
+                let to = format!("Enter sends to {}", threads::short(session, thread));
+                return [to.into(), "Enter sends".into()];
+            }
+            (Link::Up(_), None) => ("Enter sends", "Enter sends"),
+        },
+        Place::Approval | Place::Input | Place::Summary if is_ended => ("Enter continues", "Enter continues"),
+        Place::Line if is_ended && !is_search => ("Enter continues", "Enter continues"),
+        Place::Approval if has_diff => ("Enter reviews the diff", "Enter reviews"),
+        Place::Approval => ("Enter off", "Enter off"),
+        Place::Input => ("Enter takes this answer", "Enter takes it"),
+        Place::Summary => ("Enter on the last row sends", "last row sends"),
+        Place::Sure => ("y does it, n does not", "y / n"),
+        Place::Line if is_search => ("Enter searches", "Enter searches"),
+        Place::Line => ("Enter declines with this reason", "Enter declines"),
+        Place::History => ("Enter opens the entry", "Enter opens it"),
+        Place::Reading => ("Enter closes it", "Enter closes it"),
+        Place::Review => match &session.focus {
+            Focus::Reading(reading) if reading.files.is_some() => ("Enter shows the file", "Enter shows it"),
+            Focus::Answer | Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => {
+                ("n/p file · ]/[ hunk", "n/p file")
+            }
+        },
+        Place::Threads => ("Enter takes this one", "Enter takes it"),
+        Place::Sessions | Place::Everywhere => ("", ""),
+    };
+    [text.into(), short.into()]
+}
+
+/// Other useful keys; the last two lead away and to the help.
+fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
     let is_request = match &session.focus {
-        Focus::Reading(reading) => matches!(reading.subject, super::super::model::Subject::Request(_)),
+        Focus::Reading(reading) => matches!(reading.subject, Subject::Request(_)),
         Focus::Answer | Focus::History | Focus::Search(_) | Focus::Threads(_) => false,
     };
-    match place {
-        Place::Chat => " · Tab timeline · Esc sessions · F1 help",
-        Place::History => " · / search · f filter · e error · r request · g start · ? help",
-        Place::Approval => " · ^R next · Tab timeline · Esc chat · ? help",
-        Place::Input => " · ^B back · ^R next · Esc chat · F1 help",
-        Place::Summary => " · ^B back · Esc chat · ? help",
-        Place::Review if is_request => " · a s d c r answer · Tab files · o pager · Esc back · ? help",
-        Place::Review => " · Tab files · o pager · y copy · Esc back · ? help",
-        Place::Reading => " · o pager · y copy · ? help",
-        Place::Threads => " · Esc leaves it as it was",
-        Place::Sure | Place::Line | Place::Sessions | Place::Everywhere => "",
-    }
+    let text = match place {
+        Place::Chat => "Tab timeline · Esc sessions · F1 help",
+        Place::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
+        Place::Approval => "^R next · Tab timeline · Esc chat · ? help",
+        Place::Input => "^B back · ^R next · Esc chat · F1 help",
+        Place::Summary => "^B back · Esc chat · ? help",
+        Place::Review if is_request => {
+            let answers = respond::valid(model).map(|keys| format!("{keys} answer · ")).unwrap_or_default();
+            return format!("{answers}Tab files · o pager · Esc back · ? help").into();
+        }
+        Place::Review => "Tab files · o pager · y copy · Esc back · ? help",
+        Place::Reading => "o pager · y copy · ? help",
+        Place::Threads => "Esc leaves it as it was · ? help",
+        Place::Line => "Esc leaves it · F1 help",
+        Place::Sure | Place::Sessions | Place::Everywhere => "",
+    };
+    text.into()
 }

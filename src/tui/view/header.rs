@@ -7,13 +7,16 @@ use super::super::doc::{Role, Row};
 use super::super::model::{Awaited, Link, Model, Session};
 use super::super::names;
 use super::super::pointing::Target;
-use super::super::text::{lasted, plain, short};
+use super::super::text::{cut, lasted, plain, short};
 use super::super::threads;
 use super::paint::{Canvas, both, one, row_width};
 use crate::history::Activity;
 
 /// Width of the context bar.
 const BAR_COLUMNS: u64 = 10;
+
+/// Widest name of a model in the first row.
+const MODEL_COLUMNS_MAX: usize = 16;
 
 /// Time between two images of the spinner, in microseconds.
 const SPIN_US: u64 = 120_000;
@@ -26,24 +29,7 @@ const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "�
 pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) {
     let columns = usize::from(area.width);
     let badges = badges(model);
-    let mut right = state(model, session);
-    for (row, _) in &badges {
-        right.push(("  ".to_owned(), Role::Plain));
-        right.extend(row.iter().cloned());
-    }
-    let name = plain(&names::session(&session.cwd, session.client()));
-    let mut left = vec![(name.clone(), Role::Strong)];
-    let folder = name.split(" (").next().unwrap_or_default();
-    let id = names::session_id(&session.id, &model.list.rows);
-    if folder != id {
-        left.push((format!("  {}", plain(id)), Role::Faint));
-    }
-    // On a narrow screen the state is cut first, because the badges lead to a decision.
-    let mut row = both(&left, &right, columns);
-    if row_width(&right) + 4 > columns {
-        let only: Row = badges.iter().flat_map(|(row, _)| row.iter().cloned()).collect();
-        row = both(&left, &only, columns);
-    }
+    let row = first_row(model, session, &badges, area, columns);
     canvas.row(area, 0, &row);
     let mut end = area.right();
     for (row, target) in badges.into_iter().rev() {
@@ -54,6 +40,53 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
     if area.height > 1 {
         canvas.row(area, 1, &both(&facts(session), &context(session, columns), columns));
     }
+}
+
+/// Names, state and badges. On a narrow screen the id, the client and the words of the state are left out before anything is
+/// cut; without a second row, the model and the share of the context window are here.
+fn first_row(model: &Model, session: &Session, badges: &[(Row, Target)], area: Rect, columns: usize) -> Row {
+    let name = plain(&names::session(&session.cwd, session.client()));
+    let folder = name.split(" (").next().unwrap_or_default().to_owned();
+    let id = plain(names::session_id(&session.id, &model.list.rows));
+    let mut whole = one(name.clone(), Role::Strong);
+    if folder != id {
+        whole.push((format!("  {id}"), Role::Faint));
+    }
+    let facts = if area.height > 1 { Row::new() } else { short_facts(session) };
+    let right = |parts: &[&Row]| {
+        let parts = parts.iter().copied().chain(badges.iter().map(|(row, _)| row));
+        let mut right = Row::new();
+        for part in parts.filter(|part| !part.is_empty()) {
+            if !right.is_empty() {
+                right.push(("  ".to_owned(), Role::Plain));
+            }
+            right.extend(part.iter().cloned());
+        }
+        right
+    };
+    let (state, sign) = (state(model, session, true), state(model, session, false));
+    let (named, bare) = (one(name, Role::Strong), one(folder, Role::Strong));
+    let all = [
+        (&whole, right(&[&facts, &state])),
+        (&named, right(&[&facts, &state])),
+        (&bare, right(&[&facts, &state])),
+        (&bare, right(&[&facts, &sign])),
+        (&bare, right(&[&facts])),
+        (&bare, right(&[&sign])),
+    ];
+    let fits = all.into_iter().find(|(left, right)| row_width(left) + 1 + row_width(right) <= columns);
+    fits.map_or_else(|| both(&bare, &right(&[]), columns), |(left, right)| both(left, &right, columns))
+}
+
+/// The model, and the share of the context window that is used: `gpt-5 41%`.
+fn short_facts(session: &Session) -> Row {
+    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let Some(facts) = facts else { return Row::new() };
+    let mut row: Row = facts.model.iter().map(|model| (cut(&plain(model), MODEL_COLUMNS_MAX), Role::Info)).collect();
+    if let Some((percent, role)) = facts.tokens.and_then(used) {
+        row.push((format!("{}{percent}%", if row.is_empty() { "" } else { " " }), role));
+    }
+    row
 }
 
 /// Badges for pending requests, here and in other sessions.
@@ -75,8 +108,11 @@ pub(super) fn spinner(now_us: u64) -> &'static str {
     SPINNER[(now_us / SPIN_US % SPINNER.len() as u64) as usize]
 }
 
-fn state(model: &Model, session: &Session) -> Row {
+/// The state with its duration; its words can be left out.
+fn state(model: &Model, session: &Session, has_words: bool) -> Row {
     match &session.link {
+        Link::New if !has_words => one("…", Role::Faint),
+        Link::Silent(_) if !has_words => one("!", Role::Bad),
         Link::New => one("connecting", Role::Faint),
         Link::Silent(_) => one("! does not answer", Role::Bad),
         Link::Stopped => one("stopped", Role::Faint),
@@ -85,7 +121,7 @@ fn state(model: &Model, session: &Session) -> Row {
             let since = live.since_us.map(|since_us| lasted(model.now_us.saturating_sub(since_us))).unwrap_or_default();
             let is_stalled = live.document.threads.iter().any(|thread| thread.stalled_since.is_some());
             let stalled = if is_stalled { ", silent for long" } else { "" };
-            let text = format!("{} {since}{stalled}", in_words(state));
+            let text = if has_words { format!("{} {since}{stalled}", in_words(state)) } else { since };
             one(format!("{} {}", sign(state, model.now_us), text.trim_end()), role(state))
         }
     }
@@ -157,29 +193,35 @@ fn facts(session: &Session) -> Row {
     parts
 }
 
-/// How full the context window is.
-fn context(session: &Session, columns: usize) -> Row {
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
-    let Some((used, window)) = facts.and_then(|facts| facts.tokens) else { return Row::new() };
-    let Some(window) = window.filter(|window| *window > 0) else {
-        return one(format!("{} tokens", short(used)), Role::Faint);
-    };
+/// How full the context window is, in percent, if its size is known.
+fn used((used, window): (u64, Option<u64>)) -> Option<(u64, Role)> {
+    let window = window.filter(|window| *window > 0)?;
     let percent = used.saturating_mul(100) / window;
-    let eighths = (used.saturating_mul(8 * BAR_COLUMNS) / window).min(8 * BAR_COLUMNS) as usize;
-    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
-    let rest = (BAR_COLUMNS as usize).saturating_sub(bar.chars().count());
     let role = match percent {
         0..60 => Role::Good,
         60..85 => Role::Warning,
         _ => Role::Bad,
     };
+    Some((percent, role))
+}
+
+/// The bar of the context window.
+fn context(session: &Session, columns: usize) -> Row {
+    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let Some((tokens, window)) = facts.and_then(|facts| facts.tokens) else { return Row::new() };
+    let (Some(window), Some((percent, role))) = (window, used((tokens, window))) else {
+        return one(format!("{} tokens", short(tokens)), Role::Faint);
+    };
+    let eighths = (tokens.saturating_mul(8 * BAR_COLUMNS) / window).min(8 * BAR_COLUMNS) as usize;
+    let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
+    let rest = (BAR_COLUMNS as usize).saturating_sub(bar.chars().count());
     let mut row = vec![(bar, role), ("░".repeat(rest), Role::Faint), (format!(" {percent}%"), role)];
     if columns >= 60 {
         row.insert(0, ("context ".to_owned(), Role::Faint));
         row.push((format!(" of {}", short(window)), Role::Faint));
     }
     if columns >= 80 {
-        row.insert(1, (format!("{} ", short(used)), Role::Faint));
+        row.insert(1, (format!("{} ", short(tokens)), Role::Faint));
     }
     row
 }

@@ -3,10 +3,12 @@
 use ratatui::layout::Rect;
 
 use super::super::doc::{Role, Row};
+use super::super::layout;
 use super::super::model::{Model, SessionRow};
 use super::super::names;
 use super::super::pointing::Target;
-use super::super::text::{cut, cut_front, fitted, lasted, plain, width};
+use super::super::text::{cut, cut_front, fitted, lasted, plain, width, wrap};
+use super::footer::fitted_keys;
 use super::header::{badges, in_words, role, sign};
 use super::paint::{Canvas, both, one};
 
@@ -24,19 +26,17 @@ pub(super) fn draw(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
     let badge: Row = badges(model).into_iter().flat_map(|(row, _)| row).collect();
     let left = vec![("codex-shim".to_owned(), Role::Strong), (format!("  {count}"), Role::Faint)];
     canvas.row(area, 0, &both(&left, &badge, columns));
-    let note = model.note.as_ref().filter(|_| area.height >= 7);
+    let note_rows = layout::note_rows(model);
     let below = Rect { y: area.bottom() - 1, height: 1, ..area };
     canvas.row(below, 0, &foot(columns));
-    if let Some(note) = note {
-        canvas.row(Rect { y: below.y - 1, ..below }, 0, &super::noted(note));
+    if let Some(note) = model.note.as_ref().filter(|_| note_rows > 0) {
+        super::noted(note, Rect { y: below.y - note_rows, height: note_rows, ..below }, canvas);
     }
-    let mut rest = Rect { y: area.y + 1, height: area.height.saturating_sub(2 + u16::from(note.is_some())), ..area };
+    let mut rest = Rect { y: area.y + 1, height: area.height.saturating_sub(2 + note_rows), ..area };
     if list.is_known && list.rows.is_empty() {
-        canvas.row(
-            rest,
-            0,
-            &one("no sessions yet; start your tool through codex-shim first: codex-shim wrap --help", Role::Plain),
-        );
+        let text = "no sessions yet; start your tool through codex-shim first:\ncodex-shim wrap --help";
+        let lines: Vec<Row> = wrap(text, columns).into_iter().map(|line| one(line, Role::Plain)).collect();
+        canvas.rows(rest, &lines);
         return;
     }
     let at = list.rows.iter().position(|row| Some(&row.id) == list.chosen.as_ref()).unwrap_or(0);
@@ -70,8 +70,10 @@ pub(super) fn draw(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
 }
 
 fn foot(columns: usize) -> Row {
-    let keys = if columns < 40 { " Enter · q · ?" } else { " Enter attach · q quit · ? help" };
-    vec![(" sessions ".to_owned(), Role::Reversed), (keys.to_owned(), Role::Plain)]
+    let tag = " sessions ";
+    let room = columns.saturating_sub(tag.len() + 1);
+    let (enter, keys) = fitted_keys(&["Enter attach", "Enter"], "q quit · ? help", room);
+    vec![(tag.to_owned(), Role::Reversed), (format!(" {enter}{keys}"), Role::Plain)]
 }
 
 /// The columns of the list.
@@ -92,7 +94,9 @@ impl<'a> Table<'a> {
         let short = |row: &SessionRow| width(&plain(names::session_id(&row.id, rows)));
         let id_columns = longest(&mut rows.iter().map(short), 2).min(20);
         let name = |row: &SessionRow| width(&plain(&names::session(&row.cwd, row.client.as_deref())));
-        let name_columns = longest(&mut rows.iter().map(name), 7).min((columns / 3).max(8));
+        // On a narrow screen the names get everything that the states leave.
+        let beside = columns.saturating_sub(STATE_COLUMNS + 3).min(24);
+        let name_columns = longest(&mut rows.iter().map(name), 7).min((columns / 3).max(beside).max(8));
         Table { rows, name_columns, id_columns, columns }
     }
 
@@ -127,7 +131,9 @@ impl<'a> Table<'a> {
             (true, 1, Some(_)) => ("? 1 request waits".to_owned(), Role::Warning),
             (true, more, Some(_)) => (format!("? {more} requests wait"), Role::Warning),
         };
-        let name = plain(&names::session(&row.cwd, row.client.as_deref()));
+        let whole = plain(&names::session(&row.cwd, row.client.as_deref()));
+        let fits = width(&whole) <= self.name_columns;
+        let name = if fits { whole } else { plain(&names::session(&row.cwd, None)) };
         let id = plain(names::session_id(&row.id, self.rows));
         self.parts(&name, &id, (&cut(&state, STATE_COLUMNS), of_state), &plain(&row.cwd))
     }

@@ -22,7 +22,7 @@ use super::doc::{Role, Row};
 use super::layout::{self, Areas, LISTED_MAX};
 use super::model::{Focus, Model, Note, Session, Tone};
 use super::pointing::{Spot, Target};
-use super::text::{cut, lasted, plain};
+use super::text::{cut, cut_words, lasted, plain, width, wrap};
 use paint::{Canvas, one, title};
 pub(super) use request::foot;
 pub(super) use typed::rows as typed_rows;
@@ -71,7 +71,9 @@ fn draw_help(model: &Model, scroll: usize, area: Rect, canvas: &mut Canvas<'_>) 
     let shown: Vec<Row> = help::rows(model).into_iter().skip(scroll).take(usize::from(area.height) - 1).collect();
     canvas.rows(area, &shown);
     let below = Rect { y: area.bottom() - 1, height: 1, ..area };
-    canvas.row(below, 0, &one(" arrows scroll, any other key closes this ", Role::Reversed));
+    let texts = [" arrows scroll, any other key closes this ", " arrows scroll, other keys close this ", " Esc "];
+    let text = texts.into_iter().find(|text| text.len() <= usize::from(area.width)).unwrap_or_default();
+    canvas.row(below, 0, &one(text, Role::Reversed));
     canvas.spot(area, Target::Help);
 }
 
@@ -88,7 +90,7 @@ fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Op
     timeline::draw(model, session, timeline, canvas);
     queue(model, session, areas.queue, canvas);
     if let Some(note) = model.note.as_ref().filter(|_| areas.note.height > 0) {
-        canvas.row(areas.note, 0, &noted(note));
+        noted(note, areas.note, canvas);
     }
     canvas.row(areas.footer, 0, &footer::row(model, session, usize::from(areas.footer.width)));
     let mut cursor = None;
@@ -147,7 +149,9 @@ fn queue(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) 
     let listed = if session.asks.len() > rows { rows.saturating_sub(1).max(1) } else { rows }.min(LISTED_MAX);
     for (number, ask) in session.asks.iter().take(listed).enumerate() {
         let age = lasted(model.now_us.saturating_sub(ask.asked_us));
-        let text = format!(" {} · {age}", plain(&ask.summary()));
+        let summary = plain(&ask.summary());
+        let whole = format!(" {summary} · {age}");
+        let text = if width(&whole) + 4 <= usize::from(area.width) { whole } else { format!(" {summary}") };
         canvas.row(area, number, &vec![("? ^R".to_owned(), Role::Badge), (text, Role::Warning)]);
     }
     let rest = session.asks.len().saturating_sub(listed);
@@ -176,9 +180,17 @@ fn reason(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Option<P
     all.cursor().map(|at| within(area, at))
 }
 
-fn noted(note: &Note) -> Row {
+/// Draws a note, between words if it is cut.
+fn noted(note: &Note, area: Rect, canvas: &mut Canvas<'_>) {
     let role = if note.tone == Tone::Bad { Role::Bad } else { Role::Info };
-    one(plain(&note.text), role)
+    let (columns, rows) = (usize::from(area.width), usize::from(area.height));
+    let mut lines = wrap(&note.text, columns);
+    if lines.len() > rows && rows > 0 {
+        let rest = lines.split_off(rows - 1).join(" ");
+        lines.push(cut_words(&rest, columns));
+    }
+    let lines: Vec<Row> = lines.into_iter().map(|line| one(line, role)).collect();
+    canvas.rows(area, &lines);
 }
 
 /// A file of a diff: its sign, its path, its counts.

@@ -9,7 +9,7 @@ use super::super::model::{Model, Reading, Session, Subject};
 use super::super::names;
 use super::super::pointing::Target;
 use super::super::text::{bytes, cut_front, plain, width};
-use super::paint::{Canvas, both, one};
+use super::paint::{Canvas, both, one, row_width};
 use super::timeline::so_far;
 
 pub(super) fn draw(model: &Model, session: &Session, shown: &Reading, canvas: &mut Canvas<'_>) {
@@ -34,7 +34,7 @@ pub(super) fn draw(model: &Model, session: &Session, shown: &Reading, canvas: &m
         files(shown, diff, &areas, canvas);
     }
     if let Some(note) = model.note.as_ref().filter(|_| areas.note.height > 0) {
-        canvas.row(areas.note, 0, &super::noted(note));
+        super::noted(note, areas.note, canvas);
     }
     canvas.row(areas.footer, 0, &super::footer::row(model, session, columns));
 }
@@ -65,7 +65,11 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
 fn entry_title(model: &Model, session: &Session, shown: &Reading, percent: &str) -> (Title, Title) {
     let Subject::Entry(entry) = &shown.subject else { return Default::default() };
     let mut first = vec![(entry.kind.name().to_owned(), Role::Heading)];
-    first.push((format!("  {}", model.zone.whole(entry.at_us)), Role::Faint));
+    let right_columns = row_width(&so_far(entry, session, model.now_us));
+    let times = [model.zone.whole(entry.at_us), model.zone.time(entry.at_us)];
+    let room = usize::from(model.size.width).saturating_sub(row_width(&first) + 3 + right_columns);
+    let time = times.into_iter().find(|time| time.len() <= room).unwrap_or_default();
+    first.push((format!("  {time}"), Role::Faint));
     let mut second = match &entry.thread_id {
         Some(thread) => one(format!("thread {}", plain(thread)), Role::Faint),
         None => Row::new(),

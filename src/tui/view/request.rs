@@ -1,5 +1,7 @@
 //! The request on the screen: its details, and how to answer it.
 
+use std::ops::Range;
+
 use ratatui::layout::Rect;
 
 use super::super::ask::{Ask, Step};
@@ -9,9 +11,12 @@ use super::super::form::{Draft, Stand, answer};
 use super::super::layout;
 use super::super::model::{Answering, Mode, Model, Session};
 use super::super::pointing::Target;
-use super::super::text::{cut, lasted, plain, wrap};
+use super::super::text::{cut, cut_words, lasted, plain, width, wrap};
 use super::paint::{Canvas, one, row_width, title};
 use super::typed::typed;
+
+/// Columns that the headline of a request needs at least beside its age.
+const HEADLINE_COLUMNS_MIN: usize = 16;
 
 /// How to answer a request, or its outcome.
 #[derive(Debug, Clone, Default)]
@@ -19,8 +24,8 @@ pub(in super::super) struct Foot {
     pub(in super::super) rows: Vec<Row>,
     /// Column and row of the cursor.
     cursor: Option<(usize, usize)>,
-    /// The selected row.
-    selected: Option<usize>,
+    /// The selected rows.
+    selected: Range<usize>,
     /// The row and number of each option, from 0.
     options: Vec<(usize, usize)>,
 }
@@ -53,7 +58,7 @@ pub(super) fn draw(
     canvas.rows(details, &shown.details.doc.window(shown.at, room));
     let foot = foot(model, session, shown, usize::from(area.width), usize::from(below.height).max(1));
     for (number, row) in foot.rows.iter().enumerate() {
-        match foot.selected == Some(number) {
+        match foot.selected.contains(&number) {
             true => canvas.selected(below, number, row),
             false => canvas.row(below, number, row),
         }
@@ -80,8 +85,19 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
         false => String::new(),
     };
     let has_keys = !matches!(session.focus, super::super::model::Focus::History);
-    let left = format!("? request{count} · asked {age} ago · {}", plain(&shown.ask.headline(&shown.details)));
-    title(&left, &one(percent, Role::Info), usize::from(details.width), has_keys)
+    let headline = plain(&shown.ask.headline(&shown.details));
+    let right = one(percent, Role::Info);
+    let dot = if count.is_empty() { " " } else { " · " };
+    // A title takes six columns more than its texts.
+    let left_columns = usize::from(details.width).saturating_sub(row_width(&right) + 6);
+    let with_age = format!("? request{count} · asked {age} ago · ");
+    let fronts = [with_age, format!("? request{count} · "), format!("?{count}{dot}")];
+    let room = |front: &String| left_columns.saturating_sub(width(front));
+    let needs = [width(&headline).min(HEADLINE_COLUMNS_MIN), width(&headline), 0];
+    let fits = fronts.iter().zip(needs).find(|(front, needs)| room(front) >= *needs);
+    let front = fits.map_or(&fronts[2], |(front, _)| front);
+    let left = format!("{front}{}", cut_words(&headline, room(front)));
+    title(left.trim_end_matches([' ', '·']), &right, usize::from(details.width), has_keys)
 }
 
 /// How to answer the request, in a limited number of rows.
@@ -119,16 +135,13 @@ fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foo
     let mut foot = Foot::default();
     let ask = &shown.ask;
     let mut all: Vec<(String, String)> =
-        ask.choices().into_iter().map(|choice| (choice.key.to_string(), choice.label)).collect();
+        ask.choices().map(|choice| (choice.key.to_string(), choice.label.clone())).collect();
     if all.is_empty() {
         let text = format!(
             "an unknown kind of request; answer it with codex-shim respond {} --json '{{\"result\":…}}'",
             ask.id
         );
         return foot.say(&text, Role::Info, columns, rows);
-    }
-    if ask.takes_reason() {
-        all.insert(all.len().min(3), ("r".to_owned(), "decline with a reason".to_owned()));
     }
     if shown.details.diff.is_some() {
         all.push(("v".to_owned(), "review the diff on the whole screen".to_owned()));
@@ -167,10 +180,7 @@ fn packed(all: &[(String, String)], columns: usize) -> Vec<Row> {
 
 /// Every key, with a word for each that fits.
 fn keys_first(ask: &Ask, columns: usize) -> String {
-    let mut keys: Vec<char> = ask.choices().iter().map(|choice| choice.key).collect();
-    if ask.takes_reason() {
-        keys.push('r');
-    }
+    let keys = ask.keys();
     // The word continues after the bracket: `[a]ccept`.
     let word = |key: char| match key {
         'a' => "ccept",
@@ -181,8 +191,8 @@ fn keys_first(ask: &Ask, columns: usize) -> String {
         _ => "",
     };
     let mut parts: Vec<String> = keys.iter().map(|key| format!("[{key}]")).collect();
-    let mut taken = parts.iter().map(|part| part.len()).sum::<usize>();
-    let gaps = parts.len() - 1;
+    let mut taken = parts.iter().map(|part| part.len() + 1).sum::<usize>() - 1;
+    let gap = if taken <= columns { " " } else { "" };
     for key in ['a', 'd', 's', 'c', 'r'] {
         let Some(at) = keys.iter().position(|other| *other == key) else { continue };
         if taken + word(key).len() <= columns {
@@ -190,7 +200,7 @@ fn keys_first(ask: &Ask, columns: usize) -> String {
             parts[at].push_str(word(key));
         }
     }
-    parts.join(if taken + gaps <= columns { " " } else { "" })
+    parts.join(gap)
 }
 
 /// A question with its options.
@@ -202,9 +212,16 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
         Stand::Summary(_) => (0, 0),
     };
     let count = if all > 1 { format!("{at} of {all}: ") } else { String::new() };
-    let asks = wrap(&format!("{count}{}", step.question), columns);
+    let mut asks = wrap(&format!("{count}{}", step.question), columns);
     let room = rows.saturating_sub(step.choices().min(rows.saturating_sub(1))).max(1);
-    foot.rows.extend(asks.into_iter().take(room).map(|line| one(line, Role::Strong)));
+    if step.is_long() {
+        // The details have it in full, and scroll.
+        asks = if all > 1 { vec![cut_words(&asks.join(" "), columns)] } else { Vec::new() };
+    } else if asks.len() > room {
+        let rest = asks.split_off(room - 1).join(" ");
+        asks.push(cut_words(&rest, columns));
+    }
+    foot.rows.extend(asks.into_iter().map(|line| one(line, Role::Strong)));
     let more = [(&step.hint, Role::Faint), (draft.error.as_ref().unwrap_or(&String::new()), Role::Bad)]
         .into_iter()
         .filter(|(text, _)| !text.is_empty())
@@ -212,15 +229,30 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
         .collect::<Vec<_>>();
     foot.rows.extend(more.into_iter().take(room.saturating_sub(foot.rows.len())));
     let left = rows.saturating_sub(foot.rows.len()).max(1);
+    // The chosen option is shown in full if it leaves room for the others.
+    let spare = left.saturating_sub(step.choices());
+    let whole = step.options.get(draft.chosen).map(|option| wrap(&option_text(draft.chosen, option, "›"), columns));
+    let whole = whole.filter(|lines| lines.len() <= spare + 1).unwrap_or_default();
+    let left = left - whole.len().saturating_sub(1);
     let from = draft.chosen.saturating_sub(left.saturating_sub(1));
-    for (number, (label, about)) in step.options.iter().enumerate().skip(from).take(left) {
-        let mark = if number == draft.chosen { "›" } else { " " };
-        let mut row = vec![(format!("{mark} {}. ", number + 1), Role::Info), (plain(label), Role::Plain)];
-        row.push((if about.is_empty() { String::new() } else { format!("  {}", plain(about)) }, Role::Faint));
-        if number == draft.chosen {
-            foot.selected = Some(foot.rows.len());
-        }
+    for (number, option) in step.options.iter().enumerate().skip(from).take(left) {
         foot.options.push((foot.rows.len(), number));
+        if number == draft.chosen && whole.len() > 1 {
+            foot.selected = foot.rows.len()..foot.rows.len() + whole.len();
+            foot.rows.extend(whole.iter().map(|line| one(line.clone(), Role::Plain)));
+            continue;
+        }
+        let mark = if number == draft.chosen { "›" } else { " " };
+        let (label, about) = option;
+        let mut row = vec![(format!("{mark} {}. ", number + 1), Role::Info), (plain(label), Role::Plain)];
+        let about_columns = columns.saturating_sub(row_width(&row) + 2);
+        row.push((
+            if about.is_empty() { String::new() } else { format!("  {}", cut_words(&plain(about), about_columns)) },
+            Role::Faint,
+        ));
+        if number == draft.chosen {
+            foot.selected = foot.rows.len()..foot.rows.len() + 1;
+        }
         foot.rows.push(row);
     }
     if step.takes_text && step.options.len() < from + left {
@@ -237,6 +269,11 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
         }
     }
     foot
+}
+
+fn option_text(number: usize, (label, about): &(String, String), mark: &str) -> String {
+    let about = if about.is_empty() { String::new() } else { format!("  {about}") };
+    format!("{mark} {}. {label}{about}", number + 1).replace('\n', " ")
 }
 
 /// The typed text, masked if it is secret.
@@ -271,7 +308,7 @@ fn summary(shown: &Answering, selected: usize, columns: usize, rows: usize) -> F
     all.push(one("  Send these answers", Role::Strong));
     for (number, row) in all.into_iter().enumerate().skip(from).take(left) {
         if number == selected {
-            foot.selected = Some(foot.rows.len());
+            foot.selected = foot.rows.len()..foot.rows.len() + 1;
         }
         foot.options.push((foot.rows.len(), number));
         foot.rows.push(row);

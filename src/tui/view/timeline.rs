@@ -12,7 +12,7 @@ use super::super::entry::{Entry, Keeps, Key, Kind, Stage};
 use super::super::markdown;
 use super::super::model::{Focus, Link, Model, Session};
 use super::super::pointing::Target;
-use super::super::text::{bytes, cut, fitted, lasted, wrap};
+use super::super::text::{bytes, cut_words, fitted, lasted, wrap};
 use super::paint::{Canvas, one};
 
 /// Columns of the sign and the word of a kind.
@@ -63,7 +63,10 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
 
 impl Pen<'_> {
     fn all(self) -> VecDeque<Drawn> {
-        let say = |text: &str| VecDeque::from([Drawn { row: one(text, Role::Faint), key: None }]);
+        let say = |text: &str| {
+            let lines = wrap(text, self.columns).into_iter();
+            lines.map(|line| Drawn { row: one(line, Role::Faint), key: None }).collect::<VecDeque<_>>()
+        };
         let session = self.session;
         let Some(timeline) = &session.timeline else { return say("reading the journal…") };
         let all: Vec<&Entry> = timeline.entries().iter().filter(|entry| shows(session, entry)).collect();
@@ -119,7 +122,7 @@ impl Pen<'_> {
         if before.is_none_or(|before| zone.day(before.at_us) != zone.day(entry.at_us)) {
             // The title of the timeline names the zone too, if there is a title.
             let day = format!("── {} · {}", zone.day(entry.at_us), zone.name(entry.at_us));
-            drawn.push(Drawn { row: one(cut(&day, self.columns), Role::Faint), key: None });
+            drawn.push(Drawn { row: one(cut_words(&day, self.columns), Role::Faint), key: None });
         }
         let time = if self.columns >= COLUMNS_FOR_TIME { zone.time(entry.at_us) + " " } else { String::new() };
         let kind_columns = match self.columns {
@@ -325,7 +328,7 @@ fn message(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
 
 fn more(entry: &Entry, columns: usize) -> Row {
     let all = bytes(entry.body.len() as u64 + entry.cut_bytes);
-    one(cut(&format!("… {all} in all, Enter opens it"), columns), Role::Faint)
+    one(cut_words(&format!("… {all} in all, Enter opens it"), columns), Role::Faint)
 }
 
 /// The end of a program's output.

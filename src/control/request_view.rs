@@ -1,0 +1,530 @@
+//! One view of a request for every place that shows it: everything there is to decide on, what is risky about it, its possible
+//! answers with the body of each, and its outcome, in words.
+//!
+//! Pure. Members that are not known by name are shown too, so that no one approves something unseen: their names as words, and
+//! below the second level as JSON, because that is data and not protocol. The texts are untrusted; the caller escapes them
+//! before they reach a terminal.
+
+use serde_json::{Value, json};
+
+use super::answer::{Word, in_words, kind_of, of_word, takes_reason};
+use super::form::{self, Field};
+use crate::engine::{command_line, one_line, permissions_in_words, without_shell};
+use crate::protocol::RequestKind;
+
+/// How to display a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meant {
+    /// The text of a question.
+    Asked,
+    Plain,
+    Added,
+    Removed,
+    /// The position of a hunk in a diff.
+    Place,
+}
+
+/// A text with a label; lines of a diff have none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub label: String,
+    /// One line or several.
+    pub text: String,
+    pub meant: Meant,
+}
+
+/// A changed file of a request or of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChangedFile {
+    /// `add`, `delete`, `update`, or `change` if it is unknown.
+    pub kind: String,
+    pub path: String,
+    pub moved_to: Option<String>,
+    /// The diff, the whole text of an added or deleted file, or the reason why there is none.
+    pub text: String,
+    pub has_diff: bool,
+}
+
+/// A question to a person.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub id: String,
+    pub text: String,
+    /// Labels, and their descriptions.
+    pub options: Vec<(String, String)>,
+    /// Whether a text may be typed in place of an option.
+    pub takes_text: bool,
+    pub is_secret: bool,
+}
+
+/// One way to answer a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Choice {
+    /// The key or letter that chooses it; decisions that only this request offers have a digit.
+    pub key: char,
+    /// The answer in words.
+    pub label: String,
+    pub gives: Gives,
+    /// The reason for a confirmation, if one is needed.
+    pub danger: Option<String>,
+}
+
+/// The effect of a choice.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Gives {
+    /// Sends this body.
+    Body(Value),
+    /// Declines with a reason that is still to be given.
+    Reason,
+    /// Accepts a form that is still to be filled in.
+    Form,
+}
+
+/// The whole view of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RequestView {
+    pub kind: RequestKind,
+    /// The members of the request.
+    pub members: Vec<Row>,
+    pub files: Vec<ChangedFile>,
+    /// Everything in the request that makes it riskier than it looks.
+    pub warnings: Vec<String>,
+    pub questions: Vec<Question>,
+    /// The fields of a form.
+    pub fields: Vec<Field>,
+    /// The answers that need no text, in the order of a list; empty for questions and unknown kinds.
+    pub choices: Vec<Choice>,
+}
+
+impl RequestView {
+    /// The view of a ledger row.
+    #[must_use]
+    pub(crate) fn of(row: &Value) -> RequestView {
+        let (kind, payload) = (kind_of(row), &row["request_payload"]);
+        let dangers = dangers(payload);
+        let files = files(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+        let fields = form::fields(row);
+        let choices = choices(row, kind, !fields.is_empty(), &dangers);
+        let mut warnings = dangers;
+        if payload["url"].is_string() {
+            warnings.push("open that address only if you trust who asks".to_owned());
+        }
+        if matches!(kind, RequestKind::FileChange | RequestKind::OldPatch) && files.is_empty() {
+            warnings.push("the diff is not on record: look at it in the client before you accept".to_owned());
+        }
+        let questions = payload["questions"].as_array().into_iter().flatten().map(Question::of).collect();
+        RequestView { kind, members: members(payload), files, warnings, questions, fields, choices }
+    }
+}
+
+impl Question {
+    fn of(question: &Value) -> Question {
+        let text = |value: &Value, member: &str| value[member].as_str().unwrap_or_default().to_owned();
+        let options = question["options"].as_array().into_iter().flatten();
+        let options: Vec<(String, String)> =
+            options.map(|option| (text(option, "label"), text(option, "description"))).collect();
+        let is_secret = question["isSecret"] == true;
+        Question {
+            id: text(question, "id"),
+            text: text(question, "question"),
+            takes_text: options.is_empty() || question["isOther"] == true || is_secret,
+            options,
+            is_secret,
+        }
+    }
+}
+
+/// The choices of a request, in the order of a list.
+fn choices(row: &Value, kind: RequestKind, has_fields: bool, dangers: &[String]) -> Vec<Choice> {
+    let danger = Some(dangers.join("; ")).filter(|danger| !danger.is_empty());
+    let choice = |key, label: &str, gives, danger| Choice { key, label: label.to_owned(), gives, danger };
+    let word = |word: Word| {
+        let body = Gives::Body(of_word(row, word, None).ok()?);
+        Some(match word {
+            Word::Accept if has_fields => choice('a', "accept, and fill in the form", Gives::Form, danger.clone()),
+            Word::Accept => choice('a', "accept", body, danger.clone()),
+            Word::AcceptForSession => {
+                let widely = (kind == RequestKind::Permissions).then(|| "it holds for the whole session".to_owned());
+                choice('s', "accept for the session", body, danger.clone().or(widely))
+            }
+            Word::Decline => choice('d', "decline", body, None),
+            Word::Cancel if kind == RequestKind::Elicitation => choice('c', "cancel", body, None),
+            Word::Cancel => choice('c', "cancel, which ends the turn", body, None),
+        })
+    };
+    let offers = row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
+    let offers = ('1'..='9').zip(offers).map(|(key, offer)| {
+        let danger = Some("it changes what is asked about from now on".to_owned());
+        choice(key, &offered(offer), Gives::Body(json!({ "decision": offer })), danger)
+    });
+    let reason = takes_reason(kind).then(|| choice('r', "decline with a reason", Gives::Reason, None));
+    let (accepts, declines) = ([Word::Accept, Word::AcceptForSession], [Word::Decline]);
+    let all = accepts.into_iter().filter_map(word).chain(offers).chain(declines.into_iter().filter_map(word));
+    all.chain(reason).chain(word(Word::Cancel)).collect()
+}
+
+/// Everything in a request that makes accepting it riskier than it looks.
+fn dangers(payload: &Value) -> Vec<String> {
+    let mut dangers = Vec::new();
+    if let Some(root) = payload["grantRoot"].as_str() {
+        dangers.push(format!("all below {root} may be written to from then on"));
+    }
+    if !payload["additionalPermissions"].is_null() {
+        dangers.push("it is given more than the sandbox allows".to_owned());
+    }
+    if !payload["networkApprovalContext"].is_null() {
+        let host = payload["networkApprovalContext"]["host"].as_str().unwrap_or("the network");
+        dangers.push(format!("it reaches {host}"));
+    }
+    let risk = &payload["risk"];
+    let level = [&risk["riskLevel"], &risk["risk_level"]].into_iter().find_map(Value::as_str);
+    dangers.extend(level.filter(|level| *level != "low").map(|level| format!("codex calls its risk {level}")));
+    dangers
+}
+
+/// Members that come first, under their own names.
+const FIRST: [&str; 4] = ["command", "message", "cwd", "reason"];
+
+/// Members that are shown elsewhere (ids, choices, questions, forms, diffs) or tell a person nothing.
+const ELSEWHERE: [&str; 19] = [
+    "threadId",
+    "turnId",
+    "itemId",
+    "conversationId",
+    "callId",
+    "approvalId",
+    "elicitationId",
+    "challenge",
+    "startedAtMs",
+    "autoResolutionMs",
+    "availableDecisions",
+    "proposedExecpolicyAmendment",
+    "proposedNetworkPolicyAmendments",
+    "commandActions",
+    "parsedCmd",
+    "questions",
+    "requestedSchema",
+    "fileChanges",
+    "isBlocking",
+];
+
+/// Longest JSON on one line, in bytes.
+const JSON_LINE_BYTES_MAX: usize = 100;
+
+/// The members of a request as rows.
+fn members(payload: &Value) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut some = |label: &str, value: &Value, meant: Meant| {
+        if let Some(text) = in_text(value) {
+            rows.push(Row { label: label.to_owned(), text, meant });
+        }
+    };
+    match &payload["command"] {
+        Value::Array(words) if words.iter().all(Value::is_string) => {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            some("command", &command_line(&words).into(), Meant::Asked);
+        }
+        Value::String(command) => some("command", &without_shell(command).into(), Meant::Asked),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            some("command", &payload["command"], Meant::Asked);
+        }
+    }
+    some("message", &payload["message"], Meant::Asked);
+    some("cwd", &payload["cwd"], Meant::Plain);
+    some("reason", &payload["reason"], Meant::Plain);
+    match payload.as_object() {
+        Some(members) => {
+            let is_known = |name: &String| FIRST.contains(&name.as_str()) || ELSEWHERE.contains(&name.as_str());
+            for (name, value) in members.iter().filter(|(name, _)| !is_known(name)) {
+                if let Some((label, text)) = member_in_words(name, value) {
+                    some(&label, &text, Meant::Plain);
+                }
+            }
+            some("proposes", &Value::String(proposals(payload).join("\n")), Meant::Plain);
+        }
+        None => some("payload", payload, Meant::Plain),
+    }
+    rows
+}
+
+/// The label and text of a member; `None` if it tells a person nothing.
+fn member_in_words(name: &str, value: &Value) -> Option<(String, Value)> {
+    let lines = |words: Vec<String>| Value::String(words.join("\n"));
+    let (label, text) = match (name, value.as_str()) {
+        ("kind", Some("writeStdin")) => ("kind", "input for a command that is already running".into()),
+        ("kind", Some("humanCommand")) => ("kind", "must be decided by a person, each time".into()),
+        ("kind", Some("command")) | ("environmentId", Some("local")) => return None,
+        ("mode", Some("form" | "openai/form" | "openaiForm" | "url")) => return None,
+        ("environmentId", _) => ("environment", value.clone()),
+        ("serverName", _) => ("asked by", value.clone()),
+        ("url", _) => ("address", value.clone()),
+        ("_meta", _) => ("more", members_in_words(value)),
+        ("grantRoot", Some(root)) => ("allows", format!("writing anywhere below {root}").into()),
+        ("additionalPermissions", _) if value.is_object() => ("also wants", lines(permissions_in_words(value))),
+        ("permissions", _) if value.is_object() => ("wants", lines(permissions_in_words(value))),
+        ("networkApprovalContext", _) if value["host"].is_string() => {
+            let host = value["host"].as_str().unwrap_or_default();
+            let protocol = value["protocol"].as_str().map(|protocol| match protocol {
+                "socks5Tcp" => " (SOCKS5, TCP)".to_owned(),
+                "socks5Udp" => " (SOCKS5, UDP)".to_owned(),
+                other => format!(" ({other})"),
+            });
+            ("network", format!("{host}{}", protocol.unwrap_or_default()).into())
+        }
+        (_, _) => return Some((name_in_words(name), members_in_words(value))),
+    };
+    Some((label.to_owned(), text))
+}
+
+/// An object as lines of names and values; any other value as it is.
+fn members_in_words(value: &Value) -> Value {
+    let Some(members) = value.as_object().filter(|members| !members.is_empty()) else { return value.clone() };
+    let line = |(name, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), one_line);
+        format!("{}: {text}", name_in_words(name))
+    };
+    Value::String(members.iter().filter(|(_, value)| !value.is_null()).map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// The words of a member's name: `risk level` of `riskLevel` and of `risk_level`.
+fn name_in_words(name: &str) -> String {
+    let name = one_line(name);
+    let mut words = String::new();
+    let mut was_upper = true;
+    for char in name.trim_start_matches('_').chars() {
+        if char == '_' || char.is_ascii_uppercase() && !was_upper {
+            words.push(' ');
+        }
+        was_upper = char.is_ascii_uppercase();
+        words.extend((char != '_').then(|| char.to_ascii_lowercase()));
+    }
+    words
+}
+
+/// The rules that the server proposes, if it does not offer them as decisions.
+fn proposals(payload: &Value) -> Vec<String> {
+    let is_offered = payload["availableDecisions"].as_array().into_iter().flatten().any(Value::is_object);
+    let command = in_text(&payload["proposedExecpolicyAmendment"]).map(|words| format!("no longer ask for `{words}`"));
+    let hosts = payload["proposedNetworkPolicyAmendments"].as_array().into_iter().flatten();
+    let hosts = hosts.filter_map(|rule| {
+        let does = if rule["action"] == "deny" { "always refuse" } else { "no longer ask for" };
+        Some(format!("{does} {}", rule["host"].as_str()?))
+    });
+    if is_offered { Vec::new() } else { command.into_iter().chain(hosts).collect() }
+}
+
+/// A decision that is an object, in words; as JSON if it is unknown.
+#[must_use]
+pub(crate) fn offered(offer: &Value) -> String {
+    let always = &offer["acceptWithExecpolicyAmendment"]["execpolicy_amendment"];
+    let network = &offer["applyNetworkPolicyAmendment"]["network_policy_amendment"];
+    let words = always.as_array().filter(|words| !words.is_empty()).and_then(|_| in_text(always));
+    match (words, network["host"].as_str(), network["action"].as_str()) {
+        (Some(words), _, _) => format!("accept, and do not ask again for `{words}`"),
+        (None, Some(host), Some("allow")) => format!("accept, and do not ask again for {host}"),
+        (None, Some(host), Some("deny")) => format!("decline, and always refuse {host}"),
+        (None, _, _) => offer.to_string(),
+    }
+}
+
+/// A value as text; `None` if it is null or empty.
+#[must_use]
+pub(crate) fn in_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Array(words) if words.iter().all(Value::is_string) => {
+            Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            let line = value.to_string();
+            let is_short = line.len() <= JSON_LINE_BYTES_MAX;
+            Some(if is_short { line } else { serde_json::to_string_pretty(value).expect("BUG: JSON can be written") })
+        }
+    }
+}
+
+/// The changed files: a list, or, until early 2026, an object keyed by path.
+#[must_use]
+pub(crate) fn files(changes: &Value) -> Vec<ChangedFile> {
+    match changes {
+        Value::Array(all) => {
+            all.iter().map(|change| ChangedFile::of(change["path"].as_str().unwrap_or_default(), change)).collect()
+        }
+        Value::Object(all) => all.iter().map(|(path, change)| ChangedFile::of(path, change)).collect(),
+        Value::Null => Vec::new(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![ChangedFile::of("", changes)],
+    }
+}
+
+impl ChangedFile {
+    fn of(path: &str, change: &Value) -> ChangedFile {
+        let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
+        let moved_to = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
+        let diff = ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str());
+        let text = diff.map(str::to_owned).or_else(|| too_large(change)).or_else(|| in_text(change));
+        ChangedFile {
+            kind: kind.unwrap_or("change").to_owned(),
+            path: path.to_owned(),
+            moved_to: moved_to.map(str::to_owned),
+            text: text.unwrap_or_default(),
+            has_diff: diff.is_some(),
+        }
+    }
+
+    /// Its rows: a heading, and the lines of its diff.
+    #[must_use]
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let moved = self.moved_to.as_ref().map(|to| format!(" → {to}")).unwrap_or_default();
+        let text = format!("{} {}{moved}", self.kind, self.path);
+        let line = |text: &str| {
+            let meant = if self.has_diff { meant(text, &self.kind) } else { Meant::Plain };
+            Row { label: String::new(), text: text.to_owned(), meant }
+        };
+        let heading = Row { label: "file".to_owned(), text, meant: Meant::Asked };
+        std::iter::once(heading).chain(self.text.lines().map(line)).collect()
+    }
+}
+
+/// The text in place of a diff that was too large to store.
+fn too_large(change: &Value) -> Option<String> {
+    let size = change["diff_bytes"].as_u64().map(|bytes| format!(" of {}", bytesize::ByteSize(bytes)));
+    let told = format!("(this diff{} is too large to keep: see it in the client)", size.unwrap_or_default());
+    (change["omitted"] == "size").then_some(told)
+}
+
+/// How to display a line of a diff. For an added or deleted file the diff is its whole text.
+fn meant(line: &str, kind: &str) -> Meant {
+    match (kind, line.as_bytes().first()) {
+        ("add", _) => Meant::Added,
+        ("delete", _) => Meant::Removed,
+        (_, Some(b'+')) => Meant::Added,
+        (_, Some(b'-')) => Meant::Removed,
+        (_, Some(b'@')) => Meant::Place,
+        (_, Some(_) | None) => Meant::Plain,
+    }
+}
+
+/// A stored answer: the decision, or each question or field with the text given for it.
+#[must_use]
+pub(crate) fn answer_in_words(payload: &Value) -> String {
+    if payload["decision"].is_object() {
+        return offered(&payload["decision"]);
+    }
+    let given = |(name, value): (&String, &Value)| {
+        let texts = if value["answers"].is_array() { &value["answers"] } else { value };
+        format!("{name}: {}", in_text(texts).unwrap_or_else(|| "nothing".to_owned()))
+    };
+    let of_questions = payload["answers"].as_object().into_iter().flatten().map(given);
+    let of_form = payload["content"].as_object().into_iter().flatten().map(given);
+    let fields = of_questions.chain(of_form).collect::<Vec<_>>().join("; ");
+    match (fields.is_empty(), payload["action"].as_str()) {
+        (true, _) => in_words(payload),
+        (false, Some(action)) => format!("{action}; {fields}"),
+        (false, None) => fields,
+    }
+}
+
+/// Who resolved a ledger row.
+#[must_use]
+pub(crate) fn who(row: &Value) -> String {
+    match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
+        (Some(source), Some(by)) => format!("{source} ({by})"),
+        (Some(source), None) => source.to_owned(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// How it was resolved, to follow "it was": by whom, and with which answer.
+#[must_use]
+pub(crate) fn ending(row: &Value) -> String {
+    let text = |member: &str| row[member].as_str().unwrap_or_default();
+    match (text("status"), text("error_code")) {
+        ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
+        ("resolved", _) => format!("answered by {}: {}", who(row), answer_in_words(&row["resolved_payload"])),
+        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("unknown reason")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows_of_files(row: &Value) -> Vec<Row> {
+        RequestView::of(row).files.iter().flat_map(ChangedFile::rows).collect()
+    }
+
+    #[test]
+    fn too_large_diff_is_named_with_its_size() {
+        let row =
+            json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
+        let told: Vec<String> = rows_of_files(&row).into_iter().map(|row| row.text).collect();
+        assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
+    }
+
+    #[test]
+    fn every_member_is_shown() {
+        let row = json!({
+            "request_payload": {"command": ["ls", "-l"], "cwd": "/w", "reason": null, "threadId": "t",
+                "new": {"x": 1}, "long": {"y": "z".repeat(100)}},
+            "changes": {"/a": {"type": "add", "content": "x\n-y\n"}, "/b": {"odd": 1}},
+        });
+        let rows = |rows: &[Row]| -> Vec<String> {
+            rows.iter().map(|row| format!("{:?} {}: {}", row.meant, row.label, row.text)).collect()
+        };
+        let long = format!("Plain long: y: {}", "z".repeat(100));
+        assert_eq!(
+            rows(&RequestView::of(&row).members),
+            ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]
+        );
+        let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
+        assert_eq!(rows(&rows_of_files(&row)), expect);
+    }
+
+    #[test]
+    fn structured_decisions_are_put_in_words() {
+        let check = |offer: Value, expect: &str| assert_eq!(offered(&offer), expect);
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(always, "accept, and do not ask again for `touch x`");
+        let network = |action: &str| json!({"applyNetworkPolicyAmendment": {"network_policy_amendment": {"host": "a.b", "action": action}}});
+        check(network("allow"), "accept, and do not ask again for a.b");
+        check(network("deny"), "decline, and always refuse a.b");
+        check(json!({"new": {"x": 1}}), "{\"new\":{\"x\":1}}");
+    }
+
+    #[test]
+    fn non_objects_are_shown_too() {
+        let row = json!({ "request_payload": [1, 2], "changes": null });
+        assert_eq!(RequestView::of(&row).members[0].text, "[1,2]");
+        assert_eq!(RequestView::of(&json!({})).members, []);
+    }
+
+    #[test]
+    fn answers_are_in_words() {
+        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
+        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
+        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
+        check(json!({"action": "decline"}), "decline");
+        check(json!({"permissions": {}}), "nothing granted");
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
+    }
+
+    #[test]
+    fn names_become_words() {
+        let names = ["riskLevel", "risk_level", "_meta", "isURL", "x"].map(name_in_words);
+        assert_eq!(names, ["risk level", "risk level", "meta", "is url", "x"]);
+    }
+
+    #[test]
+    fn proposals_are_shown_unless_they_are_offered() {
+        let payload = json!({ "proposedExecpolicyAmendment": ["touch", "x"],
+            "proposedNetworkPolicyAmendments": [{ "host": "a.b", "action": "deny" }, { "host": "c.d", "action": "allow" }] });
+        let of = |payload: &Value| RequestView::of(&json!({ "request_payload": payload })).members;
+        let expect = "no longer ask for `touch x`\nalways refuse a.b\nno longer ask for c.d";
+        assert_eq!(of(&payload), [Row { label: "proposes".to_owned(), text: expect.to_owned(), meant: Meant::Plain }]);
+        let mut offered = payload;
+        offered["availableDecisions"] = json!(["accept", { "acceptWithExecpolicyAmendment": {} }]);
+        assert_eq!(of(&offered), []);
+    }
+}
