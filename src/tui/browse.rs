@@ -5,7 +5,7 @@
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
 use super::events::{Command, Way};
-use super::field::Field;
+use super::form::Field;
 use super::keys::{Action, Browse, Move};
 use super::model::{Awaited, Focus, Model, Session, Tone};
 use super::review;

@@ -13,7 +13,7 @@ use super::diff::Diff;
 use super::doc::Doc;
 use super::entry::{Entry, Key, Matcher};
 use super::model::{Link, SessionRow};
-use super::pointing::{Mouse, Pointing};
+use super::mouse::{Mouse, Pointing};
 use super::timeline::{SessionEvent, Timeline};
 
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@
 use ratatui::layout::Rect;
 
 use super::doc::{At, Room};
-use super::field::Field;
+use super::form::Field;
 use super::model::{Answering, Focus, Mode, Model, Reading, Session, Text};
 use super::text::{width, wrap};
 use super::view;

@@ -22,7 +22,7 @@ use signal_hook::iterator::Signals;
 use super::doc::{Doc, Role};
 use super::events::{Ending, Event};
 use super::model::Colours;
-use super::pointing::{Mouse, Pointing};
+use super::mouse::{Mouse, Pointing};
 use super::run::Setup;
 
 /// Longest text for the clipboard, in bytes: terminals accept about 74,994 characters of base64.

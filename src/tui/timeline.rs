@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
-pub(crate) use super::facts::{Facts, Range, SessionEvent};
-use super::facts::{asked, body, files_of_diff, title};
+pub(crate) use super::entry::{Facts, Range, SessionEvent};
+use super::entry::{asked, body, files_of_diff, title};
 use super::text::lasted;
 
 /// Most entries in a window.

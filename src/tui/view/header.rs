@@ -2,11 +2,11 @@
 
 use ratatui::layout::Rect;
 
-use super::super::attention;
 use super::super::doc::{Role, Row};
 use super::super::model::{Awaited, Link, Model, Session};
+use super::super::mouse::Target;
 use super::super::names;
-use super::super::pointing::Target;
+use super::super::steps;
 use super::super::text::{cut, lasted, plain, short};
 use super::super::threads;
 use super::paint::{Canvas, both, one, row_width};
@@ -91,7 +91,7 @@ fn short_facts(session: &Session) -> Row {
 
 /// Badges for pending requests, here and in other sessions.
 pub(super) fn badges(model: &Model) -> Vec<(Row, Target)> {
-    let (here, elsewhere) = attention::counts(model);
+    let (here, elsewhere) = steps::counts(model);
     let mut badges = Vec::new();
     if here > 0 {
         badges.push((one(format!(" {here} pending ^R "), Role::Badge), Target::Requests));

@@ -6,14 +6,13 @@ use ratatui::layout::Rect;
 
 use super::super::ask::{Ask, Step};
 use super::super::doc::{Role, Row};
-use super::super::field::Field;
+use super::super::form::Field;
 use super::super::form::{Draft, Stand, answer};
 use super::super::layout;
 use super::super::model::{Answering, Mode, Model, Session};
-use super::super::pointing::Target;
+use super::super::mouse::Target;
 use super::super::text::{cut, cut_words, lasted, plain, width, wrap};
-use super::paint::{Canvas, one, row_width, title};
-use super::typed::typed;
+use super::paint::{Canvas, one, row_width, title, typed};
 
 /// Columns that the headline of a request needs at least beside its age.
 const HEADLINE_COLUMNS_MIN: usize = 16;
