@@ -65,7 +65,6 @@ pub(super) fn copy(model: &mut Model, text: String) -> Vec<Command> {
     vec![Command::Copy(text)]
 }
 
-/// Whether the filters show an entry.
 pub(super) fn shows(session: &Session, entry: &Entry) -> bool {
     sifting(session).takes(entry)
 }

@@ -18,9 +18,7 @@ pub(crate) struct File {
     pub path: String,
     /// `A` added, `D` deleted, `M` changed.
     pub sign: char,
-    /// Lines added.
     pub added: usize,
-    /// Lines removed.
     pub removed: usize,
     /// Its first line in the document.
     pub line: usize,
@@ -36,7 +34,6 @@ pub(crate) struct Diff {
 }
 
 /// A path relative to a folder, if it is inside.
-#[must_use]
 pub(crate) fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
     let cwd = cwd.trim_end_matches('/');
     let inside = path.strip_prefix(cwd).and_then(|rest| rest.strip_prefix('/'));
@@ -44,7 +41,6 @@ pub(crate) fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
 }
 
 /// Changes of files as one text; `None` for an empty list.
-#[must_use]
 pub(crate) fn unified(changes: &Value) -> Option<String> {
     let mut text = String::new();
     files(changes).iter().for_each(|file| write(file, &mut text));
@@ -86,7 +82,6 @@ struct Reading {
 
 impl Diff {
     /// Reads a diff and makes its paths relative to `cwd`.
-    #[must_use]
     pub(crate) fn read(text: &str, cwd: &str) -> Diff {
         let mut reading = Reading::default();
         let mut lines = text.lines().peekable();
@@ -106,25 +101,21 @@ impl Diff {
     }
 
     /// The file that a line of the document belongs to, as an index.
-    #[must_use]
     pub(crate) fn file_at(&self, line: usize) -> usize {
         self.files.partition_point(|file| file.line <= line).saturating_sub(1)
     }
 
     /// The number of the hunk that contains a line, from 1.
-    #[must_use]
     pub(crate) fn hunks_up_to(&self, line: usize) -> usize {
         self.hunks.partition_point(|hunk| *hunk <= line)
     }
 
     /// Lines added and removed in all.
-    #[must_use]
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.files.iter().fold((0, 0), |(added, removed), file| (added + file.added, removed + file.removed))
     }
 
     /// `3 files +12 -4`
-    #[must_use]
     pub(crate) fn summary(&self) -> String {
         let (added, removed) = self.counts();
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };

@@ -34,7 +34,6 @@ pub(crate) enum Spot {
 
 impl Key {
     /// The first entry that begins at a record.
-    #[must_use]
     pub(crate) fn recorded(at: Position) -> Key {
         Key { at: Spot::Recorded(at), nth: 0 }
     }
@@ -49,7 +48,6 @@ impl Key {
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// A message of the user.
     User,
     /// A message of the model.
     Assistant,
@@ -58,12 +56,10 @@ pub(crate) enum Kind {
     /// The model's plan.
     Plan,
     Command,
-    /// A file change.
     Change,
     /// The combined changes of a turn.
     Diff,
     Tool,
-    /// A request for a person.
     Request,
     /// A turn or a compaction has ended.
     Status,
@@ -76,7 +72,6 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The label on the screen.
-    #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::User => "you",
@@ -96,7 +91,6 @@ impl Kind {
     }
 
     /// The scope of the entry's id, by which later events find it.
-    #[must_use]
     pub(crate) fn of(self) -> Of {
         match self {
             Kind::Diff | Kind::Plan => Of::Turn,
@@ -115,7 +109,6 @@ impl Kind {
     }
 
     /// The part of a long text to keep: the end of output, and the end of a message in progress.
-    #[must_use]
     pub(crate) fn keeps(self, stage: Stage) -> Keeps {
         match self {
             Kind::Command | Kind::Tool => Keeps::End,
@@ -186,7 +179,6 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// A new entry with only a kind and a time.
-    #[must_use]
     pub(crate) fn new(key: Key, kind: Kind, at_us: u64) -> Entry {
         Entry {
             key,
@@ -204,7 +196,6 @@ impl Entry {
     }
 
     /// Approximate memory, in bytes.
-    #[must_use]
     pub(crate) fn bytes(&self) -> usize {
         self.title.len() + self.body.len() + 256
     }
@@ -228,7 +219,6 @@ impl Entry {
         }
     }
 
-    /// Replaces the body.
     pub(crate) fn set_body(&mut self, text: &str, body_bytes_max: usize) {
         self.body.clear();
         self.cut_bytes = 0;
@@ -249,13 +239,11 @@ impl Entry {
     }
 
     /// Whether title or body contains a text, which must be lower case.
-    #[must_use]
     pub(crate) fn has(&self, text: &str) -> bool {
         self.title.to_lowercase().contains(text) || self.body.to_lowercase().contains(text)
     }
 
     /// The whole entry as text.
-    #[must_use]
     pub(crate) fn whole(&self) -> String {
         match (self.title.is_empty(), self.body.is_empty()) {
             (false, false) => format!("{}\n{}", self.title, self.body),
@@ -278,8 +266,6 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Whether an entry matches.
-    #[must_use]
     pub(crate) fn takes(&self, entry: &Entry) -> bool {
         let failed = entry.stage == Stage::Failed || entry.kind == Kind::Error;
         let thread_id = self.thread_id.as_deref();
@@ -345,7 +331,6 @@ pub(crate) struct ThreadFacts {
 
 impl Facts {
     /// The facts of a thread, or of the most recently active one.
-    #[must_use]
     pub(crate) fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
         let mut newest_first = self.threads.iter().rev();
         newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)

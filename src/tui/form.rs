@@ -26,19 +26,15 @@ pub(crate) const TYPED_BYTES_MAX: usize = 900 << 10;
 
 impl Field {
     /// A field with the cursor at the end of `text`.
-    #[must_use]
     pub(crate) fn of(text: String) -> Field {
         let at = text.len();
         Field { text, at }
     }
 
-    #[must_use]
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text before the cursor.
-    #[must_use]
     pub(crate) fn before_cursor(&self) -> &str {
         &self.text[..self.at]
     }
@@ -106,7 +102,6 @@ impl Field {
 pub(crate) struct Draft {
     /// The chosen option; after the last one comes the text.
     pub chosen: usize,
-    /// The typed text.
     pub text: Field,
     /// Enter confirmed it.
     pub is_given: bool,
@@ -119,7 +114,6 @@ pub(crate) struct Draft {
 /// A position in a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// At a question.
     Step(usize),
     /// In the list of all answers, on this row. The row after the last answer sends them.
     Summary(usize),
@@ -146,22 +140,18 @@ pub(crate) struct Form {
 
 impl Form {
     /// A form without answers.
-    #[must_use]
     pub(crate) fn new(steps: Vec<Step>) -> Form {
         let draft = |step: &Step| Draft { chosen: step.first, text: Field::of(step.text.clone()), ..Draft::default() };
         let drafts = steps.iter().map(draft).collect();
         Form { steps, drafts, stand: Stand::Step(0) }
     }
 
-    /// The position.
-    #[must_use]
     pub(crate) fn stand(&self) -> Stand {
         self.stand
     }
 
     /// The number of questions that apply. If the first one asks whether to answer at all, only that one applies until it is
     /// accepted.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         match (self.steps.first(), self.drafts.first()) {
             (Some(first), Some(draft)) if first.decides && draft.chosen != 0 => 1,
@@ -170,7 +160,6 @@ impl Form {
     }
 
     /// The question and the answer so far.
-    #[must_use]
     pub(crate) fn current(&self) -> Option<(&Step, &Draft)> {
         match self.stand {
             Stand::Step(at) => self.steps.get(at).zip(self.drafts.get(at)),
@@ -192,13 +181,11 @@ impl Form {
     }
 
     /// Whether letters are text now.
-    #[must_use]
     pub(crate) fn types_text(&self) -> bool {
         self.current().is_some_and(|(step, draft)| step.takes_text && draft.chosen >= step.options.len())
     }
 
     /// Whether anything was typed or chosen.
-    #[must_use]
     pub(crate) fn is_touched(&self) -> bool {
         let is_touched = |(step, draft): (&Step, &Draft)| {
             draft.is_given || draft.chosen != step.first || draft.text.text() != step.text
@@ -301,7 +288,6 @@ impl Form {
     }
 
     /// The confirmed answers by the ids of their questions.
-    #[must_use]
     pub(crate) fn answers(&self) -> Vec<(String, String)> {
         let given = self.all().filter(|(_, draft)| draft.is_given);
         given.map(|(step, draft)| (step.id.clone(), answer(step, draft).to_owned())).collect()
@@ -309,7 +295,6 @@ impl Form {
 }
 
 /// The text of an answer; empty if the user left it out.
-#[must_use]
 pub(crate) fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
     if step.leaves_out == Some(draft.chosen) {
         return "";

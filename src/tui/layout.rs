@@ -49,7 +49,6 @@ pub(super) struct Areas {
     pub(super) composer: Rect,
     pub(super) note: Rect,
     pub(super) footer: Rect,
-    /// Whether panes have titles.
     pub(super) titles: bool,
 }
 
@@ -89,7 +88,6 @@ fn field_rows(field: &Field, mark: usize, columns: u16) -> usize {
     view::typed_rows(field.text(), usize::from(columns).saturating_sub(mark + 1).max(1))
 }
 
-/// The areas of the attached session.
 pub(super) fn areas(model: &Model, session: &Session) -> Areas {
     let mut rest = whole(model);
     let rows = rest.height;

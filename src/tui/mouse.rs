@@ -31,31 +31,23 @@ pub(crate) struct Spot {
 /// Targets of the mouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A session of the list.
     Session(String),
-    /// The list of sessions.
     Sessions,
     /// The badge of requests in this session.
     Requests,
     /// The badge of requests in other sessions.
     Elsewhere,
-    /// An entry of the timeline.
     Entry(Key),
-    /// The timeline.
     Timeline,
-    /// The request.
     Request,
     /// An option of a question, or a row of the answers, from 0.
     Option(usize),
-    /// The composer.
     Composer,
-    /// A document in full.
     Document,
     /// A file of a diff, from 0.
     File(usize),
     /// A row of the list of threads, from 0.
     Thread(usize),
-    /// The help.
     Help,
 }
 

@@ -16,7 +16,6 @@ use super::review;
 use super::steps::{attach, keep, next_request, say, show_request};
 use super::threads;
 
-/// Handles a key.
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();

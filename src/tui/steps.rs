@@ -152,7 +152,6 @@ pub(super) fn counts(model: &Model) -> (usize, usize) {
     (here, model.elsewhere().map(|row| row.waiting.len()).sum())
 }
 
-/// The title of the terminal.
 pub(super) fn title(model: &Model) -> String {
     let (here, elsewhere) = counts(model);
     let name =

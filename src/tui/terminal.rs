@@ -104,7 +104,6 @@ impl Screen {
         write(&format!("\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)))
     }
 
-    /// Rings the bell.
     pub(super) fn ring(&mut self) -> io::Result<()> {
         write("\x07")
     }
@@ -240,11 +239,9 @@ pub(super) struct Keys(Arc<(Mutex<Reads>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
-    /// Reading.
     On,
     /// A pause was requested.
     Pausing,
-    /// It has paused.
     Paused,
 }
 
@@ -257,7 +254,6 @@ impl Keys {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pauses the thread.
     pub(super) fn pause(&self) -> Pause {
         let mut state = self.state();
         *state = Reads::Pausing;

@@ -106,7 +106,6 @@ pub(super) struct TurnWatch {
     since_id: u64,
 }
 
-/// The end of a turn.
 pub(super) struct TurnEnd {
     /// The server's response to the message.
     turn: Value,

@@ -100,7 +100,6 @@ impl Kept {
         }
     }
 
-    /// The page before a line.
     pub(super) fn older(&self, before: u64) -> Page {
         let said = self.said(Side::Before, before, PAGE_ENTRIES);
         let is_last = said.len() < PAGE_ENTRIES;

@@ -114,7 +114,6 @@ impl Pager {
         Kept::of(&self.session_dir)
     }
 
-    /// The page before an entry.
     pub(super) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
         let at = match &before.at {
             Spot::Recorded(at) => at,
@@ -172,7 +171,6 @@ impl Pager {
         Ok(Some(page))
     }
 
-    /// The page after an entry.
     pub(super) fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
         let (segment, after) = match &after.at {
             Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
@@ -197,7 +195,6 @@ impl Pager {
         Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
     }
 
-    /// An entry in full.
     pub(super) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let at = match &key.at {
             Spot::Recorded(at) => at,

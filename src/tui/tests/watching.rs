@@ -16,7 +16,6 @@ fn with(told: Vec<Value>) -> Play {
     play
 }
 
-/// A message with Markdown in it.
 pub(super) fn markdown() -> Play {
     let text = "# Plan\n\nThe **pool** is asked `try_get` *before* it is open:\n\n1. open it\n2. ask it, see [docs](https://x.y/z)\n   - not twice\n\n\
                 ```rust\nlet pool = Pool::open().await?;\n```\n\n> quoted\n\n| file | lines |\n|---|---|\n| a.rs | 12 |\n";

@@ -127,7 +127,6 @@ fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
 /// Columns for keys.
 const KEYS_COLUMNS: usize = 16;
 
-/// The places in help order.
 fn order(model: &Model) -> Vec<Place> {
     let (here, _) = model.place();
     let mut places = vec![here];

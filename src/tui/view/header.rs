@@ -127,7 +127,6 @@ fn state(model: &Model, session: &Session, has_words: bool) -> Row {
     }
 }
 
-/// The symbol of an activity.
 pub(super) fn sign(state: Activity, now_us: u64) -> &'static str {
     match state {
         Activity::Thinking | Activity::Working => spinner(now_us),

@@ -27,7 +27,6 @@ pub(super) use request::foot;
 /// The result of a drawing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
-    /// The position of the cursor.
     pub cursor: Option<Position>,
     /// Targets of the mouse; of overlapping ones the last counts.
     pub spots: Vec<Spot>,
@@ -74,7 +73,6 @@ fn draw_help(model: &Model, scroll: usize, area: Rect, canvas: &mut Canvas<'_>) 
     canvas.spot(area, Target::Help);
 }
 
-/// Rows of the help.
 pub(super) fn help_rows(model: &Model) -> usize {
     footer::help(model).len()
 }

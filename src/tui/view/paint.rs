@@ -69,12 +69,10 @@ impl Canvas<'_> {
     }
 }
 
-/// A row of one text.
 pub(super) fn one(text: impl Into<String>, role: Role) -> Row {
     vec![(text.into(), role)]
 }
 
-/// Columns of a row.
 pub(super) fn row_width(row: &Row) -> usize {
     row.iter().map(|(text, _)| width(text)).sum()
 }

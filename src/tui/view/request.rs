@@ -23,7 +23,6 @@ pub(in super::super) struct Foot {
     pub(in super::super) rows: Vec<Row>,
     /// Column and row of the cursor.
     cursor: Option<(usize, usize)>,
-    /// The selected rows.
     selected: Range<usize>,
     /// The row and number of each option, from 0.
     options: Vec<(usize, usize)>,
@@ -202,7 +201,6 @@ fn keys_first(ask: &Ask, columns: usize) -> String {
     parts.join(gap)
 }
 
-/// A question with its options.
 fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
     let mut foot = Foot::default();
     let Some((step, draft)) = shown.form.current() else { return foot };
