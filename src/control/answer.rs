@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::form;
+use super::form::{self, FieldError};
 use crate::engine::GivenAnswer;
 use crate::protocol::RequestKind;
 
@@ -149,9 +149,10 @@ fn asked_for(row: &Value) -> Value {
 ///
 /// # Errors
 ///
-/// The message says what this kind of request accepts.
-pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
+/// One error for each invalid field, or one that says what this kind of request accepts.
+pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
     let kind = kind_of(row);
+    let whole = |message: String| Err(vec![FieldError { field: None, message }]);
     match kind {
         RequestKind::UserInput => {
             let mut given: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -161,18 +162,17 @@ pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Va
             Ok(json!({ "answers": given }))
         }
         RequestKind::Elicitation => {
-            let content = form::content(row, answers).map_err(|errors| form::in_one_line(&errors))?;
-            Ok(json!({ "action": "accept", "content": content }))
+            form::content(row, answers).map(|content| json!({ "action": "accept", "content": content }))
         }
         RequestKind::Command
         | RequestKind::FileChange
         | RequestKind::OldCommand
         | RequestKind::OldPatch
         | RequestKind::Permissions => {
-            Err(format!("a request of kind `{}` {}", kind_name(kind), answers_of(kind).takes))
+            whole(format!("a request of kind `{}` {}", kind_name(kind), answers_of(kind).takes))
         }
         RequestKind::Other => {
-            Err("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
+            whole("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use database::{
 pub(crate) use found::{Found, Survey};
 pub(crate) use index_lock::IndexLock;
 pub(crate) use ledger::{LEDGER_FILE, Ledger};
-pub(crate) use ledger_job::{LedgerError, Order};
+pub(crate) use ledger_job::{KeptRequest, LedgerError, Order};
 pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};

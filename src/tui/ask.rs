@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::diff::{Diff, relative, unified};
 use super::doc::{Doc, Role};
@@ -176,9 +176,7 @@ impl Ask {
         for step in self.steps().iter().filter(|step| step.is_long()) {
             doc.push(&step.question, Role::Strong);
         }
-        let payload = &self.row["request_payload"];
-        let changes = if self.row["changes"].is_null() { &payload["fileChanges"] } else { &self.row["changes"] };
-        let diff = unified(changes).map(|text| Arc::new(Diff::read(&text, cwd)));
+        let diff = unified(&self.view.files).map(|text| Arc::new(Diff::read(&text, cwd)));
         let warnings = &self.view.warnings;
         warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (text, Role::Warning)], 2));
         if let Some(diff) = &diff {
@@ -245,7 +243,7 @@ impl Ask {
     ///
     /// One error for each invalid field, or one about the answers as a whole.
     pub(crate) fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
-        let whole = |message: String| vec![FieldError { field: None, message }];
+        let whole = |message: &str| vec![FieldError { field: None, message: message.to_owned() }];
         let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());
         let word = match action {
             Some("decline") => Some(Word::Decline),
@@ -254,25 +252,14 @@ impl Ask {
             Some(_) | None => None,
         };
         if let Some(word) = word {
-            return answer::of_word(&self.row, word, None).map_err(whole);
+            return answer::of_word(&self.row, word, None).map_err(|error| whole(&error));
         }
         let given: Vec<(String, String)> =
             answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
-        match self.view.kind {
-            RequestKind::Elicitation => {
-                form::content(&self.row, &given).map(|content| json!({ "action": "accept", "content": content }))
-            }
-            RequestKind::UserInput if given.is_empty() => {
-                Err(whole("no question was answered, so nothing was sent".to_owned()))
-            }
-            RequestKind::UserInput
-            | RequestKind::Command
-            | RequestKind::FileChange
-            | RequestKind::OldCommand
-            | RequestKind::OldPatch
-            | RequestKind::Permissions
-            | RequestKind::Other => answer::of_answers(&self.row, &given).map_err(whole),
+        if self.view.kind == RequestKind::UserInput && given.is_empty() {
+            return Err(whole("no question was answered, so nothing was sent"));
         }
+        answer::of_answers(&self.row, &given)
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::diff::{Diff, unified};
 use super::markdown::is_in_code;
+use crate::control::request_view::files;
 use crate::engine::{permissions_in_words, without_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
@@ -444,7 +445,7 @@ pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
     };
     match kind == Kind::Change {
         true => {
-            let changes = unified(&fields["changes"])?;
+            let changes = unified(&files(&fields["changes"]))?;
             Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
         }
         false => match (fields["output"].as_str(), error, result) {

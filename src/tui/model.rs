@@ -10,7 +10,7 @@ use ratatui::layout::Size;
 use super::ask::{Ask, Details};
 use super::diff::Diff;
 use super::doc::{At, Doc, Room};
-use super::entry::{Entry, Key, Kind, Matcher};
+use super::entry::{Entry, Key, Kind, Matcher, ThreadFacts};
 use super::form::Field;
 use super::form::{Form, Stand};
 use super::keys::{Letters, Place};
@@ -327,6 +327,11 @@ impl Session {
             (Some(_) | None, _) => true,
         };
         self.asks.iter().filter(is_here).any(|ask| ask.is_for_human())
+    }
+
+    /// Facts about the chosen thread, or about the most recently active one.
+    pub(crate) fn facts(&self) -> Option<&ThreadFacts> {
+        self.timeline.as_ref().and_then(|timeline| timeline.facts.of(self.thread.as_deref()))
     }
 
     /// The client, once known.

@@ -41,7 +41,9 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
     let body = match (raw, arguments.word, &arguments.answers[..]) {
         (Some(body), _, _) => body,
         (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(Stop::Usage)?,
-        (None, None, [_, ..]) => body::of_answers(&row, &arguments.answers).map_err(Stop::Usage)?,
+        (None, None, [_, ..]) => {
+            body::of_answers(&row, &arguments.answers).map_err(|errors| Stop::Usage(form::in_one_line(&errors)))?
+        }
         (None, None, []) => asked(&row, &clock, environment)?,
     };
     answer(&session, &row, &body, &clock, arguments.json.is_some())
@@ -229,7 +231,7 @@ fn questions(row: &Value, questions: &[Question]) -> Result<Value, String> {
     if answers.is_empty() {
         return Err(NO_ANSWER.to_owned());
     }
-    body::of_answers(row, &answers)
+    body::of_answers(row, &answers).map_err(|errors| form::in_one_line(&errors))
 }
 
 /// The answer to one question; empty if the user skips it. An unknown number is asked for again, unless the question takes any
@@ -266,8 +268,8 @@ fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
                 answers.push((field.name.clone(), typed));
             }
         }
-        let errors = match form::content(row, &answers) {
-            Ok(content) => return Ok(json!({ "action": "accept", "content": content })),
+        let errors = match body::of_answers(row, &answers) {
+            Ok(body) => return Ok(body),
             Err(errors) => errors,
         };
         screen::print(&format!("{}\n", screen::plain(&form::in_one_line(&errors))));

@@ -80,7 +80,7 @@ fn first_row(model: &Model, session: &Session, badges: &[(Row, Target)], area: R
 
 /// The model, and the share of the context window that is used: `gpt-5 41%`.
 fn short_facts(session: &Session) -> Row {
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let facts = session.facts();
     let Some(facts) = facts else { return Row::new() };
     let mut row: Row = facts.model.iter().map(|model| (cut(&plain(model), MODEL_COLUMNS_MAX), Role::Info)).collect();
     if let Some((percent, role)) = facts.tokens.and_then(used) {
@@ -180,7 +180,7 @@ fn facts(session: &Session) -> Row {
     if let Some(kind) = session.filter {
         add(format!("only {}", kind.name()), Role::Warning);
     }
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let facts = session.facts();
     facts.and_then(|facts| facts.model.clone()).into_iter().for_each(|model| add(model, Role::Info));
     let all = threads::rows(session);
     match (&session.thread, &all[..]) {
@@ -206,7 +206,7 @@ fn used((used, window): (u64, Option<u64>)) -> Option<(u64, Role)> {
 
 /// The bar of the context window.
 fn context(session: &Session, columns: usize) -> Row {
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let facts = session.facts();
     let Some((tokens, window)) = facts.and_then(|facts| facts.tokens) else { return Row::new() };
     let (Some(window), Some((percent, role))) = (window, used((tokens, window))) else {
         return one(format!("{} tokens", short(tokens)), Role::Faint);
