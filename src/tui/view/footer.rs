@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use super::super::doc::{Role, Row};
-use super::super::keys::Place;
+use super::super::keys::{BINDINGS, Place, names};
 use super::super::model::{Focus, Link, Model, Session, Subject};
-use super::super::respond;
 use super::super::text::{cut_words, width};
-use super::super::threads;
+use super::super::{respond, threads};
 use super::paint::one;
 
 pub(super) fn row(model: &Model, session: &Session, columns: usize) -> Row {
@@ -123,4 +122,35 @@ fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
         Place::Sure | Place::Sessions | Place::Everywhere => "",
     };
     text.into()
+}
+
+/// Columns for keys.
+const KEYS_COLUMNS: usize = 16;
+
+fn order(model: &Model) -> Vec<Place> {
+    let (here, _) = model.place();
+    let mut places = vec![here];
+    if here != Place::Everywhere {
+        places.push(Place::Everywhere);
+    }
+    places.extend(Place::ALL.into_iter().filter(|place| *place != here && *place != Place::Everywhere));
+    places
+}
+
+/// All rows.
+pub(super) fn help(model: &Model) -> Vec<Row> {
+    let mut all = Vec::new();
+    for place in order(model) {
+        if !all.is_empty() {
+            all.push(Row::new());
+        }
+        let here = if place == model.place().0 { " (here)" } else { "" };
+        all.push(one(format!("{}{here}", place.name()), Role::Heading));
+        for binding in BINDINGS.iter().filter(|binding| binding.place == place) {
+            let keys = names(binding);
+            let pad = " ".repeat(KEYS_COLUMNS.saturating_sub(width(&keys)).max(1));
+            all.push(vec![(format!("  {keys}{pad}"), Role::Info), (binding.says.to_owned(), Role::Plain)]);
+        }
+    }
+    all
 }
