@@ -26,7 +26,7 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::input::ApiCallId;
 use super::open_calls::{CallKey, Caller, Calls, OpenCall};
-use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
+use super::{ApiReply, Effect, Engine, Note, Now, free_line, inject, own_free_line};
 use crate::protocol::{Event, Method, RequestKind};
 use crate::wire::{Body, Members, Message, Side};
 
@@ -212,7 +212,7 @@ impl Engine {
         if let Body::Message(message) = Body::parse(&line) {
             effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
         }
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+        effects.push(inject(vec![free_line(line)]));
     }
 
     /// Answers an attached client's `initialize` for the server.
@@ -271,7 +271,7 @@ fn initialize_params() -> String {
 }
 
 pub(super) fn answer_without_client(id: &RawValue) -> Effect {
-    Effect::Inject(Injection { lines: vec![free_line(no_client_error(id))], mark: None })
+    inject(vec![free_line(no_client_error(id))])
 }
 
 /// Reads `optOutNotificationMethods` from `initialize`.

@@ -6,7 +6,7 @@
 use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
-use super::effect::{Decision, Form, Incoming, MaskedLine, OwnLine, Passage};
+use super::effect::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
 use super::requests;
 use super::secrets::{self, Judged, Verdict};
@@ -298,6 +298,11 @@ pub(super) fn form(verdict: &Verdict, body: &Body<'_>, line: &[u8]) -> Form {
         (Verdict::Open, Body::Message(_) | Body::OtherJson | Body::Text) => Form::Text,
         (Verdict::Open, Body::Bytes) => Form::Base64,
     }
+}
+
+/// Sends lines of ours to the server in one write.
+pub(super) fn inject(lines: Vec<OwnLine>) -> Effect {
+    Effect::Inject(Injection { lines, mark: None })
 }
 
 /// A line of ours to the server that goes with no line of the client.
