@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::assembly::SentFragment;
+use super::attached_client::VersionWatch;
 use super::input::{ApiCallId, ApiRequest, Now};
 use super::requests::{Caller, Explanation};
 use super::secrets::Verdict;
@@ -149,7 +150,7 @@ impl Engine {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             }
             ApiRequest::Rpc { .. } | ApiRequest::Interrupt { .. } | ApiRequest::Input { .. }
-                if !server_listens || !self.version.is_initialized() =>
+                if !server_listens || self.version != VersionWatch::Done =>
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
