@@ -235,7 +235,6 @@ impl Command {
 
 impl Preview {
     /// The preview of a full output.
-    #[must_use]
     pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
         let output = output.strip_suffix('\n').unwrap_or(output);
         if may_hold_secret(output) {
@@ -329,7 +328,6 @@ pub enum Origin {
 
 impl Origin {
     /// The name in settings and output.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Origin::Push => "push",

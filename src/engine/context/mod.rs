@@ -54,7 +54,6 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Carrier::Envelope => "envelope",
