@@ -7,9 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::event::start_of;
-use super::time::rfc3339_millis;
-use super::tool_row::{Phase, ToolEvent};
+use super::excerpt::{rfc3339_millis, start_of};
+use super::tool_rows::{Phase, ToolEvent};
 use crate::engine::{one_line, without_shell};
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.

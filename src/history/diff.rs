@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
-use super::bounded::{Bounded, Weigh};
+use super::bounded::Weigh;
 
 /// Hex digits of a digest in the id of a diff. Source: the contract of the history.
 const DIGITS: usize = 12;
@@ -11,14 +11,9 @@ const DIGITS: usize = 12;
 /// Diffs remembered per turn; the oldest is evicted first.
 const DIFFS_MAX: usize = 64;
 
-/// The diffs of the latest turn of each thread.
+/// The diffs of the latest turn of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diffs {
-    threads: Bounded<String, Turn>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Turn {
     turn_id: String,
     /// Digests; the last one is current.
     digests: Vec<String>,
@@ -42,7 +37,7 @@ pub(super) enum Came {
     Back,
 }
 
-impl Weigh for Turn {
+impl Weigh for Diffs {
     fn weight(&self) -> usize {
         self.turn_id.weight() + self.digests.weight()
     }
@@ -51,18 +46,10 @@ impl Weigh for Turn {
 impl Diffs {
     /// Processes the diff of a turn; returns `None` if it is unchanged.
     pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
-        let key = thread_id.to_owned();
-        if self.threads.get(&key).is_none_or(|turn| turn.turn_id != turn_id) {
-            self.threads.insert(key.clone(), Turn { turn_id: turn_id.to_owned(), digests: Vec::new() });
+        if self.turn_id != turn_id {
+            *self = Diffs { turn_id: turn_id.to_owned(), digests: Vec::new() };
         }
-        let (snapshot, _) = self.threads.change(&key, |turn| turn.take(thread_id, diff))?;
-        snapshot
-    }
-}
-
-impl Turn {
-    fn take(&mut self, thread_id: &str, diff: &str) -> Option<Snapshot> {
-        let Turn { turn_id, digests } = self;
+        let Diffs { turn_id, digests } = self;
         let digest = digest(diff);
         // An empty diff matters only after a non-empty one.
         if digests.last() == Some(&digest) || (digests.is_empty() && diff.trim().is_empty()) {
@@ -147,7 +134,7 @@ mod tests {
     fn remembered_diffs_are_bounded() {
         let mut state = Diffs::default();
         (0..200).for_each(|number| drop(state.take("t", "u", &number.to_string())));
-        assert_eq!(state.threads.get(&"t".to_owned()).map(|turn| turn.digests.len()), Some(DIFFS_MAX));
+        assert_eq!(state.digests.len(), DIFFS_MAX);
         assert_eq!(state.take("t", "u", "0").map(|snapshot| snapshot.came), Some(Came::First));
         assert_eq!(state.take("t", "u", "199").map(|snapshot| snapshot.came), Some(Came::Back));
     }

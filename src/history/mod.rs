@@ -4,6 +4,9 @@
 //! entries. It is the only reader of journal contents: live output and rebuilt output come from the same call, so they
 //! agree.
 //!
+//! One state holds the conversations (`conversation`): threads with their turns, tools in progress, open requests, calls.
+//! Each record makes one step in it, and all output is a view of steps and of that state.
+//!
 //! The output depends only on the records; [`Fold::silence`] merely emits earlier what the next record would have
 //! produced.
 //!
@@ -12,42 +15,29 @@
 
 mod action;
 mod activity;
-mod approval;
-mod asked;
 mod bounded;
+mod conversation;
 mod diff;
-mod event;
-mod failure;
+mod excerpt;
 mod fold;
 mod groups;
-mod in_progress;
 mod item;
-mod masked;
-mod object;
-mod piece;
-mod reading;
-mod recall;
-mod recent;
 mod record_event;
-mod time;
-mod tool_call;
-mod tool_row;
-mod tools;
+mod request;
+mod tool_rows;
 mod transcript;
-mod turns;
+mod turn;
+mod turn_rows;
 mod ui;
-mod usage;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions};
-pub use activity::ActivityFold;
+pub use activity::SessionActivity;
 pub(crate) use activity::{Activity, ThreadActivity};
-pub(crate) use event::EventRow;
-pub(crate) use fold::GapRow;
+pub(crate) use excerpt::rfc3339_millis;
+pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
-pub(crate) use recall::Recall;
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use time::rfc3339_millis;
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 

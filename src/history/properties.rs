@@ -1,8 +1,8 @@
 //! Properties of the fold for every recording: it can be stored and resumed between any two records, and silence
 //! produces only rows that the next record would have produced.
 
-use super::tool_row::ToolEvent;
-use super::turns::TurnEvent;
+use super::tool_rows::ToolEvent;
+use super::turn::TurnEvent;
 use super::*;
 use crate::journal::{Position, Record, SegmentName};
 

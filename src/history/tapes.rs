@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::fold::{Fold, Rows};
-use super::recall::Recall;
+use super::conversation::{Conversation, Purpose};
+use super::fold::{Fold, Recall, Rows};
 use super::record_event::Seen;
 use super::transcript::{Entry, Transcript};
 use super::ui::{UiEvent, UiFold};
@@ -95,17 +95,14 @@ pub(super) fn entries(lines: &str) -> Vec<Entry> {
     rows.entries
 }
 
-/// UI events, stored and resumed between any two records.
 pub(super) fn ui_events(lines: &str) -> Vec<UiEvent> {
     let (mut fold, mut events) = (UiFold::default(), Vec::new());
-    each_seen(lines, |seen| {
-        fold.take(seen, &mut events);
-        let stored = serde_json::to_string(&fold).expect("plain data");
-        let again: UiFold = serde_json::from_str(&stored).expect("as it was stored");
-        assert_eq!(again, fold);
-        fold = again;
-    });
+    each_seen(lines, |seen| fold.take(seen, &mut events));
     events
+}
+
+fn json(event: &UiEvent) -> String {
+    serde_json::to_string(event).expect("plain data")
 }
 
 /// Records from `who line` notation, one microsecond apart, starting at one millisecond.
@@ -139,12 +136,14 @@ fn rebuild_gives_same_entries_once() {
             let twice = entries(&format!("{}\n{}", lines.trim_end(), lines));
             assert_eq!(twice, once, "{name}");
             // A transcript without memory produces the same identities.
-            let (mut given, mut forgetful) = (Vec::new(), Transcript::default());
+            let (mut given, mut conversation) = (Vec::new(), Conversation::default());
+            let segment = SegmentName { generation: Generation::after(None, 1, 1), number: 1 };
+            let at = Position { segment, offset: 0 };
             each_seen(&format!("{}\n{}", lines.trim_end(), lines), |seen| {
-                forgetful.take(seen, &mut given);
+                let step = conversation.take(Purpose::Rows(&at), seen);
+                Transcript::default().take(&step, &conversation, &mut given);
                 if matches!(seen.event, super::RecordEvent::ShimEvent { event: "generation_ended", .. }) {
-                    forgetful.run_ended(seen.at_us, &mut given);
-                    forgetful = Transcript::default();
+                    conversation = Conversation::default();
                 }
             });
             let again: std::collections::BTreeSet<_> =
@@ -179,8 +178,8 @@ fn entries_and_events_are_self_describing_json() {
             assert!(json["event"].is_string() && json["turn_id"].is_string(), "{name}: {json}");
         }
         for event in ui_events(&with_notes(tape)) {
-            let json: Value = serde_json::from_str(&event.json).expect("an event is JSON");
-            assert_eq!(json["type"], event.kind.name(), "{name}");
+            let json: Value = serde_json::from_str(&json(&event)).expect("an event is JSON");
+            assert_eq!(json["type"], serde_json::to_value(event.kind).expect("plain data"), "{name}");
             assert!(json["ts"].is_string(), "{name}: {json}");
         }
     }
@@ -218,7 +217,7 @@ fn check_golden(name: &str, transcript: &str, ui: &str) {
     let message: String =
         entries(&lines).iter().map(|entry| format!("{}\n  {}\n", entry.identity, entry.json)).collect();
     assert!(message == transcript, "{name}.transcript is now:\n{message}");
-    let message: String = ui_events(&lines).iter().map(|event| format!("{}\n", event.json)).collect();
+    let message: String = ui_events(&lines).iter().map(|event| format!("{}\n", json(event))).collect();
     assert!(message == ui, "{name}.ui is now:\n{message}");
 }
 

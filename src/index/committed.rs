@@ -42,7 +42,8 @@ const CHECKPOINT: &str = "
     ON CONFLICT (session_id) DO UPDATE SET generation = excluded.generation, segment = excluded.segment,
         byte_offset = excluded.byte_offset, last_seq = excluded.last_seq, state = excluded.state";
 
-const LOAD: &str = "SELECT last_seq, state FROM codex_event_checkpoints WHERE session_id = ?1";
+const LOAD: &str = "
+    SELECT last_seq, state, generation, segment, byte_offset FROM codex_event_checkpoints WHERE session_id = ?1";
 
 const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs WHERE session_id = ?1";
 
@@ -107,6 +108,9 @@ struct State<F> {
     reserved: u64,
     #[serde(default)]
     digest: Option<u64>,
+    /// The version of the fold's form.
+    #[serde(default)]
+    form: u32,
     fold: F,
 }
 
@@ -278,52 +282,77 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
 }
 
 fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<Reached>> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-    let Some((seq, state)) = connection.query_row(LOAD, [session_id], read).optional()? else { return Ok(None) };
-    let state: State<Box<RawValue>> =
-        serde_json::from_str(&state).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
-        // Another version uses another format. Only the state of actions in progress is lost.
-        tracing::warn!(%error, "actions in progress are lost: read the checkpoint");
-        Fold::default()
-    });
-    let State { next, reserved, digest, .. } = state;
-    let fold = recalled(fold, journal_dir, &next);
+    let read = |row: &rusqlite::Row<'_>| {
+        let open_since = (row.get::<_, String>(2)?, row.get::<_, u32>(3)?, row.get::<_, i64>(4)?.unsigned_abs());
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, open_since))
+    };
+    let found = connection.query_row(LOAD, [session_id], read).optional()?;
+    let Some((seq, state, (generation, number, offset))) = found else { return Ok(None) };
+    let State { next, reserved, digest, form, fold } = serde_json::from_str::<State<Box<RawValue>>>(&state)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let fold = match serde_json::from_str(fold.get()) {
+        Ok(fold) if form == Fold::FORM => recalled(fold, journal_dir, &next),
+        Ok(_) | Err(_) => {
+            let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
+            let open_since = segment.map(|segment| Position { segment, offset });
+            folded_again(journal_dir, open_since.as_ref().unwrap_or(&next), &next)
+        }
+    };
     Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
+}
+
+/// The fold of the journal up to `next`, for a checkpoint of another version. Its rows are committed already, except those
+/// of streams that began at `open_since` or later.
+fn folded_again(journal_dir: &Path, open_since: &Position, next: &Position) -> Fold {
+    let mut fold = Fold::default();
+    each_record(journal_dir, None, next, |at, seen| fold.take(at, seen, &mut Rows::default()));
+    fold.forget_streams_before(open_since);
+    fold
 }
 
 /// The fold with the text that a checkpoint omits, read again from the journal up to `next`. Unreadable text is missing.
 fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
     let mut recall = Recall::of(fold);
     let Some(from) = recall.begins().cloned() else { return recall.finish() };
-    let mut follower = Follower::new(journal_dir, Some(from));
+    each_record(journal_dir, Some(from), next, |at, seen| recall.take(at, seen));
+    recall.finish()
+}
+
+/// Reads the journal from `from`, or from its start, up to `next`.
+fn each_record(
+    journal_dir: &Path,
+    from: Option<Position>,
+    next: &Position,
+    mut take: impl FnMut(&Position, &Seen<'_>),
+) {
+    let mut follower = Follower::new(journal_dir, from);
     loop {
         match follower.next(Patience::None) {
             Ok(Next::Record { at, bytes, successor }) if at < *next => {
                 let Ok(record) = Record::parse(bytes) else { continue };
                 let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
                 let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-                recall.take(&at, &Seen::of(&record, replaced_by));
+                take(&at, &Seen::of(&record, replaced_by));
             }
             Ok(Next::Lost { .. }) => {}
-            Ok(Next::Record { .. } | Next::End) => return recall.finish(),
+            Ok(Next::Record { .. } | Next::End) => return,
             Err(error) => {
-                tracing::warn!(%error, "read the streamed text from the journal again");
-                return recall.finish();
+                tracing::warn!(%error, "read the journal before the checkpoint again");
+                return;
             }
         }
     }
 }
 
 /// The state of a checkpoint with its secrets masked; `None` if there are none. If a pattern matches our own JSON, so that
-/// the masked state would be unreadable, actions in progress are dropped.
+/// the masked state would be unreadable, the next start folds the journal again.
 pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     let masked = masker.json(state)?;
     if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
         return Some(masked);
     }
     let State { next, reserved, digest, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
-    serde_json::to_string(&State { next, reserved, digest, fold: Fold::default() }).ok()
+    serde_json::to_string(&State { next, reserved, digest, form: 0, fold: () }).ok()
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
@@ -448,7 +477,8 @@ impl Timestamps {
 fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached) -> rusqlite::Result<()> {
     let Some(next) = &reached.position else { return Ok(()) };
     let Reached { fold, reserved, digest, .. } = reached;
-    let state = serde_json::to_string(&State { next: next.clone(), reserved: *reserved, digest: *digest, fold })
+    let (next_record, form) = (next.clone(), Fold::FORM);
+    let state = serde_json::to_string(&State { next: next_record, reserved: *reserved, digest: *digest, form, fold })
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![

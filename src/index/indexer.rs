@@ -16,7 +16,7 @@ use super::shared::{IndexState, LiveEvent, Shared, Woken};
 use super::stamp::Fate;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
-use crate::history::ActivityFold;
+use crate::history::SessionActivity;
 use crate::journal::Position;
 use crate::store::{IndexLock, WitnessFile, boot_id};
 
@@ -73,7 +73,7 @@ impl Index {
         until: Option<Position>,
         marks: Marks,
         notify: Notify,
-    ) -> (IndexState, Arc<ActivityFold>) {
+    ) -> (IndexState, Arc<SessionActivity>) {
         let shared = Arc::new(Shared::default());
         let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope = Scope { patience: Patience::None, until };
@@ -97,7 +97,7 @@ impl Index {
 
     /// The current activity of the session and its threads, as far as the journal was read.
     #[must_use]
-    pub fn activity(&self) -> Arc<ActivityFold> {
+    pub fn activity(&self) -> Arc<SessionActivity> {
         self.0.activity()
     }
 

@@ -16,8 +16,6 @@
 //! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
 
 mod batch;
-#[cfg(test)]
-mod checkpoint_tests;
 mod committed;
 #[cfg(test)]
 mod epoch_tests;

@@ -10,7 +10,7 @@ use tokio::sync::{broadcast, watch};
 use super::page::EventDocument;
 use super::retention::Pruned;
 use crate::config::RetentionBounds;
-use crate::history::{ActivityFold, EventRow, rfc3339_millis};
+use crate::history::{EventRow, SessionActivity, rfc3339_millis};
 use crate::journal::Position;
 
 /// Most buffered live events; a reader that is further behind misses some.
@@ -72,7 +72,7 @@ impl LiveEvent {
 pub(super) struct Shared {
     pub(super) state: watch::Sender<IndexState>,
     pub(super) live: broadcast::Sender<Arc<LiveEvent>>,
-    activity: Mutex<Arc<ActivityFold>>,
+    activity: Mutex<Arc<SessionActivity>>,
     asked: Mutex<Asked>,
     /// Bounds that were set after the start.
     retention: Mutex<Option<RetentionBounds>>,
@@ -162,13 +162,13 @@ impl Shared {
         self.state.receiver_count() > 0
     }
 
-    pub(super) fn activity(&self) -> Arc<ActivityFold> {
+    pub(super) fn activity(&self) -> Arc<SessionActivity> {
         Arc::clone(&lock(&self.activity))
     }
 
-    pub(super) fn set_activity(&self, activity: &ActivityFold) {
-        if **lock(&self.activity) != *activity {
-            *lock(&self.activity) = Arc::new(activity.clone());
+    pub(super) fn set_activity(&self, activity: SessionActivity) {
+        if **lock(&self.activity) != activity {
+            *lock(&self.activity) = Arc::new(activity);
         }
     }
 }
