@@ -3,8 +3,6 @@
 //! It depends only on the records and the current time: [`SessionActivity::threads`] and [`SessionActivity::session`]
 //! take the time as an argument. Waiting for a human never times out.
 
-use serde::{Deserialize, Serialize};
-
 use super::bounded::Weigh;
 use super::conversation::Conversation;
 use super::request::Request;
@@ -16,34 +14,21 @@ const WORKING_US: u64 = 2_500_000;
 /// Silence after which a turn counts as stalled, in microseconds. Source: the contract.
 const STALLED_US: u64 = 300_000_000;
 
-/// The activity of a session or a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activity {
-    /// A turn is running but silent.
-    Thinking,
-    Working,
-    WaitingPermission,
-    WaitingInput,
-    Idle,
-    /// The child is not running.
-    Stopped,
+named! {
+    /// The activity of a session or a thread.
+    pub enum Activity {
+        /// A turn is running but silent.
+        Thinking = "thinking",
+        Working = "working",
+        WaitingPermission = "waiting_permission",
+        WaitingInput = "waiting_input",
+        Idle = "idle",
+        /// The child is not running.
+        Stopped = "stopped",
+    }
 }
 
 impl Activity {
-    /// The name in a document.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Activity::Thinking => "thinking",
-            Activity::Working => "working",
-            Activity::WaitingPermission => "waiting_permission",
-            Activity::WaitingInput => "waiting_input",
-            Activity::Idle => "idle",
-            Activity::Stopped => "stopped",
-        }
-    }
-
     /// The more urgent of two activities for a person.
     fn first(self, other: Activity) -> Activity {
         let rank = |activity: Activity| match activity {
@@ -314,6 +299,26 @@ mod tests {
         stays("20 < item/completed t/u/j {\"type\":\"commandExecution\"}");
         stays("20 ! request_resolved {\"request_id\":\"g-1\"}");
         stays("20 < turn/completed t/v\n20 < turn/started t/u");
+    }
+
+    #[test]
+    fn request_without_turn_ends_with_its_item() {
+        let early = "9 ?0 execCommandApproval t/~/~ {\"callId\":\"i\"}\n";
+        let ends = "20 < item/completed t/u/i {\"type\":\"commandExecution\"}";
+        check(&format!("{STARTED}{early}{ends}"), 21, &["working 5", "t working 5 u 0"]);
+        // Item ids are unique only within a turn.
+        check(
+            &format!("{STARTED}{ASKED}{}", ends.replace("t/u/i", "t/v/i")),
+            21,
+            &["waiting_permission 9", "t waiting_permission 9 u 1"],
+        );
+    }
+
+    #[test]
+    fn first_record_names_an_active_turn() {
+        let active = "20 < thread/status/changed t {\"status\":{\"type\":\"active\"}}\n";
+        let item = "22 < item/started t/u/i {\"type\":\"reasoning\"}";
+        check(&format!("{active}{item}"), 23, &["working 20", "t working 20 u 0"]);
     }
 
     #[test]

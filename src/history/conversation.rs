@@ -9,13 +9,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
-use super::diff::Snapshot;
 use super::excerpt::masked_json;
 use super::item::{Item, ToolCall};
 use super::record_event::{MethodMessage, OwnPlace, Params, RecordEvent, Seen};
 use super::request::{End, Request, RequestState};
 use super::turn::{
-    Failure, Known, OUTCOME_UNKNOWN, STREAM_CLOSED, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage, accepted_turn,
+    Failure, Known, OUTCOME_UNKNOWN, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage,
+    accepted_turn,
 };
 use crate::journal::Position;
 use crate::protocol::Method;
@@ -270,8 +270,10 @@ impl Conversation {
         match event {
             "generation_ended" => self.run_ended(step),
             "generation_started" => {
+                let calls = std::mem::take(&mut self.calls);
                 let change = self.run_ended(step);
-                // Request ids start over.
+                // The client may have called already, and request ids start over.
+                self.calls = calls;
                 self.requests.take_all();
                 self.runs(step.at_us);
                 change

@@ -79,40 +79,27 @@ pub(super) struct Item {
     members: Map<String, Value>,
 }
 
-/// A tool's input and output.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct ItemDocument {
-    item_type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    command: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cwd: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_truncated_by_bytes: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_code: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    is_error: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_message: Option<Value>,
+documents! {
+    /// A tool's input and output.
+    #[derive(Debug, Clone, PartialEq)]
+    pub(super) struct ItemDocument {
+        item_type: String,
+        tool?: String,
+        server?: String,
+        command?: String,
+        cwd?: String,
+        arguments?: Value,
+        changes?: Value,
+        output?: String,
+        output_truncated_by_bytes?: usize,
+        result?: Value,
+        details?: Value,
+        exit_code?: Value,
+        duration_ms?: Value,
+        status?: String,
+        is_error?: bool,
+        error_message?: Value,
+    }
 }
 
 /// Members that give the item's status, or appear under other names.

@@ -103,22 +103,20 @@ pub(super) enum RequestState {
     Cut,
 }
 
-/// How a request ended, as in our note.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct End {
-    #[serde(skip_serializing)]
-    pub(super) request_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) status: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) decision: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) source: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error_code: Option<String>,
-    /// The note, if there is one.
-    #[serde(skip)]
-    pub(super) note: Option<Box<RawValue>>,
+documents! {
+    /// How a request ended, as in our note.
+    #[derive(Debug, Clone, Default, Deserialize)]
+    pub(super) struct End {
+        #[serde(skip_serializing)]
+        request_id: String,
+        status?: String,
+        decision?: String,
+        source?: String,
+        error_code?: String,
+        /// The note, if there is one.
+        #[serde(skip)]
+        note: Option<Box<RawValue>>,
+    }
 }
 
 impl End {
@@ -140,18 +138,15 @@ impl End {
     }
 }
 
-/// A request as a document.
-#[derive(Serialize)]
-pub(super) struct RequestDocument<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
-    kind: Wanted,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    command: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cwd: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+documents! {
+    /// A request as a document.
+    pub(super) struct RequestDocument<'a> {
+        request_id?: &'a str,
+        kind: Wanted,
+        command?: &'a str,
+        cwd?: &'a str,
+        reason?: &'a str,
+    }
 }
 
 impl Weigh for Request {

@@ -13,91 +13,39 @@ use super::record_event::OwnPlace;
 use super::request::{Asks, End, Request, RequestState};
 use super::turn::{Failure, STREAM_CLOSED, TurnEvent};
 
-/// An event of a tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolEvent {
-    /// A human must approve the tool.
-    RequestApproval,
-    /// The decision on that.
-    ApprovalDecision,
-    /// A question to the user.
-    RequestUserInput,
-    /// The answer to that.
-    UserInputSubmitted,
-    Started,
-    OutputDelta,
-    Completed,
-    Failed,
-    /// Its turn was interrupted.
-    Interrupted,
-    /// The request is no longer needed.
-    Cancelled,
-    Declined,
-    /// The request was not answered in time.
-    Timeout,
-}
-
-impl ToolEvent {
-    pub const ALL: [ToolEvent; 12] = [
-        ToolEvent::RequestApproval,
-        ToolEvent::ApprovalDecision,
-        ToolEvent::RequestUserInput,
-        ToolEvent::UserInputSubmitted,
-        ToolEvent::Started,
-        ToolEvent::OutputDelta,
-        ToolEvent::Completed,
-        ToolEvent::Failed,
-        ToolEvent::Interrupted,
-        ToolEvent::Cancelled,
-        ToolEvent::Declined,
-        ToolEvent::Timeout,
-    ];
-
-    /// The name in a row. Source: the contract.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ToolEvent::RequestApproval => "request_approval",
-            ToolEvent::ApprovalDecision => "approval_decision",
-            ToolEvent::RequestUserInput => "request_user_input",
-            ToolEvent::UserInputSubmitted => "user_input_submitted",
-            ToolEvent::Started => "started",
-            ToolEvent::OutputDelta => "output_delta",
-            ToolEvent::Completed => "completed",
-            ToolEvent::Failed => "failed",
-            ToolEvent::Interrupted => "interrupted",
-            ToolEvent::Cancelled => "cancelled",
-            ToolEvent::Declined => "declined",
-            ToolEvent::Timeout => "timeout",
-        }
-    }
-
-    /// Parses a name.
-    #[must_use]
-    pub fn of(name: &str) -> Option<ToolEvent> {
-        ToolEvent::ALL.into_iter().find(|event| event.name() == name)
+named! {
+    /// An event of a tool.
+    pub enum ToolEvent {
+        /// A human must approve the tool.
+        RequestApproval = "request_approval",
+        /// The decision on that.
+        ApprovalDecision = "approval_decision",
+        /// A question to the user.
+        RequestUserInput = "request_user_input",
+        /// The answer to that.
+        UserInputSubmitted = "user_input_submitted",
+        Started = "started",
+        OutputDelta = "output_delta",
+        Completed = "completed",
+        Failed = "failed",
+        /// Its turn was interrupted.
+        Interrupted = "interrupted",
+        /// The request is no longer needed.
+        Cancelled = "cancelled",
+        Declined = "declined",
+        /// The request was not answered in time.
+        Timeout = "timeout",
     }
 }
 
-/// A phase in the life of a tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Before it runs, including every event of a request to a human.
-    Pre,
-    Running,
-    /// After its end.
-    Post,
-}
-
-impl Phase {
-    /// The name in a row. Source: the contract.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Pre => "pre",
-            Phase::Running => "running",
-            Phase::Post => "post",
-        }
+named! {
+    /// A phase in the life of a tool.
+    pub enum Phase {
+        /// Before it runs, including every event of a request to a human.
+        Pre = "pre",
+        Running = "running",
+        /// After its end.
+        Post = "post",
     }
 }
 
@@ -140,7 +88,7 @@ pub struct ToolRow {
 
 impl ToolRow {
     /// A row without optional columns.
-    fn new(at_us: u64, event_type: ToolEvent, phase: Phase, place: &OwnPlace, does: ToolCall) -> ToolRow {
+    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, place: &OwnPlace, does: ToolCall) -> ToolRow {
         let OwnPlace { thread_id, turn_id, item_id } = place.clone();
         let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         ToolRow {
@@ -280,10 +228,8 @@ fn resolved(request: &Request, end: &End, conversation: &Conversation, at_us: u6
         (_, None, Asks::Permission) => ToolEvent::ApprovalDecision,
         (_, None, Asks::Input) => ToolEvent::UserInputSubmitted,
     };
-    let status = match event {
-        ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted => ToolEvent::Completed,
-        event => event,
-    };
+    let is_answered = matches!(event, ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted);
+    let status = if is_answered { ToolEvent::Completed } else { event };
     // These tables use one word for everything left open by a dead child, noted or not.
     let error_code = end.error_code.as_deref().map(|code| if code == "server_exited" { STREAM_CLOSED } else { code });
     Some(ToolRow {
@@ -475,10 +421,11 @@ mod tests {
 
     #[test]
     fn event_names_round_trip() {
-        for event in ToolEvent::ALL {
-            assert_eq!(ToolEvent::of(event.name()), Some(event));
+        use crate::history::of_name;
+        for event in [ToolEvent::RequestApproval, ToolEvent::OutputDelta, ToolEvent::Timeout] {
+            assert_eq!(of_name(event.name()), Some(event));
         }
-        assert_eq!(ToolEvent::of("x"), None);
+        assert_eq!(of_name::<ToolEvent>("x"), None);
     }
 }
 

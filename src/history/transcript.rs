@@ -12,11 +12,10 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Met, Recent};
 use super::conversation::{Change, Conversation, Step};
-use super::diff::{Came, digest};
 use super::excerpt::{masked_json, rfc3339_millis};
 use super::item::{Item, ItemKind};
 use super::request::{End, Request, RequestDocument};
-use super::turn::{Known, Steps, Turn, TurnEnd, TurnState};
+use super::turn::{Came, Known, Snapshot, Steps, Turn, TurnEnd, TurnState, digest};
 use crate::protocol::Method;
 
 /// A line of a transcript.
@@ -51,46 +50,37 @@ struct Spot<'a> {
     turn: &'a str,
 }
 
-/// An entry as JSON.
-#[derive(Serialize)]
-struct Document<'a, T> {
-    ts: String,
-    role: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    item_id: Option<&'a str>,
-    event: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    turn_id: Option<&'a str>,
-    #[serde(flatten)]
-    content: T,
-}
+documents! {
+    /// An entry as JSON.
+    struct Document<'a, T> {
+        ts: String,
+        role: &'a str,
+        item_id?: &'a str,
+        event: &'a str,
+        turn_id?: &'a str,
+        #[serde(flatten)]
+        content: T,
+    }
 
-/// The content of an entry with text.
-#[derive(Default, Serialize)]
-struct Said<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    item_type: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    diff_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    supersedes: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<Vec<&'a str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_code: Option<&'a str>,
-}
+    /// The content of an entry with text.
+    #[derive(Default)]
+    struct Said<'a> {
+        item_type?: &'a str,
+        diff_id?: &'a str,
+        supersedes?: &'a str,
+        text?: &'a str,
+        content?: Vec<&'a str>,
+        error_code?: &'a str,
+    }
 
-/// The content of the entry for a request.
-#[derive(Serialize)]
-struct Approval<'a> {
-    #[serde(flatten)]
-    request: RequestDocument<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(flatten)]
-    end: &'a End,
+    /// The content of the entry for a request.
+    struct Approval<'a> {
+        #[serde(flatten)]
+        request: RequestDocument<'a>,
+        text?: &'a str,
+        #[serde(flatten)]
+        end: &'a End,
+    }
 }
 
 impl Transcript {
@@ -131,57 +121,35 @@ impl Transcript {
     }
 
     fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut Vec<Entry>) {
-        match change {
-            Change::ItemCompleted { item, .. } => {
-                if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
-                    self.seen_live.meet(&[spot.thread_id, role, &text]);
-                }
-                self.item(spot, item, entries);
+        if let Change::ItemCompleted { item, .. } = change {
+            if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
+                self.seen_live.meet(&[spot.thread_id, role, &text]);
             }
-            Change::Diff { text, snapshot } if snapshot.came == Came::First => {
-                let (diff_id, supersedes) = (Some(&*snapshot.diff_id), snapshot.supersedes.as_deref());
-                let said = Said { diff_id, supersedes, text: Some(text), ..Said::default() };
-                self.push(spot, &snapshot.diff_id, "diff", None, said, entries);
-            }
+            self.item(spot, item, entries);
+        } else if let Change::Diff { text, snapshot: Snapshot { diff_id, supersedes, came: Came::First } } = change {
+            let supersedes = supersedes.as_deref();
+            let said = Said { diff_id: Some(diff_id), supersedes, text: Some(text), ..Said::default() };
+            self.push(spot, diff_id, "diff", None, said, entries);
+        } else if let Change::Compacted { by_item: false } = change {
             // Since early 2026, items report the same.
-            Change::Compacted { by_item: false } => {
-                let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
-                self.push(spot, &identity, "context_compacted", None, Said::default(), entries);
-            }
-            Change::Error { failure, will_retry: false } => {
-                let text = failure.message.as_deref().unwrap_or_default();
-                let identity = match spot.turn_id {
-                    Some(_) => format!("{}/{}/error", spot.turn, digest(text)),
-                    None => format!("/@{}/error", spot.at_us),
-                };
-                let said = Said { text: Some(text), error_code: failure.code.as_deref(), ..Said::default() };
-                self.push(spot, &identity, "error", None, said, entries);
-            }
-            Change::TurnEnded { end, turn, .. } => {
-                let Some(turn_id) = spot.turn_id else { return };
-                if let Some(turn) = turn {
-                    self.rest(spot, turn, entries);
-                    if turn.items > 0 && turn.known == Known::Whole {
-                        self.whole.meet(&[spot.thread_id, turn_id]);
-                    }
+            let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
+            self.push(spot, &identity, "context_compacted", None, Said::default(), entries);
+        } else if let Change::Error { failure, will_retry: false } = change {
+            let text = failure.message.as_deref().unwrap_or_default();
+            let identity = match spot.turn_id {
+                Some(_) => format!("{}/{}/error", spot.turn, digest(text)),
+                None => format!("/@{}/error", spot.at_us),
+            };
+            let said = Said { text: Some(text), error_code: failure.code.as_deref(), ..Said::default() };
+            self.push(spot, &identity, "error", None, said, entries);
+        } else if let (Change::TurnEnded { end, turn, .. }, Some(turn_id)) = (change, spot.turn_id) {
+            if let Some(turn) = turn {
+                self.rest(spot, turn, entries);
+                if turn.items > 0 && turn.known == Known::Whole {
+                    self.whole.meet(&[spot.thread_id, turn_id]);
                 }
-                self.status(spot, end, entries);
             }
-            Change::Diff { .. }
-            | Change::Compacted { .. }
-            | Change::Error { .. }
-            | Change::None
-            | Change::RunEnded
-            | Change::TurnStarted { .. }
-            | Change::Piece(_)
-            | Change::ItemStarted { .. }
-            | Change::SummaryPart
-            | Change::Progress(_)
-            | Change::Plan
-            | Change::Usage(_)
-            | Change::Asked(_)
-            | Change::Resolved(..)
-            | Change::Answered { .. } => {}
+            self.status(spot, end, entries);
         }
     }
 
@@ -391,7 +359,7 @@ fn began(raw: &RawValue) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::tapes::{entries, records};
+    use crate::history::properties::{entries, records};
 
     /// A line of `expect` is the identity and content of an entry, without members that repeat the identity or the
     /// time.

@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sha1::{Digest as _, Sha1};
 
 use super::bounded::Weigh;
-use super::diff::Diffs;
 use super::excerpt::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_so_far, masked_start, masked_text};
 use super::item::{Item, ItemKind};
 use super::record_event::Params;
@@ -249,7 +249,7 @@ impl Thread {
         self.total = usage.all.or(self.total);
         let Some(turn) = turn_id.and_then(|turn_id| self.running_mut(turn_id)) else { return };
         turn.usage = Some(Usage { all: None, ..usage });
-        if let Some((input, output)) = usage.input.zip(usage.output).filter(|_| !is_again) {
+        if let Some((input, output)) = usage.input_tokens.zip(usage.output_tokens).filter(|_| !is_again) {
             let before = turn.spent.unwrap_or_default();
             let (input, output) = (before.input.saturating_add(input), before.output.saturating_add(output));
             turn.spent = Some(Tokens { input, output });
@@ -349,25 +349,13 @@ pub(super) struct TurnEnd {
     pub(super) failure: Failure,
 }
 
-/// An event of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnEvent {
-    Started,
-    Completed,
-    Failed,
-    Interrupted,
-}
-
-impl TurnEvent {
-    /// The name in a row. Source: the contract.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            TurnEvent::Started => "started",
-            TurnEvent::Completed => "completed",
-            TurnEvent::Failed => "failed",
-            TurnEvent::Interrupted => "interrupted",
-        }
+named! {
+    /// An event of a turn.
+    pub enum TurnEvent {
+        Started = "started",
+        Completed = "completed",
+        Failed = "failed",
+        Interrupted = "interrupted",
     }
 }
 
@@ -400,16 +388,15 @@ impl TurnEnd {
     }
 }
 
-/// The end of a turn as a document.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct EndDocument {
-    status: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_code: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_message: Option<String>,
+documents! {
+    /// The end of a turn as a document.
+    #[derive(Debug, Clone, PartialEq)]
+    pub(super) struct EndDocument {
+        status: String,
+        duration_ms?: Value,
+        error_code?: String,
+        error_message?: String,
+    }
 }
 
 impl EndDocument {
@@ -419,12 +406,13 @@ impl EndDocument {
     }
 }
 
-/// The steps of a plan as a document.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Steps {
-    steps: Vec<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    explanation: Option<String>,
+documents! {
+    /// The steps of a plan as a document.
+    #[derive(Debug, Clone, PartialEq)]
+    pub(super) struct Steps {
+        steps: Vec<Value>,
+        explanation?: String,
+    }
 }
 
 impl Steps {
@@ -491,27 +479,22 @@ impl StatusKind {
     }
 }
 
-/// Tokens of a thread's last model call, which is the used part of its context window. As a document, it has no `all`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Usage {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
-    #[serde(rename = "input_tokens", skip_serializing_if = "Option::is_none")]
-    input: Option<u64>,
-    #[serde(rename = "cached_input_tokens", skip_serializing_if = "Option::is_none")]
-    cached_input: Option<u64>,
-    #[serde(rename = "output_tokens", skip_serializing_if = "Option::is_none")]
-    output: Option<u64>,
-    #[serde(rename = "reasoning_output_tokens", skip_serializing_if = "Option::is_none")]
-    reasoning_output: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context_window: Option<u64>,
-    /// Tokens of all calls of the thread.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thread_total: Option<u64>,
-    /// The same, by direction; needed only when it is reported.
-    #[serde(skip)]
-    all: Option<Tokens>,
+documents! {
+    /// Tokens of a thread's last model call, which is the used part of its context window. As a document, it has no `all`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+    pub(super) struct Usage {
+        total?: u64,
+        input_tokens?: u64,
+        cached_input_tokens?: u64,
+        output_tokens?: u64,
+        reasoning_output_tokens?: u64,
+        context_window?: u64,
+        /// Tokens of all calls of the thread.
+        thread_total?: u64,
+        /// The same, by direction; needed only when it is reported.
+        #[serde(skip)]
+        all: Option<Tokens>,
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -529,10 +512,10 @@ impl Usage {
         let all = |name: &str| usage["total"][name].as_u64();
         usage.is_object().then(|| Usage {
             total: last("totalTokens"),
-            input: last("inputTokens"),
-            cached_input: last("cachedInputTokens"),
-            output: last("outputTokens"),
-            reasoning_output: last("reasoningOutputTokens"),
+            input_tokens: last("inputTokens"),
+            cached_input_tokens: last("cachedInputTokens"),
+            output_tokens: last("outputTokens"),
+            reasoning_output_tokens: last("reasoningOutputTokens"),
             context_window: usage["modelContextWindow"].as_u64(),
             thread_total: all("totalTokens"),
             all: all("inputTokens").zip(all("outputTokens")).map(|(input, output)| Tokens { input, output }),
@@ -545,6 +528,89 @@ pub(super) fn accepted_turn(result: &RawValue) -> Option<String> {
     let turn = Members::of(result).and_then(|result| result.get("turn")).and_then(Members::of)?;
     let is_over = turn.text("status").is_some_and(|status| status != "inProgress");
     if is_over { None } else { turn.text("id") }
+}
+
+/// Hex digits of a digest in the id of a diff. Source: the contract of the history.
+const DIGITS: usize = 12;
+
+/// Diffs remembered per turn; the oldest is evicted first.
+const DIFFS_MAX: usize = 64;
+
+/// The diffs of the latest turn of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Diffs {
+    turn_id: String,
+    /// Digests; the last one is current.
+    digests: Vec<String>,
+}
+
+/// A snapshot of a turn's diff.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    pub(super) diff_id: String,
+    /// The previous diff.
+    pub(super) supersedes: Option<String>,
+    /// Whether the turn has had this diff before.
+    pub(super) came: Came,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// New in this turn.
+    First,
+    /// Again: later changes were undone.
+    Back,
+}
+
+impl Weigh for Diffs {
+    fn weight(&self) -> usize {
+        self.turn_id.weight() + self.digests.weight()
+    }
+}
+
+impl Diffs {
+    /// Processes the diff of a turn; returns `None` if it is unchanged.
+    pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
+        if self.turn_id != turn_id {
+            *self = Diffs { turn_id: turn_id.to_owned(), digests: Vec::new() };
+        }
+        let Diffs { turn_id, digests } = self;
+        let digest = digest(diff);
+        // An empty diff matters only after a non-empty one.
+        if digests.last() == Some(&digest) || (digests.is_empty() && diff.trim().is_empty()) {
+            return None;
+        }
+        let id = |digest: &String| format!("{thread_id}:{turn_id}:{digest}");
+        let supersedes = digests.last().map(id);
+        let before = digests.len();
+        digests.retain(|known| *known != digest);
+        let came = if digests.len() < before { Came::Back } else { Came::First };
+        let diff_id = id(&digest);
+        digests.push(digest);
+        if digests.len() > DIFFS_MAX {
+            digests.remove(0);
+        }
+        Some(Snapshot { diff_id, supersedes, came })
+    }
+}
+
+/// The id of a diff's content. Source: session-manager's `diff signature`, the SHA-1 of the lines that name files, the
+/// hunk headers, and the trimmed text.
+pub(super) fn digest(diff: &str) -> String {
+    let text = diff.trim();
+    if text.is_empty() {
+        return "empty".to_owned();
+    }
+    let lines = || text.lines().map(str::trim_end);
+    let files = lines().filter(|line| line.starts_with("+++ ") || line.starts_with("--- "));
+    let hunks = lines().filter(|line| line.starts_with("@@"));
+    let heads: Vec<&str> = files.chain(hunks).collect();
+    let digest = Sha1::digest(format!("{}\n{text}", heads.join("\n")));
+    digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(hex_digit).collect()
+}
+
+fn hex_digit(value: u8) -> char {
+    char::from_digit(u32::from(value), 16).expect("BUG: four bits are below 16")
 }
 
 #[cfg(test)]
@@ -561,5 +627,52 @@ mod tests {
         check(r#"{"message":"m","codexErrorInfo":{"x":{"httpStatusCode":1}}}"#, Some("m"), Some("x"));
         check(r#""m""#, Some("m"), None);
         check("null", None, None);
+    }
+
+    #[test]
+    fn digests_match_session_manager() {
+        let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
+        check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
+        check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
+        check("  x ", "286a84ee950a");
+        check(" \n", "empty");
+    }
+
+    /// `expect` has one word per snapshot: its id, then `<` and the id it supersedes; `-` if it is dropped.
+    fn check(diffs: &[(&str, &str)], expect: &str) {
+        let mut state = Diffs::default();
+        let name = |id: &str| {
+            let known = diffs.iter().find(|(turn, diff)| id == format!("t:{turn}:{}", digest(diff)));
+            known.map_or(id.to_owned(), |(turn, diff)| format!("{turn}{diff}"))
+        };
+        let actual: Vec<String> = diffs
+            .iter()
+            .map(|(turn, diff)| match state.take("t", turn, diff) {
+                None => "-".to_owned(),
+                Some(Snapshot { diff_id, supersedes, came }) => {
+                    let before = supersedes.map(|id| format!("<{}", name(&id))).unwrap_or_default();
+                    let back = if came == Came::Back { "!" } else { "" };
+                    format!("{}{before}{back}", name(&diff_id))
+                }
+            })
+            .collect();
+        assert_eq!(actual.join(" "), expect);
+    }
+
+    #[test]
+    fn identical_diff_is_dropped() {
+        check(&[("u", "A"), ("u", "A"), ("u", "B"), ("u", "B")], "uA - uB<uA -");
+        check(&[("u", "A"), ("v", "A"), ("v", "B")], "uA vA vB<vA");
+        check(&[("u", "A"), ("u", "B"), ("u", "A"), ("u", "C")], "uA uB<uA uA<uB! uC<uA");
+        check(&[("u", ""), ("u", "A"), ("u", "")], "- uA u<uA");
+    }
+
+    #[test]
+    fn remembered_diffs_are_bounded() {
+        let mut state = Diffs::default();
+        (0..200).for_each(|number| drop(state.take("t", "u", &number.to_string())));
+        assert_eq!(state.digests.len(), DIFFS_MAX);
+        assert_eq!(state.take("t", "u", "0").map(|snapshot| snapshot.came), Some(Came::First));
+        assert_eq!(state.take("t", "u", "199").map(|snapshot| snapshot.came), Some(Came::Back));
     }
 }

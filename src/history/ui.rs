@@ -59,125 +59,120 @@ pub(crate) enum UiKind {
     RpcError,
 }
 
-/// A UI event, which becomes JSON as `{"type",…}`.
-#[derive(Debug, Clone, Serialize)]
-pub struct UiEvent {
-    #[serde(rename = "type")]
-    pub(crate) kind: UiKind,
-    #[serde(rename = "ts", serialize_with = "rfc3339")]
-    at_us: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thread_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    turn_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    item_id: Option<String>,
-    #[serde(flatten)]
-    detail: Detail,
+documents! {
+    /// A UI event, which becomes JSON as `{"type",…}`.
+    #[derive(Debug, Clone)]
+    pub struct UiEvent {
+        #[serde(rename = "type")]
+        kind: UiKind,
+        #[serde(rename = "ts", serialize_with = "rfc3339")]
+        at_us: u64,
+        thread_id?: String,
+        turn_id?: String,
+        item_id?: String,
+        #[serde(flatten)]
+        detail: Detail,
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-enum Detail {
-    Activity {
-        activity: Activity,
-    },
-    Said {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        role: Option<&'static str>,
-        text: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        content: Option<Vec<String>>,
-    },
-    Delta {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        part: Option<&'static str>,
-        delta: String,
-    },
-    Progress {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        delta: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        stdin: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        changes: Option<Value>,
-    },
-    Diff {
-        diff_id: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        supersedes: Option<String>,
-        text: String,
-    },
+pub(super) enum Detail {
+    Activity { activity: Activity },
+    Said(Said),
+    Delta(Delta),
+    Progress(Progress),
+    Diff(Diff),
     Tool(Box<ItemDocument>),
     Plan(Steps),
     Usage(Usage),
-    Status {
+    Status(Status),
+    Error(Error),
+    Pending(Box<Pending>),
+    Resolved(Resolved),
+    Answer(Box<Answer>),
+}
+
+documents! {
+    #[derive(Debug, Clone)]
+    pub(super) struct Said {
+        role?: &'static str,
+        text: String,
+        content?: Vec<String>,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Delta {
+        part?: &'static str,
+        delta: String,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Progress {
+        delta?: String,
+        stdin?: String,
+        changes?: Value,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Diff {
+        diff_id: String,
+        supersedes?: String,
+        text: String,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Status {
         subject: &'static str,
         #[serde(flatten)]
         end: EndDocument,
-    },
-    Error {
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Error {
         message: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error_code: Option<String>,
+        error_code?: String,
         will_retry: bool,
-    },
-    Pending(Box<Pending>),
-    Resolved {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        request_id: Option<String>,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Answer {
+        id: Value,
+        method?: String,
+        code?: Value,
+        message?: Value,
+        result?: Box<RawValue>,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Resolved {
+        request_id?: String,
         kind: Wanted,
         #[serde(flatten)]
         end: End,
-    },
-    Answer {
-        id: Value,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        method: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        code: Option<Value>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        message: Option<Value>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        result: Option<Box<RawValue>>,
-    },
-}
+    }
 
-/// Everything needed to decide on a request.
-#[derive(Debug, Clone, Serialize)]
-struct Pending {
-    status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
-    kind: Wanted,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    command: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cwd: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grant_root: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    permissions: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    questions: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schema: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    decisions: Vec<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decisions_left_out: Option<usize>,
+    /// Everything needed to decide on a request.
+    #[derive(Debug, Clone)]
+    pub(super) struct Pending {
+        status: &'static str,
+        request_id?: String,
+        kind: Wanted,
+        command?: String,
+        cwd?: String,
+        reason?: String,
+        changes?: Value,
+        grant_root?: String,
+        permissions?: Value,
+        questions?: Value,
+        message?: String,
+        schema?: Value,
+        server?: String,
+        mode?: String,
+        url?: String,
+        decisions?: Vec<Value>,
+        decisions_left_out?: usize,
+    }
 }
 
 fn rfc3339<S: Serializer>(at_us: &u64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -272,11 +267,11 @@ impl View<'_> {
     }
 
     fn status(&mut self, subject: &'static str, status: &str) {
-        self.emit(UiKind::Status, Detail::Status { subject, end: EndDocument::of_status(status) });
+        self.emit(UiKind::Status, Detail::Status(Status { subject, end: EndDocument::of_status(status) }));
     }
 
     fn delta(&mut self, kind: UiKind, part: Option<&'static str>, delta: &str) {
-        self.emit(kind, Detail::Delta { part, delta: delta.to_owned() });
+        self.emit(kind, Detail::Delta(Delta { part, delta: delta.to_owned() }));
     }
 
     /// Events of a step that is not of a message of the server.
@@ -286,7 +281,7 @@ impl View<'_> {
                 let Turn { id: Some(turn_id), .. } = turn else { continue };
                 let end = TurnEnd::unreported(step.lost_code()).document();
                 let place = OwnPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
-                self.emit_at(place, UiKind::Status, Detail::Status { subject: "turn", end });
+                self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: "turn", end }));
             }
         } else if let Change::Resolved(request, end) = &step.change {
             self.closed(request, end.clone());
@@ -301,7 +296,7 @@ impl View<'_> {
             Change::None | Change::RunEnded | Change::Answered { .. } => {}
             Change::TurnStarted { .. } => self.status("turn", "in_progress"),
             Change::TurnEnded { end, .. } => {
-                self.emit(UiKind::Status, Detail::Status { subject: "turn", end: end.document() });
+                self.emit(UiKind::Status, Detail::Status(Status { subject: "turn", end: end.document() }));
             }
             Change::Piece(delta) => self.piece(message, delta),
             Change::ItemStarted { item, .. } => self.item_started(item),
@@ -310,12 +305,12 @@ impl View<'_> {
             Change::Progress(params) => {
                 let text = |name: &str| params[name].as_str().map(str::to_owned);
                 let changes = params.get("changes").filter(|changes| !changes.is_null()).cloned();
-                let progress = Detail::Progress { delta: text("message"), stdin: text("stdin"), changes };
+                let progress = Detail::Progress(Progress { delta: text("message"), stdin: text("stdin"), changes });
                 self.emit(UiKind::ToolDelta, progress);
             }
             Change::Diff { text, snapshot } => {
                 let (diff_id, supersedes) = (snapshot.diff_id.clone(), snapshot.supersedes.clone());
-                self.emit(UiKind::Diff, Detail::Diff { diff_id, supersedes, text: text.clone() });
+                self.emit(UiKind::Diff, Detail::Diff(Diff { diff_id, supersedes, text: text.clone() }));
             }
             Change::Plan => {
                 let plan: Value = message.params.read().unwrap_or_default();
@@ -326,7 +321,7 @@ impl View<'_> {
             Change::Compacted { by_item: false } => self.status("compaction", "completed"),
             Change::Error { failure, will_retry } => {
                 let (message, error_code) = (failure.message.clone().unwrap_or_default(), failure.code.clone());
-                self.emit(UiKind::Error, Detail::Error { message, error_code, will_retry: *will_retry });
+                self.emit(UiKind::Error, Detail::Error(Error { message, error_code, will_retry: *will_retry }));
             }
             Change::Asked(id) => {
                 if let Some(request) = self.conversation.request(id) {
@@ -365,11 +360,11 @@ impl View<'_> {
 
     fn item_completed(&mut self, item: &Item) {
         let text = || item.text().unwrap_or_default();
-        let said = || Detail::Said { role: None, text: text(), content: None };
+        let said = || Detail::Said(Said { role: None, text: text(), content: None });
         match item.kind {
             ItemKind::User => {
                 let content = item.content_types().map(|types| types.into_iter().map(str::to_owned).collect());
-                self.emit(UiKind::Message, Detail::Said { role: Some("user"), text: text(), content });
+                self.emit(UiKind::Message, Detail::Said(Said { role: Some("user"), text: text(), content }));
             }
             ItemKind::Assistant => self.emit(UiKind::AssistantFinalize, said()),
             ItemKind::Reasoning => self.emit(UiKind::ReasoningFinalize, said()),
@@ -396,12 +391,16 @@ impl View<'_> {
                 let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
                 let member = |name: &str| error.get(name).filter(|value| !value.is_null()).cloned();
                 let (code, message) = (member("code"), member("message"));
-                self.emit_at(place, UiKind::RpcError, Detail::Answer { id, method, code, message, result: None });
+                self.emit_at(
+                    place,
+                    UiKind::RpcError,
+                    Detail::Answer(Box::new(Answer { id, method, code, message, result: None })),
+                );
             }
             None => {
                 let is_shown = |result: &&RawValue| result.get().len() <= OUTPUT_BYTES_MAX && result.get() != "null";
                 let result = result.filter(is_shown).map(RawValue::to_owned);
-                let answer = Detail::Answer { id, method, code: None, message: None, result };
+                let answer = Detail::Answer(Box::new(Answer { id, method, code: None, message: None, result }));
                 self.emit_at(place, UiKind::RpcResponse, answer);
             }
         }
@@ -414,7 +413,7 @@ impl View<'_> {
     }
 
     fn closed(&mut self, request: &Request, end: End) {
-        let resolved = Detail::Resolved { request_id: request.request_id.clone(), kind: request.wanted, end };
+        let resolved = Detail::Resolved(Resolved { request_id: request.request_id.clone(), kind: request.wanted, end });
         self.emit_at(request.place.clone(), kind(request), resolved);
     }
 }
@@ -450,7 +449,7 @@ impl Pending {
             server: text("serverName"),
             mode: text("mode"),
             url: text("url"),
-            decisions,
+            decisions: Some(decisions).filter(|decisions| !decisions.is_empty()),
             decisions_left_out: Some(decisions_left_out).filter(|left_out| *left_out > 0),
         }
     }
@@ -468,7 +467,7 @@ fn old_changes(params: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::tapes::{records, ui_events};
+    use crate::history::properties::{records, ui_events};
 
     fn as_json<T: serde::de::DeserializeOwned>(event: &UiEvent) -> T {
         serde_json::from_str(&serde_json::to_string(event).expect("plain data")).expect("it is JSON")
@@ -584,7 +583,7 @@ mod tests {
             r#"token_count {"context_window":9,"input_tokens":1,"thread_total":3,"total":2}"#,
         );
         let diff = |text: &str| notification("turn/diff/updated", &format!(r#""diff":"{text}""#));
-        let id = |text: &str| format!("t:u:{}", crate::history::diff::digest(text));
+        let id = |text: &str| format!("t:u:{}", crate::history::turn::digest(text));
         check(
             &[diff("a"), diff("a"), diff("b"), diff("a")].join("\n"),
             &format!(

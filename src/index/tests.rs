@@ -360,7 +360,7 @@ fn oldest_rows_are_pruned_in_batches() {
     let bounds = RetentionBounds { events_max: 100, ..lab.settings().retention };
     let mut went = Vec::new();
     loop {
-        let pruned = retention::prune(&connection, &bounds, now_us).expect("it works");
+        let pruned = maintenance::prune(&connection, &bounds, now_us).expect("it works");
         if pruned.rows() == 0 {
             break;
         }
@@ -370,7 +370,7 @@ fn oldest_rows_are_pruned_in_batches() {
     let page = lab.page(Some(7), 1);
     assert_eq!((page.earliest_seq, page.gap_reason), (Some(1_201), Some(GapReason::Retention)));
     let day_us = 86_400_000_000;
-    let pruned = retention::prune(&connection, &bounds, now_us + 15 * day_us).expect("it works");
+    let pruned = maintenance::prune(&connection, &bounds, now_us + 15 * day_us).expect("it works");
     assert_eq!(pruned.events, 100);
     let page = lab.page(Some(7), 1);
     assert_eq!((page.earliest_seq, page.gap_reason, page.next_seq), (None, Some(GapReason::Retention), 8));
@@ -519,7 +519,7 @@ fn checkpoint_holds_no_streamed_text_and_loads_whole() {
     let (half, rest) = key.split_at(20);
     lab.append(1, 1, &[told(1_000, "a"), piece(2_000, &format!("use {half}")), piece(3_000, &format!("{rest} now"))]);
     let mut follower = follow::Follower::new(&lab.journal(), None);
-    let mut reached = committed::Reached::default();
+    let mut reached = database::Reached::default();
     for records in 1..=4 {
         let Ok(follow::Next::Record { at, bytes, .. }) = follower.next(follow::Patience::None) else {
             panic!("a record")
@@ -527,7 +527,7 @@ fn checkpoint_holds_no_streamed_text_and_loads_whole() {
         let record = crate::journal::Record::parse(bytes).expect("a record");
         reached.fold.take(&at, &crate::history::Seen::of(&record, None), &mut crate::history::Rows::default());
         reached.position = follower.position().cloned();
-        let (mut database, _) = committed::Database::open(&lab.history(), "s").expect("a history");
+        let (mut database, _) = database::Database::open(&lab.history(), "s").expect("a history");
         database.commit(&crate::history::Rows::default(), 0, &reached).expect("it is committed");
         drop(database);
         // The journal, in a folder of its own, holds the text.
@@ -538,7 +538,7 @@ fn checkpoint_holds_no_streamed_text_and_loads_whole() {
             let bytes = std::fs::read(&path).expect("a file");
             assert!(memchr::memmem::find(&bytes, half.as_bytes()).is_none(), "{} after {records}", path.display());
         }
-        let (mut database, _) = committed::Database::open(&lab.history(), "s").expect("a history");
+        let (mut database, _) = database::Database::open(&lab.history(), "s").expect("a history");
         reached = database.load(&lab.journal()).expect("it can be read").0.expect("a checkpoint").reached;
     }
     let mut rows = crate::history::Rows::default();
@@ -569,4 +569,20 @@ fn checkpoint_of_another_version_is_folded_again() {
     let turns = History::new(&lab.history()).rows(Table::Turns, None, 9, 0, false).expect("it can be asked").events;
     let ends = turns.iter().map(|row| format!("{} {} {}", row["event_type"], row["latency_ms"], row["output_preview"]));
     assert_eq!(ends.collect::<Vec<_>>(), [r#""started" null null"#, r#""completed" 9 "Hi""#]);
+}
+
+#[test]
+fn tool_rows_of_unknown_events_are_skipped() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=1));
+    lab.catch_up();
+    let insert = "INSERT INTO codex_tool_events (session_id, item_id, event_type, item_type, phase, created_at)
+        VALUES ('s', ?1, ?2, 'x', 'running', '2026-01-01T00:00:00.000Z')";
+    let newer = rusqlite::Connection::open(lab.history()).expect("it is there");
+    for row in [["i", "started"], ["j", "nonsense"]] {
+        newer.execute(insert, row).expect("our own SQL");
+    }
+    let actions = History::new(&lab.history()).actions(9, 0).expect("it can be asked");
+    let actions: Vec<_> = actions.iter().map(|action| (&*action.summary_text, action.item_id.as_deref())).collect();
+    assert_eq!(actions, [("Started: x", Some("i"))]);
 }
