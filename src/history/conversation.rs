@@ -24,8 +24,8 @@ use crate::wire::{Members, RpcId};
 /// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
 const PLAN_BYTES_MAX: usize = 64 << 10;
 
-/// Limit of all items in progress with their changes, in bytes.
-const UI_ITEMS_BYTES_MAX: usize = 8 << 20;
+/// Limit of all tools in progress with their changes, in bytes.
+const UI_TOOLS_BYTES_MAX: usize = 8 << 20;
 
 /// What a fold is for, which decides what it remembers.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,8 @@ pub(super) struct Conversation {
     pub(super) child_since_us: u64,
     /// Messages may name no thread.
     threads: Bounded<Option<String>, Thread>,
-    items: Bounded<OwnPlace, Tool>,
+    /// In progress, by their items.
+    tools: Bounded<OwnPlace, Tool>,
     /// By the server's id.
     requests: Bounded<String, Request>,
     /// The ledger name of the next request.
@@ -182,7 +183,7 @@ impl Weigh for Call {
 impl Conversation {
     /// The state of a UI, which remembers the changes of files.
     pub(super) fn of_ui() -> Conversation {
-        Conversation { items: Bounded::with_bytes_max(UI_ITEMS_BYTES_MAX), ..Conversation::default() }
+        Conversation { tools: Bounded::with_bytes_max(UI_TOOLS_BYTES_MAX), ..Conversation::default() }
     }
 
     /// Whether the child has ended by this record.
@@ -251,7 +252,7 @@ impl Conversation {
         (self.child_runs, self.child_since_us) = (false, step.at_us);
         let turns = self.threads.take_all().into_iter().filter_map(|(id, thread)| Some((id, thread.turn?)));
         step.lost.turns.extend(turns);
-        step.lost.tools.extend(self.items.take_all().into_iter().filter(|(_, tool)| !tool.is_ended));
+        step.lost.tools.extend(self.tools.take_all().into_iter().filter(|(_, tool)| !tool.is_ended));
         step.lost.requests.extend(self.requests.iter().map(|(_, request)| request).filter(|r| r.is_open()).cloned());
         // Notes about them may follow.
         self.requests.change_all(|request| request.state = RequestState::Cut);
@@ -446,7 +447,7 @@ impl Conversation {
     fn replaced(&mut self, place: &OwnPlace, turn: Option<Turn>, step: &mut Step<'_>) {
         let Some(turn) = turn else { return };
         let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
-        step.lost.tools.extend(self.items.take_if(|key, tool| !tool.is_ended && is_meant(key)));
+        step.lost.tools.extend(self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key)));
         step.lost.turns.push((place.thread_id.clone(), turn));
     }
 
@@ -455,7 +456,7 @@ impl Conversation {
         let (gone, is_new) =
             self.heard(place, step, |thread| thread.starts(place.turn_id.as_deref(), at_us)).unwrap_or_default();
         self.replaced(place, gone, step);
-        self.items.take_if(|key, tool| tool.is_ended && key.thread_id == place.thread_id);
+        self.tools.take_if(|key, tool| tool.is_ended && key.thread_id == place.thread_id);
         Change::TurnStarted { is_new }
     }
 
@@ -477,10 +478,10 @@ impl Conversation {
     /// Ends the open tools of a turn.
     fn tools_over(&mut self, place: &OwnPlace) -> Vec<(OwnPlace, Tool)> {
         let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
-        let over = self.items.take_if(|key, tool| !tool.is_ended && is_meant(key));
+        let over = self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key));
         for (key, Tool { started_us, .. }) in &over {
             let ended = Tool { started_us: *started_us, does: ToolCall::default(), is_ended: true, details: None };
-            self.items.insert(key.clone(), ended);
+            self.tools.insert(key.clone(), ended);
         }
         over
     }
@@ -509,14 +510,14 @@ impl Conversation {
             Purpose::Ui => (ToolCall::default(), ToolDetails::of(&item)),
         };
         // It may be running already; the new record has more details.
-        let changed = self.items.change(&place, |tool| {
+        let changed = self.tools.change(&place, |tool| {
             tool.does = does.clone().or(&tool.does);
             tool.details.clone_from(&details);
         });
         let is_new = changed.is_none();
         let gone = match changed {
             Some(((), gone)) => gone,
-            None => self.items.insert(place, Tool { started_us: at_us, does, is_ended: false, details }),
+            None => self.tools.insert(place, Tool { started_us: at_us, does, is_ended: false, details }),
         };
         // Too many tools are in progress.
         step.lost.tools.extend(gone.into_iter().filter(|(_, tool)| !tool.is_ended));
@@ -533,7 +534,7 @@ impl Conversation {
         // Servers of early 2026 report nothing more specific about the end of a request.
         self.requests_over(|request| request.is_about(&place));
         let Some(item) = item else { return Change::None };
-        let tool = if item.kind.is_tool() { self.items.remove(&place) } else { None };
+        let tool = if item.kind.is_tool() { self.tools.remove(&place) } else { None };
         let is_late = tool.as_ref().is_some_and(|tool| tool.is_ended);
         Change::ItemCompleted { item, tool, is_late }
     }
@@ -649,12 +650,12 @@ impl Conversation {
                 && key.thread_id == place.thread_id
                 && (place.turn_id.is_none() || key.turn_id == place.turn_id)
         };
-        self.items.iter().find(|(key, tool)| !tool.is_ended && is_meant(key)).map(|(_, tool)| tool)
+        self.tools.iter().find(|(key, tool)| !tool.is_ended && is_meant(key)).map(|(_, tool)| tool)
     }
 
     /// The tool in progress with exactly this place.
     pub(super) fn tool(&self, place: &OwnPlace) -> Option<&Tool> {
-        self.items.get(place).filter(|tool| !tool.is_ended)
+        self.tools.get(place).filter(|tool| !tool.is_ended)
     }
 
     /// The position of the first record whose text is not stored.

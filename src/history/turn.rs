@@ -564,7 +564,7 @@ pub(super) enum Came {
 
 impl Weigh for Diffs {
     fn weight(&self) -> usize {
-        self.turn_id.weight() + self.digests.weight()
+        self.turn_id.weight() + self.digests.len() * (size_of::<String>() + DIGITS)
     }
 }
 
