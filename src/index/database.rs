@@ -174,7 +174,17 @@ impl Database {
                 }
                 transaction.commit()?;
             }
-            let kept = load(connection, session_id, journal_dir)?.map(|reached| Kept { reached });
+            let kept = match load(connection, session_id, journal_dir)? {
+                Some((reached, Loaded::AsStored)) => Some(Kept { reached }),
+                Some((reached, Loaded::FoldedAgain)) => {
+                    // Otherwise each start would fold the journal again until there is a new record.
+                    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                    checkpoint(&transaction, session_id, &reached)?;
+                    transaction.commit()?;
+                    Some(Kept { reached })
+                }
+                None => None,
+            };
             let read = |row: &rusqlite::Row<'_>| {
                 let cause: String = row.get(2)?;
                 Ok(Epoch {
@@ -254,7 +264,7 @@ impl Database {
 pub(super) fn peek(path: &Path, session_id: &str, journal_dir: &Path) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = connect_database(path, flags).ok()?;
-    load(&connection, session_id, journal_dir).ok().flatten()
+    load(&connection, session_id, journal_dir).ok().flatten().map(|(reached, _)| reached)
 }
 
 fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqlite::Result<()> {
@@ -284,7 +294,13 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
     connection.execute(GO_ON_ROWS, params![table, (last + higher_by) as i64]).map(drop)
 }
 
-fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<Reached>> {
+/// How the fold of a checkpoint was obtained.
+enum Loaded {
+    AsStored,
+    FoldedAgain,
+}
+
+fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<(Reached, Loaded)>> {
     let read = |row: &rusqlite::Row<'_>| {
         let open_since = (row.get::<_, String>(2)?, row.get::<_, u32>(3)?, row.get::<_, i64>(4)?.unsigned_abs());
         Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, open_since))
@@ -293,15 +309,16 @@ fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqli
     let Some((seq, state, (generation, number, offset))) = found else { return Ok(None) };
     let State { next, reserved, digest, form, fold } = serde_json::from_str::<State<Box<RawValue>>>(&state)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    let fold = match serde_json::from_str(fold.get()) {
-        Ok(fold) if form == Fold::FORM => recalled(fold, journal_dir, &next),
+    let (fold, loaded) = match serde_json::from_str(fold.get()) {
+        Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Loaded::AsStored),
         Ok(_) | Err(_) => {
             let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
             let open_since = segment.map(|segment| Position { segment, offset });
-            folded_again(journal_dir, open_since.as_ref().unwrap_or(&next), &next)
+            (folded_again(journal_dir, open_since.as_ref().unwrap_or(&next), &next), Loaded::FoldedAgain)
         }
     };
-    Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
+    let reached = Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest };
+    Ok(Some((reached, loaded)))
 }
 
 /// The fold of the journal up to `next`, for a checkpoint of another version. Its rows are committed already, except those
