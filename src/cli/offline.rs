@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::say;
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
 use crate::files::{Folder, Refused};
-use crate::history::ActivityFold;
+use crate::history::SessionActivity;
 use crate::index::{HISTORY_FILE, History, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::{IndexedTo, end_of};
 use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
@@ -29,7 +29,7 @@ pub(super) struct OfflineSession {
     /// Query it with epoch 0.
     pub(super) history: History,
     /// The final activity of the session and its threads.
-    pub(super) activity: Arc<ActivityFold>,
+    pub(super) activity: Arc<SessionActivity>,
 }
 
 /// Why a stopped session cannot be read.
