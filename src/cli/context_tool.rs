@@ -23,10 +23,10 @@ use crate::capture::{keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::{
-    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
+    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, SessionDocument, WaitingDocument, not_waiting,
 };
 use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand, RowId};
-use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, WhichCommands, label, short};
+use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, WhichCommands};
 
 /// Bytes read from the end of an output; much less of it is stored.
 const OUTPUT_TAIL_BYTES: usize = 256 << 10;
@@ -51,9 +51,8 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 
             return show_buffer(session, arguments, environment);
         }
         let shown = |session: &Found| {
-            let name = format!("{} {}", label(session), short(session, &sessions));
             if !arguments.json {
-                screen::print(&format!("{}\n", screen::plain(&name)));
+                screen::print(&select_session::section(session, &sessions, Screen::of_stdout(environment)));
             }
             show_buffer(session, arguments, environment)
         };
@@ -83,18 +82,30 @@ fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &
     match look(session, "/sessions/self/context", read) {
         Ok(document) if arguments.json => print_json(&document),
         Ok(document) => {
-            let (settings, _) = Settings::load(Flags::default(), environment);
-            let name = select_session::heading(session, Screen::of_stdout(environment), environment);
             let list = List {
                 session,
-                name: screen::plain(&name),
-                settings: settings.context(),
+                name: name_of(session, environment),
+                settings: settings_of(session, environment),
                 clock: Clock::of(&arguments.times),
             };
             screen::print(&list.text(&document, Screen::of_stdout(environment)))
         }
         Err(why) => failed(&why),
     }
+}
+
+/// The session's name in a sentence on stdout.
+fn name_of(session: &Found, environment: &Environment) -> String {
+    screen::plain(&select_session::heading(session, Screen::of_stdout(environment), environment))
+}
+
+/// The settings that the next message is sent with: those of the running relay, which may come from its own environment.
+fn settings_of(session: &Found, environment: &Environment) -> ContextSettings {
+    let of_relay = || {
+        let answer = session.live.then(|| client::get(&session.dir, "/sessions/self").ok()).flatten()?;
+        answer.document::<SessionDocument>().ok()?.config?.context
+    };
+    of_relay().unwrap_or_else(|| Settings::load(Flags::default(), environment).0.context())
 }
 
 /// Queries the relay, or runs `read` if none is running.
@@ -253,11 +264,10 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
     }
     match keep(&session, &[pushed], &bounds) {
         Ok(document) if json => print_json(&document),
-        Ok(WaitingDocument { waiting: 1 }) => {
-            screen::print(&format!("the next message in session {} carries 1 command\n", session.id))
-        }
         Ok(WaitingDocument { waiting }) => {
-            screen::print(&format!("the next message in session {} carries {waiting} commands\n", session.id))
+            let commands = if waiting == 1 { "1 command".to_owned() } else { format!("{waiting} commands") };
+            let name = name_of(&session, environment);
+            screen::print(&format!("the next message in session {name} carries {commands}\n"))
         }
         Err(why) => failed(&why),
     }
@@ -372,7 +382,10 @@ fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i3
     };
     match clear(&session) {
         Ok(document) if arguments.json => print_json(&document),
-        Ok(_) => screen::print(&format!("no commands are waiting in session {} any more\n", session.id)),
+        Ok(_) => {
+            let name = name_of(&session, environment);
+            screen::print(&format!("no commands are waiting in session {name} any more\n"))
+        }
         Err(why) => failed(&why),
     }
 }

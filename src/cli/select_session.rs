@@ -7,7 +7,7 @@ use crate::config::Environment;
 use crate::files::Refused;
 use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose, choose_all, label, short};
 
-use super::screen::Screen;
+use super::screen::{self, Screen, Tone};
 use super::{FAILED, NO_SUCH_SESSION, say};
 
 /// Why no session was selected.
@@ -113,6 +113,12 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
         ));
     }
     chosen.into_iter().next().ok_or(NoSession::Choice(ChoiceError::NoSessions))
+}
+
+/// The line above the part of one of several sessions in a list.
+pub(super) fn section(session: &Found, sessions: &[Found], to: Screen) -> String {
+    let name = format!("{} {}", label(session), short(session, sessions));
+    format!("{}\n", to.paint(Tone::Faint, &screen::plain(&name)))
 }
 
 /// A session's name in a heading: `proj (vscode) ab01` on a terminal, else its id.

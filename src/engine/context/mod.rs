@@ -15,6 +15,7 @@ mod recognition;
 mod strip;
 mod threads;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
@@ -44,9 +45,11 @@ const INVALID_REQUEST: i64 = -32_600;
 const INJECTS_FROM_MINOR: u32 = 125;
 
 /// Settings of context delivery.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContextSettings {
     pub carrier: Carrier,
+    #[serde(flatten)]
     pub bounds: ContextBounds,
     /// Tools that show more of the terminal; `None` for those of the commands' sources.
     pub mcp: Option<Vec<String>>,
