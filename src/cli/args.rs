@@ -92,15 +92,15 @@ Examples:
     /// codex-shim initializes the server, and restarts it if it dies. Then `send`, `requests`, `respond` and `interrupt` work
     /// as they do beside any client. A client can come and go with `attach`.
     #[command(after_long_help = "\
-If the name of --session is in use, the session is called NAME.2, NAME.3, and
+If the name of the session is in use, the session is called NAME.2, NAME.3, and
 so on; the first line on stderr says which name it got.
 
 Examples:
-  codex-shim serve --session bot &
+  codex-shim serve bot &
   codex-shim send --session bot --new --wait 'say hello'
   curl --unix-socket \"$S/control.sock\" -d '{\"method\":\"model/list\"}' \\
     http://shim/sessions/self/rpc")]
-    Serve(RunArguments),
+    Serve(ServeArguments),
     /// Connect a client on stdin/stdout to a server started by `serve`
     ///
     /// Start it in place of `codex app-server`. The client initializes as always and finds the threads that exist. The server
@@ -305,7 +305,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "PATH", conflicts_with = "server", value_hint = ValueHint::ExecutablePath)]
     pub(super) codex: Option<PathBuf>,
     /// Name of the session [default: the one that last ran in this folder]
-    #[arg(long, value_name = "NAME", add = super::complete::sessions())]
+    #[arg(long, id = "session", value_name = "NAME", add = super::complete::sessions())]
     pub(super) session: Option<SessionName>,
     /// Record messages: true or false [default: true]
     #[arg(long, value_name = "BOOL", value_parser = parse_bool, action = ArgAction::Set)]
@@ -316,6 +316,21 @@ pub(super) struct RunArguments {
     /// Server command and its arguments [default: codex app-server]
     #[arg(last = true, value_name = "SERVER [ARG]", value_hint = ValueHint::CommandWithArguments)]
     pub(super) server: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArguments {
+    /// Name of the session [default: the one that last ran in this folder]
+    #[arg(value_name = "NAME", conflicts_with = "session", add = super::complete::sessions())]
+    name: Option<SessionName>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+impl ServeArguments {
+    pub(super) fn into_run(self) -> RunArguments {
+        RunArguments { session: self.name.or(self.run.session), ..self.run }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -54,6 +54,7 @@ use crate::relay::locate::{self, Codex, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use args::{Arguments, RunArguments, Tool};
 use dispatch::Invocation;
+use screen::Screen;
 
 /// Exit status: the tool failed.
 const FAILED: i32 = 1;
@@ -89,7 +90,7 @@ pub(crate) fn main() -> i32 {
         Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, relay::run, &environment),
-            Ok(Arguments { tool: Tool::Serve(run) }) => run_server(run, relay::serve, &environment),
+            Ok(Arguments { tool: Tool::Serve(serve) }) => run_server(serve.into_run(), relay::serve, &environment),
             Ok(Arguments { tool: Tool::Attach(attach) }) => attach_tool::run(&attach, &environment),
             Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
             Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
@@ -132,23 +133,29 @@ pub(crate) fn main() -> i32 {
                 print_help(&args, !is_short)
             }
             Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                let help = help::render(Arguments::command(), &args, false);
-                let _ = write!(anstream::stderr(), "{}", help.ansi());
+                let help = help::render(Arguments::command(), &args, false, screen::columns_of_stderr());
+                let _ = write!(anstream::stderr(), "{help}");
                 USAGE
             }
-            Err(error) => {
-                // The version goes to stdout with status 0, a usage error to stderr with 2.
+            // The version goes to stdout with status 0, a usage error to stderr with 2.
+            Err(error) if !error.use_stderr() => {
                 let _ = error.print();
                 error.exit_code()
+            }
+            Err(error) => {
+                let status = error.exit_code();
+                let text = help::usage_error(error, Arguments::command(), &args, screen::columns_of_stderr());
+                let _ = write!(anstream::stderr(), "{text}");
+                status
             }
         },
     }
 }
 
 fn print_help(args: &[OsString], is_long: bool) -> i32 {
-    let help = help::render(Arguments::command(), args, is_long);
+    let help = help::render(Arguments::command(), args, is_long, screen::columns(Screen::of_stdout_plain()));
     // The stream drops the styles if stdout is not a terminal.
-    match write!(anstream::stdout(), "{}", help.ansi()) {
+    match write!(anstream::stdout(), "{help}") {
         Ok(()) => 0,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(_) => FAILED,
