@@ -123,7 +123,8 @@ fn tell(
 
 fn as_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String {
     if went.is_empty() {
-        return "nothing to delete: everything is within its limits\n".to_owned();
+        let nothing = "nothing to delete: everything is within its limits";
+        return format!("{}\n", screen::wrapped(nothing, 0, 0, screen::columns(to)));
     }
     let columns = vec![Column::whole("SESSION"), Column::text("WHAT"), Column::number("COUNT"), Column::number("SIZE")];
     let cells = |went: &Deleted| {
@@ -142,7 +143,8 @@ fn as_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String 
         0 => String::new(),
         sessions => format!("; {sessions} of {} sessions entirely", sessions_in(went)),
     };
-    format!("{table}{} {verb}{whole}\n", ByteSize(total.bytes))
+    let told = format!("{} {verb}{whole}", ByteSize(total.bytes));
+    format!("{table}{}\n", screen::wrapped(&told, 0, 0, screen::columns(to)))
 }
 
 fn sessions_in(went: &[Deleted]) -> usize {

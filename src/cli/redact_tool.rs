@@ -120,11 +120,11 @@ fn as_table(document: &Document<'_>, to: Screen) -> String {
         text = "no secrets found\n".to_owned();
     }
     if document.segments_left > 0 {
-        text.push_str(&format!(
-            "{} journal segments were skipped: a relay is using them, or they are not indexed; redact again when it has \
-             ended\n",
+        let told = format!(
+            "{} journal segments were skipped: a relay is using them, or they are not indexed; redact again when it has ended",
             document.segments_left
-        ));
+        );
+        text.push_str(&format!("{}\n", screen::wrapped(&told, 0, 0, screen::columns(to))));
     }
     text
 }
