@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 use super::super::clock::Clock;
 use super::super::requests::{Stop, print_json, status};
 use super::super::screen::{self, Screen, Tone};
+use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
 use super::args::TailArguments;
 use super::following::Following;
 use super::{Read, put};
 use crate::config::Environment;
 use crate::history::action_in_words;
+use crate::store::{Found, Otherwise};
 
 /// Actions that are compared for changes: the most that one request returns.
 const LOOKED_THROUGH: u64 = 200;
@@ -30,24 +32,46 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
 }
 
 fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Stop> {
+    if arguments.follow {
+        return follow(arguments, environment);
+    }
+    let sessions = select_session::several(arguments.common.session.name(), Otherwise::Latest, environment);
+    let sessions = sessions.map_err(Stop::NoSession)?;
+    let actions = |session: &Found| Read::of(session.clone(), environment).actions(arguments.limit);
+    let listed: Vec<Vec<Value>> = sessions.iter().map(actions).collect::<Result<_, _>>()?;
+    if arguments.common.as_json {
+        return Ok(print_json(&json!({ "actions": listed.concat() })));
+    }
+    let to = Screen::of_stdout(environment);
+    let mut text = String::new();
+    for (session, actions) in sessions.iter().zip(&listed) {
+        let is_alone = sessions.len() == 1;
+        if !is_alone {
+            text.push_str(&select_session::section(session, &sessions, to));
+        }
+        text.push_str(&match is_alone {
+            _ if !actions.is_empty() => Printer::new(arguments, to).text(&actions.iter().collect::<Vec<_>>()),
+            true => {
+                let name = select_session::heading(session, to, environment);
+                format!("no actions in session {} yet\n", screen::plain(&name))
+            }
+            // The line above names the session.
+            false => "no actions yet\n".to_owned(),
+        });
+    }
+    Ok(screen::print(&text))
+}
+
+fn follow(arguments: &TailArguments, environment: &Environment) -> Result<i32, Stop> {
     let mut read = Read::chosen(arguments.common.session.name(), environment)?;
     // Events after this number trigger another look.
-    let cursor = if arguments.follow { read.events(None, 1)?.latest_seq.unwrap_or(0) } else { 0 };
-    let all = read.actions(if arguments.follow { LOOKED_THROUGH } else { arguments.limit })?;
+    let cursor = read.events(None, 1)?.latest_seq.unwrap_or(0);
+    let all = read.actions(LOOKED_THROUGH)?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let last = &all[all.len().saturating_sub(limit)..];
-    if arguments.common.as_json && !arguments.follow {
-        return Ok(print_json(&json!({ "actions": last })));
-    }
     let mut printer = Printer::new(arguments, Screen::of_stdout(environment));
-    if last.is_empty() && !arguments.follow {
-        return Ok(screen::print(&format!("no actions in session {} yet\n", read.session.id)));
-    }
     if let Err(status) = put(&printer.text(&last.iter().collect::<Vec<_>>())) {
         return Ok(status);
-    }
-    if !arguments.follow {
-        return Ok(0);
     }
     let mut known = Known::default();
     known.learn(&all);

@@ -38,7 +38,12 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
 }
 
 fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.common.session.name(), environment)?;
+    let session = arguments.common.session.name();
+    let mut read = match threads::read_of(session, arguments.thread.as_deref(), environment) {
+        // A filter may match several threads, and threads without messages.
+        Err(Stop::NoSuchThread(_)) => Read::chosen(session, environment)?,
+        read => read?,
+    };
     let thread = arguments.thread.as_ref().map(|name| threads::thread_or_beginning(&mut read, name)).transpose()?;
     let wanted = Wanted { types: arguments.types.clone(), thread };
     let shown = match (arguments.since, arguments.limit) {

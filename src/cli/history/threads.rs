@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::Read;
 use crate::cli::requests::{Stop, answered};
+use crate::cli::select_session;
 use crate::config::Environment;
 use crate::control::client;
 use crate::index::{HISTORY_FILE, History};
-use crate::store::Found;
+use crate::store::{Found, Otherwise};
 
 /// The thread with the latest message.
 const LATEST: &str = "latest";
@@ -75,6 +76,25 @@ pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &En
         Ok(threads) => find(name, &threads).map_err(Stop::NoSuchThread),
         Err(_) => Ok(name.to_owned()),
     }
+}
+
+/// The history of the session of this folder that has the named thread. Without a name, and for `latest`, it is the session
+/// used last.
+pub(super) fn read_of(flag: Option<&str>, name: Option<&str>, environment: &Environment) -> Result<Read, Stop> {
+    let sessions = select_session::several(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)?;
+    let Some(name) = name.filter(|name| *name != LATEST && sessions.len() > 1) else {
+        return Read::chosen(flag, environment);
+    };
+    let (mut reads, mut threads) = (Vec::new(), Vec::new());
+    for session in sessions {
+        let mut read = Read::of(session, environment);
+        let known = known(&mut read)?;
+        threads.extend(known.iter().cloned());
+        reads.push((read, known));
+    }
+    let thread = find(name, &threads).map_err(Stop::NoSuchThread)?;
+    let read = reads.into_iter().find(|(_, known)| known.contains(&thread));
+    Ok(read.expect("BUG: each thread comes from a session").0)
 }
 
 /// All threads of a session: those with messages, and those that a live relay has seen.

@@ -10,7 +10,7 @@ use super::super::clock::Clock;
 use super::super::requests::{Stop, status};
 use super::super::screen::{self, Screen, Tone};
 use super::args::TranscriptArguments;
-use super::{Read, put, threads};
+use super::{put, threads};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
 use crate::history::action_in_words;
@@ -32,7 +32,7 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
 }
 
 fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.session.name(), environment)?;
+    let mut read = threads::read_of(arguments.session.name(), Some(&arguments.thread), environment)?;
     let thread = threads::find(&arguments.thread, &threads::known(&mut read)?).map_err(Stop::NoSuchThread)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
@@ -110,13 +110,34 @@ fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
 /// The role, and the text below it.
 fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, to: Screen) -> String {
     let mut text = format!("{}  {}\n", to.paint(tone, role), to.paint(Tone::Faint, &screen::plain(at)));
+    let columns_max = screen::columns(to);
+    let mut is_code = false;
     for line in said.lines() {
         let line = screen::plain(&line.replace('\t', "    "));
-        let line = said_tone.map_or(line.clone(), |tone| to.paint(tone, &line));
-        let _ = writeln!(text, "{}", format!("  {line}").trim_end());
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        // Code is copied, so it keeps its lines.
+        let columns_max = columns_max.filter(|_| !is_code && !is_fence);
+        let indented = format!("  {}", screen::wrapped(&line, 2, 2 + hanging(&line), columns_max));
+        for line in indented.lines() {
+            let line = said_tone.map_or(line.to_owned(), |tone| to.paint(tone, line));
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
     }
     text.push('\n');
     text
+}
+
+/// The columns of the blanks and the bullet or number before a text.
+fn hanging(line: &str) -> usize {
+    let text = line.trim_start_matches(' ');
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let mark = match () {
+        () if text.starts_with("- ") || text.starts_with("* ") => 2,
+        () if digits > 0 && text[digits..].starts_with(". ") => digits + 2,
+        () => 0,
+    };
+    line.len() - text.len() + mark
 }
 
 fn row(tone: Tone, line: &str, to: Screen) -> String {
