@@ -25,7 +25,7 @@ use crate::journal::{Origin, Record};
 use crate::launch;
 use crate::protocol::Method;
 use crate::wire::Side;
-use client::Client;
+use client::{Client, PATIENCE};
 use screen::Stage;
 
 /// The tape: a turn with an approved command.
@@ -104,7 +104,7 @@ impl Folder {
         }
         command.env("CODEX_SHIM_HOME", self.dir.join(name)).current_dir(&self.dir);
         // Sockets with long paths go here too: a killed relay leaves its socket behind.
-        command.env("XDG_RUNTIME_DIR", self.dir.join("run")).stderr(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", self.dir.join("run")).stderr(Stdio::piped());
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
@@ -150,8 +150,8 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
 
 /// Shows the recorded history.
 fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
-    let page = at_the_side(side::get(session, "/sessions/self/codex-events?since_seq=0&limit=500"))?;
-    let actions = at_the_side(side::get(session, "/sessions/self/activity-actions"))?;
+    let page = at_the_side(side::get_within(session, "/sessions/self/codex-events?since_seq=0&limit=500", PATIENCE))?;
+    let actions = at_the_side(side::get_within(session, "/sessions/self/activity-actions", PATIENCE))?;
     let events = page["events"].as_array().map_or(0, Vec::len) as u64;
     stage.heading("What happened, as the history tells it");
     stage.row("events", &format!("{events}, numbered 1 to {}", page["latest_seq"]));
@@ -169,10 +169,10 @@ fn at_the_side(asked: Result<side::Answer, side::ClientError>) -> Outcome<Value>
 
 /// Accepts the pending request.
 fn answer_at_the_side(session: &Path) -> Outcome<()> {
-    let listed = at_the_side(side::get(session, "/sessions/self/codex-pending-requests"))?;
+    let listed = at_the_side(side::get_within(session, "/sessions/self/codex-pending-requests", PATIENCE))?;
     let request_id = listed["requests"][0]["request_id"].as_str().unwrap_or_default();
     let path = format!("/sessions/self/codex-requests/{request_id}/respond");
-    at_the_side(side::post(session, &path, json!({"decision": "accept"}).to_string()))?;
+    at_the_side(side::post_within(session, &path, json!({"decision": "accept"}).to_string(), PATIENCE))?;
     Ok(())
 }
 
@@ -201,7 +201,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     if let Beside::Terminal(session) = beside {
         said("terminal", "$ cargo test   (fails: test a ... FAILED)");
         let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"}).to_string();
-        at_the_side(side::post(session, "/sessions/self/context", pushed))?;
+        at_the_side(side::post_within(session, "/sessions/self/context", pushed, PATIENCE))?;
     }
     said("editor", "the user writes: run it");
     client.send(&json!({"id": 2, "method": Method::TurnStart.name(), "params": {"threadId": thread,
@@ -234,7 +234,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
 
 /// The context that the model got before the user's words: each command with its output.
 fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
-    let told = at_the_side(side::get(session, "/sessions/self/context/deliveries"))?;
+    let told = at_the_side(side::get_within(session, "/sessions/self/context/deliveries", PATIENCE))?;
     let text = told["deliveries"][0]["text"].as_str().unwrap_or_default();
     let Some((envelope, _)) = text.strip_prefix(MARKER_START).and_then(|text| text.split_once(MARKER_END)) else {
         return Err("the model got no context".to_owned());
