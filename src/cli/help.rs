@@ -218,6 +218,11 @@ mod tests {
     use super::super::args::Arguments;
     use super::*;
 
+    /// The long help without styles.
+    fn rendered(args: &[OsString]) -> String {
+        anstream::adapter::strip_str(&render(Arguments::command(), args, true, None)).to_string()
+    }
+
     fn every(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
         check(command, path);
         for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
@@ -257,16 +262,15 @@ mod tests {
     #[test]
     fn help_prints_examples_verbatim() {
         let args = ["send", "--help"].map(OsString::from);
-        let text = render(Arguments::command(), &args, true, None);
+        let text = rendered(&args);
         assert!(text.contains("\n  git diff | codex-shim send - --json | jq -r .turn_id\n"), "{text}");
         assert!(text.contains("Usage: codex-shim send [OPTIONS] <TEXT>"), "{text}");
-        let below = render(Arguments::command(), &["help", "context", "push"].map(OsString::from), true, None);
+        let below = rendered(&["help", "context", "push"].map(OsString::from));
         assert!(below.contains("Usage: codex-shim context push [OPTIONS]"), "{below}");
-        let root = render(Arguments::command(), &[], true, None);
+        let root = rendered(&[]);
         assert!(root.contains("\n\nStart here:\n  demo "), "{root}");
-        let in_option =
-            render(Arguments::command(), &["events", "--type", "tail", "--help"].map(OsString::from), true, None);
-        assert!(in_option.to_string().contains("Usage: codex-shim events [OPTIONS]"));
+        let in_option = rendered(&["events", "--type", "tail", "--help"].map(OsString::from));
+        assert!(in_option.contains("Usage: codex-shim events [OPTIONS]"));
     }
 
     #[test]
@@ -293,7 +297,7 @@ mod tests {
         let mut wide = Vec::new();
         every(&Arguments::command(), "", &mut |_, path| {
             let args: Vec<OsString> = path.split_whitespace().map(OsString::from).collect();
-            let text = render(Arguments::command(), &args, true, None);
+            let text = rendered(&args);
             assert!(text.contains("Examples"), "{path}: {text}");
             let lines = text.lines().filter(|line| line.chars().count() > COLUMNS_MAX);
             wide.extend(lines.map(|line| format!("{path}: {line}")));
