@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use clap::Args;
 use serde_json::json;
-
-use super::args::ConfigArguments;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{self, Screen, Tone, print};
@@ -13,6 +12,25 @@ use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
+
+/// Print every setting and where it comes from
+///
+/// The output can be pasted into config.toml. A comment names the source of each setting.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A setting comes from a flag, else a CODEX_SHIM_* variable, else config.toml in
+$CODEX_SHIM_HOME, else its default.
+
+Exit status: 0, or 1 if a setting is not valid.
+
+Examples:
+  codex-shim config
+  CODEX_SHIM_EXIT_GRACE=3s codex-shim config --json | jq .exit_grace")]
+pub(super) struct ConfigArguments {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
 /// Widest setting that the comment column makes room for.
 const COMMENT_COLUMN_MAX: usize = 48;

@@ -12,24 +12,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::screen;
+use super::{GROUPS, screen};
 
 /// Widest line of a note or an example.
 const COLUMNS_MAX: usize = 80;
 
 /// Narrowest column for an explanation beside its term.
 const EXPLANATION_COLUMNS_MIN: usize = 20;
-
-/// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
-const GROUPS: [(&str, &[&str]); 7] = [
-    ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
-    ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "children"]),
-    ("Relay a server", &["run", "serve", "attach"]),
-    ("Record and replay", &["tape", "replay"]),
-    ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
-];
 
 /// The help for the command line `args`, with styles; `is_long` for `--help`, which includes notes and examples.
 pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool, columns: Option<usize>) -> String {
@@ -215,7 +204,8 @@ fn groups(root: &Command) -> String {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::super::args::Arguments;
+    use super::super::Arguments;
+
     use super::*;
 
     /// The long help without styles.

@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use unicode_width::UnicodeWidthStr as _;
 
+use super::FAILED;
 use crate::config::Environment;
 use crate::engine::visible;
-
-use super::FAILED;
 
 /// Emphasis of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +158,9 @@ pub(super) fn lasted(took: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::engine::deceives;
+
+    use super::*;
 
     #[test]
     fn control_characters_are_escaped() {

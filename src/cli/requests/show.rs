@@ -3,14 +3,10 @@
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen};
 use super::args::ShowRequestArguments;
-use super::{Stop, detail_view, named, print_json, status};
+use super::{Done, detail_view, named, print_json};
 use crate::config::Environment;
 
-pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
-    status(show(arguments, environment))
-}
-
-fn show(arguments: &ShowRequestArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> Done {
     let (_, document) = named(arguments.session.name(), &arguments.request, environment)?;
     if arguments.as_json {
         return Ok(print_json(&document));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::{FAILED, say, screen};
 use super::args::{Goal, WaitArguments};
-use super::{Stop, print_json, readable, status, text};
+use super::{CliError, Done, print_json, readable, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::store::Found;
@@ -23,11 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Time limit of the last poll, however little time is left.
 const LAST_LOOK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> i32 {
-    status(wait(arguments, environment))
-}
-
-fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> Done {
     let began = Instant::now();
     let session = readable(arguments.common.session.name(), environment)?;
     let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
@@ -60,18 +56,18 @@ fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Sto
 }
 
 /// The session's document. A relay that does not answer is retried for at most the time left.
-fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
+fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
     let asked = Instant::now();
     let silence_max = left.map_or(SILENCE_MAX, |left| left.clamp(LAST_LOOK_WAIT_MAX, SILENCE_MAX));
     loop {
         let wait_max = silence_max.saturating_sub(asked.elapsed());
         let why = match client::get_within(&session.dir, "/sessions/self", wait_max) {
-            Ok(answer) => return answer.document().map_err(Stop::Failed),
-            Err(_) if !session.is_still_live() => return Err(Stop::NotRunning(session.id.clone())),
+            Ok(answer) => return answer.document().map_err(CliError::failed),
+            Err(_) if !session.is_still_live() => return Err(CliError::not_running(&session.id)),
             Err(why) => why,
         };
         if why.is_silence() || asked.elapsed() + LOOK_WAIT >= silence_max {
-            return Err(Stop::Failed(why.message(session)));
+            return Err(CliError::failed(why.message(session)));
         }
         std::thread::park_timeout(LOOK_WAIT);
     }

@@ -1,18 +1,21 @@
-//! `codex-shim prune`: deletes stored data that is over its limits.
+//! `codex-shim prune` deletes stored data that is over its limits; `codex-shim redact` masks secrets in stored sessions.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
+use super::error::{CliError, Done};
 use super::screen::{self, Screen, Tone};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
 use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
+use crate::engine::Masker;
 use crate::index::TranscriptFiles;
-use crate::keeping::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
+use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
 use crate::store::{Found, Otherwise, RunMode};
 
 /// Delete stored data that is over its limits
@@ -49,7 +52,7 @@ pub(super) struct PruneArguments {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct PruneDocument<'a> {
     dry_run: bool,
     went: &'a [Deleted],
     total: Total,
@@ -65,23 +68,19 @@ struct Total {
 }
 
 /// Deletes the data, or lists it.
-pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 {
+pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -> Done {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     // With an invalid limit, prune could delete data that the user means to keep.
     if let Some(complaint) = complaints.first() {
-        say(&format!("{complaint}; nothing was deleted; correct this first"));
-        return FAILED;
+        return Err(CliError::failed(format!("{complaint}; nothing was deleted")).with_remedy("correct this first"));
     }
     let named = arguments.session.name();
     let found = match named {
         Some(name) => select_session::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
         None => select_session::all(environment),
     };
-    let (found, home) = match (found, &settings.home.value) {
-        (Ok(found), Some(home)) => (found, home),
-        (Ok(_), None) => return select_session::NoSession::NoHome.report(),
-        (Err(error), _) => return error.report(),
-    };
+    let found = found?;
+    let home = settings.home.value.as_deref().ok_or_else(CliError::no_home)?;
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
     let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
@@ -96,10 +95,10 @@ pub(super) fn run(arguments: &PruneArguments, environment: &Environment) -> i32 
             Err(fault) => faults.push(fault),
         }
     }
-    tell(arguments, &went, [&left, &faults], environment)
+    Ok(print_deleted(arguments, &went, [&left, &faults], environment))
 }
 
-fn tell(
+fn print_deleted(
     arguments: &PruneArguments,
     went: &[Deleted],
     [left, faults]: [&[String]; 2],
@@ -108,10 +107,10 @@ fn tell(
     let total =
         Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
     let text = if arguments.json {
-        let document = Document { dry_run: arguments.dry_run, went, total, left, faults };
+        let document = PruneDocument { dry_run: arguments.dry_run, went, total, left, faults };
         format!("{}\n", serde_json::to_string(&document).expect("BUG: plain data is JSON"))
     } else {
-        as_table(went, total, arguments.dry_run, Screen::of_stdout(environment))
+        deleted_table(went, total, arguments.dry_run, Screen::of_stdout(environment))
     };
     let printed = screen::print(&text);
     if !arguments.json {
@@ -121,7 +120,7 @@ fn tell(
     if faults.is_empty() { printed } else { FAILED }
 }
 
-fn as_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String {
+fn deleted_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String {
     if went.is_empty() {
         let nothing = "nothing to delete: everything is within its limits";
         return format!("{}\n", screen::wrapped(nothing, 0, 0, screen::columns(to)));
@@ -152,6 +151,118 @@ fn sessions_in(went: &[Deleted]) -> usize {
     ids.len()
 }
 
+/// Mask secrets in stored sessions
+///
+/// In the journal, history, ledger, transcripts and log of a session it masks text that looks like a key, a token or a
+/// password, values whose name says so, and matches of your patterns. It prints counts, never a secret. Files of codex itself
+/// stay as they are.
+///
+/// Beside a running relay, the segment that it writes and lines that are not indexed yet stay: redact again when it has ended.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A pattern is a regular expression. It is matched against text as it was before
+it became JSON. Methods, types, ids and numbers of the protocol stay, whatever
+a pattern matches.
+
+Without SESSION and --all: the session in CODEX_SHIM_SESSION, else the live
+session whose folder or repository contains the current folder, else the only
+live session.
+
+Exit status: 0, or 1 if something could not be masked, or 2 if a pattern is
+not valid, or 3 if there is no such session.
+
+Examples:
+  codex-shim redact --all --dry-run
+  codex-shim redact work
+  codex-shim redact --all --pattern hunter2 --pattern '[a-z.]+@corp[.]example'")]
+pub(super) struct RedactArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// All sessions
+    #[arg(long, conflicts_with_all = ["session", "session_word"])]
+    all: bool,
+    /// Mask matches of this regular expression, too; repeatable
+    #[arg(long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
+    patterns: Vec<String>,
+    /// Only count what would be masked
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct RedactDocument<'a> {
+    dry_run: bool,
+    sessions: usize,
+    masked: &'a [Masked],
+    /// Segments that a relay is using.
+    segments_left: u64,
+    faults: &'a [String],
+}
+
+/// Masks or counts secrets.
+pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment) -> Done {
+    let masker = Masker::new(&arguments.patterns).map_err(|error| {
+        let why = error.source().map(ToString::to_string).unwrap_or_default();
+        CliError::usage(format!("{error}:\n{}", why.trim_end()))
+    })?;
+    let found = match arguments.all {
+        true => select_session::all(environment)
+            .map(|found| found.into_iter().filter(|session| !session.dir.is_symlink()).collect()),
+        false => {
+            select_session::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session])
+        }
+    };
+    let found = found?;
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
+    let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
+    for session in &found {
+        let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
+        masked.extend(more);
+        segments_left += left;
+        faults.extend(wrong);
+    }
+    let document = RedactDocument {
+        dry_run: arguments.dry_run,
+        sessions: found.len(),
+        masked: &masked,
+        segments_left,
+        faults: &faults,
+    };
+    let text = match arguments.json {
+        true => format!("{}\n", serde_json::to_string(&document).expect("BUG: plain data is JSON")),
+        false => masked_table(&document, Screen::of_stdout(environment)),
+    };
+    let printed = screen::print(&text);
+    faults.iter().for_each(|fault| say(fault));
+    Ok(if faults.is_empty() { printed } else { FAILED })
+}
+
+fn masked_table(document: &RedactDocument<'_>, to: Screen) -> String {
+    let verb = if document.dry_run { "would be masked" } else { "masked" };
+    let columns = vec![Column::whole("SESSION"), Column::number("MASKED"), Column::text("IN")];
+    let cells = |found: &Masked| {
+        let place = format!("{} {verb}", found.place.name());
+        vec![(Tone::Strong, found.session_id.clone()), (Tone::Faint, found.masked.to_string()), (Tone::Faint, place)]
+    };
+    let mut text = Table::of(columns, document.masked.iter().map(cells).collect(), to);
+    if text.is_empty() {
+        text = "no secrets found\n".to_owned();
+    }
+    if document.segments_left > 0 {
+        let told = format!(
+            "{} journal segments were skipped: a relay is using them, or they are not indexed; redact again when it has ended",
+            document.segments_left
+        );
+        text.push_str(&format!("{}\n", screen::wrapped(&told, 0, 0, screen::columns(to))));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,14 +276,14 @@ mod tests {
         let went = [went("old", Kind::Session, 1, 12_345), went("work", Kind::JournalSegments, 2, 9)];
         let total = Total { count: 3, bytes: 12_354 };
         assert_eq!(
-            as_table(&went, total, true, Screen::None),
+            deleted_table(&went, total, true, Screen::None),
             "old   session           1  12.1 KiB\n\
              work  journal segments  2       9 B\n\
              sessions/old/lock\n\
              12.1 KiB would be deleted; 1 of 2 sessions entirely\n"
         );
-        assert!(as_table(&went, total, false, Screen::Plain).starts_with("SESSION  WHAT "));
+        assert!(deleted_table(&went, total, false, Screen::Plain).starts_with("SESSION  WHAT "));
         let nothing = "nothing to delete: everything is within its limits\n";
-        assert_eq!(as_table(&[], total, true, Screen::None), nothing);
+        assert_eq!(deleted_table(&[], total, true, Screen::None), nothing);
     }
 }
