@@ -12,6 +12,7 @@ use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
+use crate::store::Found;
 
 /// Print every setting and where it comes from
 ///
@@ -79,21 +80,21 @@ impl fmt::Display for Waiting {
 
 /// The running sessions that have not applied the whole config file. Sessions that do not answer are reported on stderr.
 fn waiting(environment: &Environment) -> Vec<Waiting> {
-    let found = select_session::listed(None, environment).unwrap_or_default();
-    let live = found.into_iter().filter(|session| session.live);
-    live.filter_map(|session| {
-        let document: SessionDocument = match client::get(&session.dir, "/sessions/self") {
-            Ok(answer) => answer.document().map_err(|why| say(&format!("session {}: {why}", session.id))).ok()?,
-            Err(_) if !session.is_still_live() => return None,
-            Err(error) => {
-                say(&error.message(&session));
-                return None;
-            }
-        };
-        let config = document.config.filter(|config| config.error.is_some() || !config.restart_needed.is_empty())?;
-        Some(Waiting { session_id: session.id, config })
-    })
-    .collect()
+    let mut live = select_session::listed(None, environment).unwrap_or_default();
+    live.retain(|session| session.live);
+    select_session::at_once(&live, waits).into_iter().flatten().collect()
+}
+
+/// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
+fn waits(session: &Found) -> Option<Waiting> {
+    let answer = match client::get(&session.dir, "/sessions/self") {
+        Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.id)),
+        Err(_) if !session.is_still_live() => return None,
+        Err(error) => Err(error.message(session)),
+    };
+    let config = answer.map_err(|why| say(&why)).ok()?.config?;
+    let is_waiting = config.error.is_some() || !config.restart_needed.is_empty();
+    is_waiting.then(|| Waiting { session_id: session.id.clone(), config })
 }
 
 fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {

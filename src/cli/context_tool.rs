@@ -18,7 +18,7 @@ use super::error::{CliError, Done};
 use super::history::thread_or_id;
 use super::offline::{self, answered};
 use super::requests::print_json;
-use super::screen::{self, Screen, Tone};
+use super::screen::{self, Screen, Tone, counted};
 use super::session_args::{SessionFlag, SessionWord, signed};
 use super::{complete, select_session};
 use crate::capture::{keep, notify_started};
@@ -260,13 +260,8 @@ impl List<'_> {
 
     /// Names the commands and lines that the bounds leave out.
     fn left_out(&self, fitted: &FittedContext) -> Option<String> {
-        let counted = |count: usize, one: &str, many: &str| match count {
-            0 => None,
-            1 => Some(format!("1 {one}")),
-            _ => Some(format!("{count} {many}")),
-        };
-        let commands = counted(fitted.commands_left_out, "command", "commands");
-        let lines = counted(fitted.lines_left_out, "line of output", "lines of output");
+        let commands = counted(fitted.commands_left_out as u64, "command", "commands");
+        let lines = counted(fitted.lines_left_out as u64, "line of output", "lines of output");
         let told: Vec<String> = commands.into_iter().chain(lines).collect();
         let verb = if fitted.commands_left_out + fitted.lines_left_out == 1 { "is" } else { "are" };
         let room = ByteSize(self.settings.bounds.envelope_bytes_max as u64);
@@ -334,8 +329,7 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> Done 
     if json {
         return Ok(print_json(&document));
     }
-    let commands =
-        if document.waiting == 1 { "1 command".to_owned() } else { format!("{} commands", document.waiting) };
+    let commands = counted(document.waiting, "command", "commands").unwrap_or_else(|| "0 commands".to_owned());
     let name = name_of(&session, environment);
     Ok(screen::print(&format!("the next message in session {name} carries {commands}\n")))
 }

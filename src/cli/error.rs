@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{FAILED, NOT_RUNNING, USAGE, say};
+use super::{FAILED, NOT_RUNNING, USAGE, say, screen};
 
 /// The exit status of a tool, or its error.
 pub(super) type Done = Result<i32, CliError>;
@@ -20,13 +20,14 @@ impl CliError {
         CliError { exit, message: message.into(), remedy: None }
     }
 
-    pub(super) fn failed(message: impl Into<String>) -> CliError {
-        CliError::exits(FAILED, message)
+    /// The message is one line, whatever text of others is in it.
+    pub(super) fn failed(message: impl AsRef<str>) -> CliError {
+        CliError::exits(FAILED, screen::plain(message.as_ref()))
     }
 
-    /// The arguments are not valid, or do not fit.
-    pub(super) fn usage(message: impl Into<String>) -> CliError {
-        CliError::exits(USAGE, message)
+    /// The arguments are not valid, or do not fit. The message is one line.
+    pub(super) fn usage(message: impl AsRef<str>) -> CliError {
+        CliError::exits(USAGE, screen::plain(message.as_ref()))
     }
 
     /// The tool ends with this status and says nothing.

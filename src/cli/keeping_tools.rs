@@ -8,10 +8,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::error::{CliError, Done};
+use super::requests::print_json;
 use super::screen::{self, Screen, Tone};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
-use super::{FAILED, say, select_session};
+use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::engine::Masker;
 use crate::index::TranscriptFiles;
@@ -76,10 +77,9 @@ pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -
     }
     let named = arguments.session.name();
     let found = match named {
-        Some(name) => select_session::one(Some(name), Otherwise::None, environment).map(|session| vec![session]),
-        None => select_session::all(environment),
+        Some(name) => vec![select_session::one(Some(name), Otherwise::None, environment)?],
+        None => select_session::all(environment)?,
     };
-    let found = found?;
     let home = settings.home.value.as_deref().ok_or_else(CliError::no_home)?;
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
@@ -106,16 +106,13 @@ fn print_deleted(
 ) -> i32 {
     let total =
         Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
-    let text = if arguments.json {
-        let document = PruneDocument { dry_run: arguments.dry_run, went, total, left, faults };
-        format!("{}\n", serde_json::to_string(&document).expect("BUG: plain data is JSON"))
+    let printed = if arguments.json {
+        print_json(&PruneDocument { dry_run: arguments.dry_run, went, total, left, faults })
     } else {
-        deleted_table(went, total, arguments.dry_run, Screen::of_stdout(environment))
-    };
-    let printed = screen::print(&text);
-    if !arguments.json {
+        let printed = screen::print(&deleted_table(went, total, arguments.dry_run, Screen::of_stdout(environment)));
         left.iter().for_each(|path| say(&format!("{path} stays: codex-shim did not create it")));
-    }
+        printed
+    };
     faults.iter().for_each(|fault| say(fault));
     if faults.is_empty() { printed } else { FAILED }
 }
@@ -206,16 +203,13 @@ struct RedactDocument<'a> {
 pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment) -> Done {
     let masker = Masker::new(&arguments.patterns).map_err(|error| {
         let why = error.source().map(ToString::to_string).unwrap_or_default();
-        CliError::usage(format!("{error}:\n{}", why.trim_end()))
+        CliError::exits(USAGE, format!("{error}:\n{}", why.trim_end()))
     })?;
-    let found = match arguments.all {
-        true => select_session::all(environment)
-            .map(|found| found.into_iter().filter(|session| !session.dir.is_symlink()).collect()),
-        false => {
-            select_session::one(arguments.session.name(), Otherwise::None, environment).map(|session| vec![session])
-        }
+    let mut found = match arguments.all {
+        true => select_session::all(environment)?,
+        false => vec![select_session::one(arguments.session.name(), Otherwise::None, environment)?],
     };
-    let found = found?;
+    found.retain(|session| !arguments.all || !session.dir.is_symlink());
     let (settings, _) = Settings::load(Flags::default(), environment);
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
     let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
@@ -233,11 +227,10 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
         segments_left,
         faults: &faults,
     };
-    let text = match arguments.json {
-        true => format!("{}\n", serde_json::to_string(&document).expect("BUG: plain data is JSON")),
-        false => masked_table(&document, Screen::of_stdout(environment)),
+    let printed = match arguments.json {
+        true => print_json(&document),
+        false => screen::print(&masked_table(&document, Screen::of_stdout(environment))),
     };
-    let printed = screen::print(&text);
     faults.iter().for_each(|fault| say(fault));
     Ok(if faults.is_empty() { printed } else { FAILED })
 }

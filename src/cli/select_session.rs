@@ -1,5 +1,6 @@
 //! Selects the session that a tool works on.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 
 use super::error::CliError;
@@ -39,6 +40,21 @@ pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Ve
         None => all(environment),
         Some(_) => one(flag, Otherwise::Latest, environment).map(|found| vec![found]),
     }
+}
+
+/// Sessions that are looked at at the same time.
+const AT_ONCE_MAX: usize = 16;
+
+/// Looks at sessions, several at the same time, because each relay may let us wait. Returns the results in the same order.
+pub(super) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T + Sync) -> Vec<T> {
+    let looked = sessions.chunks(AT_ONCE_MAX).flat_map(|some| {
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = some.iter().map(|session| scope.spawn(|| look(session))).collect();
+            let results = looks.into_iter().map(|look| look.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            results.collect::<Vec<_>>()
+        })
+    });
+    looked.collect()
 }
 
 /// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder.

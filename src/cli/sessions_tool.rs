@@ -38,9 +38,6 @@ pub(super) struct SessionsArguments {
     times: Times,
 }
 
-/// Relays queried at the same time.
-const ASKED_AT_ONCE_MAX: usize = 16;
-
 /// A listed session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
@@ -80,16 +77,8 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
 
 /// The rows for `found`, with names that are unique in `all`.
 fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
-    let asked = found.chunks(ASKED_AT_ONCE_MAX).flat_map(|some| {
-        std::thread::scope(|scope| {
-            let asked: Vec<_> = some.iter().map(|session| (session, scope.spawn(|| state(session)))).collect();
-            let row = |(session, state): (&Found, std::thread::ScopedJoinHandle<'_, _>)| {
-                row(session, all, state.join().unwrap_or_default())
-            };
-            asked.into_iter().map(row).collect::<Vec<_>>()
-        })
-    });
-    asked.collect()
+    let states = select_session::at_once(found, state);
+    found.iter().zip(states).map(|(session, state)| row(session, all, state)).collect()
 }
 
 /// The activity of a session. A live one is queried.
@@ -174,9 +163,6 @@ pub(super) struct ChildrenArguments {
     as_json: bool,
 }
 
-/// Sessions queried at the same time.
-const LOOKED_AT_ONCE_MAX: usize = 16;
-
 /// A listed session.
 #[derive(Debug, Clone, Serialize)]
 struct Child {
@@ -203,8 +189,7 @@ struct Child {
 pub(super) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> Done {
     let found = select_session::listed(arguments.session.name(), environment)?;
     let retention = offline::retention(environment);
-    let mut children: Vec<Child> =
-        found.chunks(LOOKED_AT_ONCE_MAX).flat_map(|some| looked_at(some, retention)).collect();
+    let mut children = select_session::at_once(&found, |session| look(session, retention));
     let everything = select_session::all_quietly(environment)?;
     for child in &mut children {
         if let Some(session) = everything.iter().find(|session| session.id == child.session_id) {
@@ -221,16 +206,6 @@ pub(super) fn run_children(arguments: &ChildrenArguments, environment: &Environm
     }
     let to = Screen::of_stdout(environment);
     Ok(screen::print(&children_table(&children, SystemTime::now(), to, screen::columns(to))))
-}
-
-fn looked_at(some: &[Found], retention: RetentionBounds) -> Vec<Child> {
-    std::thread::scope(|scope| {
-        let looking: Vec<_> = some.iter().map(|session| (session, scope.spawn(|| look(session, retention)))).collect();
-        let child = |(session, look): (&Found, std::thread::ScopedJoinHandle<'_, Child>)| {
-            look.join().unwrap_or_else(|_| Child::of(session))
-        };
-        looking.into_iter().map(child).collect()
-    })
 }
 
 impl Child {

@@ -8,7 +8,7 @@ use clap::Args;
 use super::clock::{Clock, Times};
 use super::error::Done;
 use super::offline::{self, OfflineSession, Past};
-use super::screen::{self, Screen, Tone};
+use super::screen::{self, Screen, Tone, counted};
 use super::session_args::SessionWord;
 use super::table::{Cell, Column, Table};
 use super::{FAILED, say, select_session};
@@ -272,15 +272,6 @@ fn verdict(report: &Report) -> (String, Tone) {
                 (format!("the relay is running, with {}", told.join(" and ")), Tone::Warning)
             }
         },
-    }
-}
-
-/// A number and its unit; `None` if it is 0.
-fn counted(count: u64, one: &str, many: &str) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        _ => Some(format!("{count} {many}")),
     }
 }
 

@@ -621,7 +621,9 @@ fn tables_fit_the_terminal_and_have_heads() {
         let shown = pane.shows("so that is all");
         let threads = shown.lines().skip_while(|line| !line.starts_with("threads    THREAD  STATE"));
         let threads: Vec<&str> = threads.take_while(|line| !line.starts_with("waiting")).collect();
-        assert!(threads.len() == 2 && threads[1].contains("waiting_permission"), "{shown}");
+        // On a narrow terminal even the state is cut.
+        let state = if columns < 80 { "waiting_" } else { "waiting_permission" };
+        assert!(threads.len() == 2 && threads[1].contains(state), "{shown}");
         assert!(threads.iter().all(|line| line.trim_end().chars().count() <= columns), "at {columns}:\n{shown}");
     }
     live.kill();

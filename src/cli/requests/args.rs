@@ -181,7 +181,7 @@ pub(in crate::cli) struct SendArguments {
     pub(in crate::cli) as_json: bool,
 }
 
-/// CliError the running turn
+/// Stop the running turn
 ///
 /// A request that is pending in it is withdrawn by the server.
 #[derive(Debug, Args)]
