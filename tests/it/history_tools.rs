@@ -619,7 +619,7 @@ fn tables_fit_the_terminal_and_have_heads() {
         let script = format!("stty cols {columns}; {SHIM} status; echo so that ''is all");
         let mut pane = Pane::start_with(&live.home, &["sh", "-c", &script], &[("NO_COLOR", "1")]);
         let shown = pane.shows("so that is all");
-        let threads = shown.lines().skip_while(|line| !line.starts_with("threads    THREAD  STATE"));
+        let threads = shown.lines().skip_while(|line| !line.starts_with("threads   THREAD  STATE"));
         let threads: Vec<&str> = threads.take_while(|line| !line.starts_with("waiting")).collect();
         // On a narrow terminal even the state is cut.
         let state = if columns < 80 { "waiting_" } else { "waiting_permission" };
