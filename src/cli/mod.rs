@@ -247,24 +247,21 @@ impl Tool {
 
 /// Prints the help, the version or a usage error; returns the exit status.
 fn not_parsed(error: clap::Error, args: &[OsString]) -> i32 {
-    let columns = screen::columns_of_stderr();
-    let status = error.exit_code();
-    match error.kind() {
-        ErrorKind::DisplayHelp => return print_help(args, !args.iter().any(|arg| arg == "-h")),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let help = help::render(Arguments::command(), args, false, columns);
-            let _ = write!(anstream::stderr(), "{help}");
-            return USAGE;
-        }
-        // The version goes to stdout with status 0, a usage error to stderr with 2.
-        _ if error.use_stderr() => {
-            let text = help::usage_error(error, Arguments::command(), args, columns);
-            let _ = write!(anstream::stderr(), "{text}");
-        }
-        _ => {
-            let _ = error.print();
-        }
+    if error.kind() == ErrorKind::DisplayHelp {
+        return print_help(args, !args.iter().any(|arg| arg == "-h"));
     }
+    let status = error.exit_code();
+    if !error.use_stderr() {
+        // The version goes to stdout with status 0.
+        let _ = error.print();
+        return status;
+    }
+    let columns = screen::columns_of_stderr();
+    let text = match error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        true => help::render(Arguments::command(), args, false, columns),
+        false => help::usage_error(error, Arguments::command(), args, columns),
+    };
+    let _ = write!(anstream::stderr(), "{text}");
     status
 }
 

@@ -464,7 +464,7 @@ pub(super) fn run_replay(arguments: &ReplayArguments, environment: &Environment)
         let failed = CliError::failed(error.to_string());
         match error {
             TapeError::Record { .. } => failed.with_remedy(format!("see `codex-shim tape check {}`", file.display())),
-            _ => failed,
+            TapeError::Io { .. } | TapeError::NotATape { .. } => failed,
         }
     })?;
     let differences = serve(tape, strictness, arguments.speed).map_err(|error| error.to_string())?;

@@ -38,15 +38,13 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
 fn raw(arguments: &RespondArguments) -> Result<Option<Value>, CliError> {
     let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
     if arguments.word.is_some() || !arguments.answers.is_empty() {
-        return Err(CliError::usage(
-            "--json JSON is the whole answer; do not combine it with a decision or --answer".to_owned(),
-        ));
+        return Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"));
     }
     match serde_json::from_str::<Value>(text) {
         Ok(body @ Value::Object(_)) => Ok(Some(body)),
-        Ok(_) | Err(_) => Err(CliError::usage(
-            "the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'".to_owned(),
-        )),
+        Ok(_) | Err(_) => {
+            Err(CliError::usage("the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'"))
+        }
     }
 }
 

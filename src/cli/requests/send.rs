@@ -26,7 +26,7 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
         _ => arguments.text,
     };
     if says.trim().is_empty() {
-        return Err(CliError::usage("the message is empty".to_owned()));
+        return Err(CliError::usage("the message is empty"));
     }
     let thread = match (arguments.is_new, &arguments.thread) {
         (true, _) => Some(new_thread(&session)?),
@@ -82,8 +82,7 @@ fn from_stdin() -> Result<String, CliError> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
     read.map_err(|error| CliError::failed(format!("read stdin: {error}")))?;
-    let text =
-        String::from_utf8(bytes).map_err(|_| CliError::failed("the message on stdin is not valid UTF-8".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| CliError::failed("the message on stdin is not valid UTF-8"))?;
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
