@@ -271,7 +271,7 @@ mod tests {
         let text = "Exit status:\n  1  it did not, or a request is pending,\n     or the time is over\n  4  it ended\n";
         check(
             text,
-            "Exit status:\n  1  it did not, or a request is pending,\n     or the time is over\n  4  it ended\n",
+            "Exit status:\n  1  it did not, or a request is\n     pending, or the time is over\n  4  it ended\n",
         );
         let text =
             "  shim status                is the relay in this folder well?\n  shim tui                   everything\n";
