@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::engine::redaction::{may_hold_secret, redacted};
 
 /// Limits on the context of one message. Source: the contract of the envelope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContextBounds {
     /// Commands per envelope; the oldest are dropped first.
     pub commands_max: usize,
@@ -24,6 +25,7 @@ pub struct ContextBounds {
     /// Bytes per `cwd`.
     pub cwd_bytes_max: usize,
     /// Bytes per envelope from marker to marker, as the model sees it.
+    #[serde(rename = "bytes_max")]
     pub envelope_bytes_max: usize,
 }
 
