@@ -310,7 +310,9 @@ impl OpenCall {
 
     /// Whether evicting the call affects nothing but the routing of its response.
     fn can_be_forgotten(&self) -> bool {
-        self.secret.is_none() && self.lease.is_none() && self.for_client_alone.is_none()
+        let carries_context = matches!(self.purpose, Some(Purpose::Fragments { .. }))
+            || self.turn.as_ref().is_some_and(|turn| turn.projected.is_some());
+        self.secret.is_none() && self.lease.is_none() && self.for_client_alone.is_none() && !carries_context
     }
 }
 

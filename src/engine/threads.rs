@@ -1,7 +1,7 @@
 //! Threads: all that the engine remembers about each thread of the server, in one bounded table.
 //!
 //! One rule bounds the table: beyond [`THREADS_MAX`] threads, the least recently used one is evicted, and one with a running
-//! turn only if all have one. An evicted thread receives its fragments and its projection again, and its next turn does not
+//! turn or a waiting decline reason only if all have one. An evicted thread receives its fragments and its projection again, and its next turn does not
 //! count as its first.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -20,7 +20,7 @@ const THREADS_MAX: usize = 1_024;
 /// Longest stored beginning of a thread, in characters.
 pub(super) const WORDS_CHARS_MAX: usize = 1_000;
 
-/// Decline reasons of one thread that wait for a turn; the oldest is evicted first.
+/// Decline reasons that wait for a turn. One more evicts the oldest of the thread that was used longest ago.
 const REASONS_MAX: usize = 64;
 
 /// The key of a thread. Only this file forms keys, so a connection can become a part of them.
@@ -119,11 +119,13 @@ impl Threads {
 
     fn evict(&mut self) {
         // Ties are broken by id, so eviction is deterministic.
-        let first = self.by_key.iter().min_by_key(|(key, thread)| (thread.turn.is_some(), thread.last_use, *key));
-        if let Some(key) = first.map(|(key, _)| key.clone()) {
-            self.by_key.remove(&key);
-            self.has_evicted = true;
-        }
+        let first = self
+            .by_key
+            .iter()
+            .min_by_key(|(key, thread)| (thread.turn.is_some() || !thread.reasons.is_empty(), thread.last_use, *key));
+        let evicted = first.map(|(key, _)| key.clone()).and_then(|key| self.by_key.remove(&key));
+        // A thread that is only known from earlier runs begins when the client resumes it.
+        self.has_evicted |= evicted.is_some_and(|thread| thread.has_begun);
     }
 
     /// Loads what earlier runs sent, newest first, without evicting a thread used in this run.
@@ -209,11 +211,13 @@ impl Threads {
 
     /// Queues a decline reason for the next turn of a thread.
     pub(super) fn keep_reason(&mut self, thread_id: &str, reason: String) {
-        let reasons = &mut self.of(thread_id).reasons;
-        if reasons.len() >= REASONS_MAX {
-            reasons.pop_front();
+        self.of(thread_id).reasons.push_back(reason);
+        if self.by_key.values().map(|thread| thread.reasons.len()).sum::<usize>() > REASONS_MAX {
+            let with_reasons = self.by_key.values_mut().filter(|thread| !thread.reasons.is_empty());
+            if let Some(oldest) = with_reasons.min_by_key(|thread| thread.last_use) {
+                oldest.reasons.pop_front();
+            }
         }
-        reasons.push_back(reason);
     }
 
     pub(super) fn take_reasons(&mut self, thread_id: &str) -> VecDeque<String> {
@@ -267,8 +271,9 @@ impl Thread {
         self.words.as_deref()
     }
 
-    /// The server accepted texts that a call carried.
-    pub(super) fn receives(&mut self, call: CallKey, sent: &[SentFragment]) {
+    /// The server accepted texts that a call carried. Returns whether they still count: a compaction after the call may have
+    /// removed them.
+    pub(super) fn receives(&mut self, call: CallKey, sent: &[SentFragment]) -> bool {
         let Received { texts, lost_up_to, .. } = &mut self.received;
         for SentFragment { name, text, .. } in sent {
             if texts.get(name).is_none_or(|(newest, _)| *newest < call) {
@@ -276,14 +281,17 @@ impl Thread {
                 texts.insert(name.clone(), (call, text));
             }
         }
+        call > *lost_up_to
     }
 
-    /// The server accepted a turn that showed the projection of an epoch.
-    pub(super) fn saw_epoch(&mut self, call: CallKey, epoch: String) {
+    /// The server accepted a turn that showed the projection of an epoch. Returns whether it still counts.
+    pub(super) fn saw_epoch(&mut self, call: CallKey, epoch: String) -> bool {
         let Received { epoch: last, lost_up_to, .. } = &mut self.received;
-        if call > *lost_up_to && last.as_ref().is_none_or(|(newest, _)| *newest < call) {
+        let counts = call > *lost_up_to;
+        if counts && last.as_ref().is_none_or(|(newest, _)| *newest < call) {
             *last = Some((call, epoch));
         }
+        counts
     }
 
     /// The client requested a compaction.
@@ -347,7 +355,7 @@ mod tests {
         let mut threads = Threads::default();
         threads.remember(remembered("before"));
         (1..THREADS_MAX).for_each(|number| threads.of(&number.to_string()).is_new = true);
-        assert!(threads.of("1").is_new);
+        assert!(threads.of("1").is_new && threads.begin("1"));
         threads.turn_started("2", "u".to_owned());
         (3..THREADS_MAX).for_each(|number| assert!(threads.of(&number.to_string()).is_new));
         threads.remember(remembered("too many"));
@@ -360,6 +368,26 @@ mod tests {
         assert!(threads.turn_in("2") == Some("u") && threads.find("too many").is_none());
         // It may have had a turn before it was evicted.
         assert!(!threads.begin("1"));
+    }
+
+    #[test]
+    fn threads_of_earlier_runs_leave_no_doubt_about_new_ones() {
+        let mut threads = Threads::default();
+        (0..THREADS_MAX).for_each(|number| threads.remember(remembered(&number.to_string())));
+        assert!(threads.begin("new"));
+    }
+
+    #[test]
+    fn waiting_reasons_outlive_eviction_and_are_bounded() {
+        let mut threads = Threads::default();
+        threads.keep_reason("t", "why".to_owned());
+        (0..2 * THREADS_MAX).for_each(|number| drop(threads.of(&number.to_string())));
+        assert_eq!(threads.take_reasons("t"), ["why"]);
+        for number in 0..=REASONS_MAX {
+            threads.keep_reason(&format!("thread {number}"), number.to_string());
+        }
+        assert!(threads.take_reasons("thread 0").is_empty());
+        assert_eq!(threads.take_reasons("thread 1"), ["1"]);
     }
 
     #[test]

@@ -211,8 +211,9 @@ impl LedgerWriter {
         let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
         self.sent_row = added.last().map_or(self.sent_row, |last| last.row);
-        (self.notify)(Input::Remembered(Box::new(remembered)));
+        // The engine's table of threads may have no room for all; beginnings are fewer and come first.
         (self.notify)(Input::Context(ContextChange::Beginnings(beginnings)));
+        (self.notify)(Input::Remembered(Box::new(remembered)));
         (self.notify)(Input::Context(ContextChange::Added(added)));
         Ok(self.sent_row)
     }

@@ -306,9 +306,11 @@ impl Engine {
         if sent.is_empty() {
             return;
         }
-        self.threads.of(&thread_id).receives(call, &sent);
+        let counts = self.threads.of(&thread_id).receives(call, &sent);
         effects.push(fragments_note(thread_id.clone(), &sent, carrier, "delivered"));
-        effects.push(Effect::keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
+        if counts {
+            effects.push(Effect::keep(LedgerEntry::FragmentsSent { thread_id, at_us: now.unix_us, sent }));
+        }
     }
 
     /// Tells the context engine of a turn that completed, or notes that its compaction did not.
@@ -340,14 +342,14 @@ impl Engine {
     /// An item completed, which may be a compaction.
     pub(super) fn item_completed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
         let kind = || Members::of(Members::of(params)?.get("item")?)?.text("type");
-        if self.assembly.has_engine() && kind().is_some_and(|kind| kind == "contextCompaction") {
+        if self.assembly.is_set() && kind().is_some_and(|kind| kind == "contextCompaction") {
             self.is_compacted(params, effects);
         }
     }
 
     /// Codex compacted a thread. It may report this in two ways.
     pub(super) fn is_compacted(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        let Some(params) = Members::of(params).filter(|_| self.assembly.has_engine()) else { return };
+        let Some(params) = Members::of(params).filter(|_| self.assembly.is_set()) else { return };
         let Some(thread_id) = params.text("threadId") else { return };
         let turn_id = params.text("turnId").unwrap_or_default();
         let thread = self.threads.of(&thread_id);
@@ -356,7 +358,9 @@ impl Engine {
         }
         let trigger = if thread.take_compaction_request() { "client" } else { "codex" };
         effects.push(Effect::keep(LedgerEntry::ThreadCompacted { thread_id: thread_id.clone() }));
-        effects.push(self.native_compaction(thread_id, Some(turn_id), trigger, "completed"));
+        if self.assembly.has_engine() {
+            effects.push(self.native_compaction(thread_id, Some(turn_id), trigger, "completed"));
+        }
     }
 
     fn native_compaction(
@@ -541,7 +545,10 @@ mod tests {
                 token_budget: None,
                 projection_chars_max: 1_000,
             };
-            let assembly = AssemblySettings { context_engine: Some(context_engine), fragments };
+            Play::start_from(AssemblySettings { context_engine: Some(context_engine), fragments }, server_owner)
+        }
+
+        fn start_from(assembly: AssemblySettings, server_owner: ServerOwner) -> Play {
             let engine = Engine::new(EngineSettings {
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
@@ -584,6 +591,8 @@ mod tests {
         }
 
         fn pass(&mut self, decision: Decision, line: Option<&str>) {
+            let before = decision.before.into_iter().map(|own| String::from_utf8(own.bytes));
+            self.sent.extend(before.map(|line| line.expect("BUG: a test writes text")));
             match decision.line {
                 Passage::Forward => {
                     self.passed.extend(line.map(str::to_owned));
@@ -743,16 +752,33 @@ mod tests {
         assert_eq!(play.passed, [compact(1), compact(2)]);
     }
 
-    #[test]
-    fn compaction_carries_no_instructions() {
-        let fragment = Fragment {
+    fn text_fragment() -> Fragment {
+        Fragment {
             name: "f".to_owned(),
             role: crate::engine::FragmentRole::Developer,
             source: crate::engine::FragmentSource::Text("x".to_owned()),
             threads: crate::engine::FragmentThreads::All,
             bytes_max: 100,
-        };
-        let mut play = Play::start_with(vec![fragment]);
+        }
+    }
+
+    #[test]
+    fn fragments_without_engine_return_after_compaction() {
+        let assembly = AssemblySettings { context_engine: None, fragments: vec![text_fragment()] };
+        let mut play = Play::start_from(assembly, ServerOwner::Client);
+        let injected = |play: &Play| play.sent.iter().filter(|line| line.contains("thread/inject_items")).count();
+        play.line(&turn(1, "t"));
+        play.server(r#"{"id":"codex-shim:1","result":{}}"#);
+        play.line(&turn(2, "t"));
+        assert_eq!(injected(&play), 1, "{:?}", play.sent);
+        play.server(r#"{"method":"thread/compacted","params":{"threadId":"t","turnId":"u"}}"#);
+        play.line(&turn(3, "t"));
+        assert_eq!(injected(&play), 2, "{:?}", play.sent);
+    }
+
+    #[test]
+    fn compaction_carries_no_instructions() {
+        let mut play = Play::start_with(vec![text_fragment()]);
         play.line(&turn(1, "t"));
         play.answer(0);
         play.server(r#"{"id":"codex-shim:1","error":{"code":-32601,"message":"unknown method"}}"#);
@@ -864,7 +890,8 @@ mod tests {
         for token in reads {
             play.at(Input::FragmentsRead { token, states: vec![Some("x".to_owned())] });
         }
-        assert_eq!(play.sent.iter().map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
+        let turns = play.sent.iter().filter(|sent| sent.contains("turn/start"));
+        assert_eq!(turns.map(|sent| sent.contains("CODEX_CONTEXT")).collect::<Vec<_>>(), [true, false]);
         // A turn whose wait expired behind another one is released with it.
         play.line(&turn(3, "t"));
         play.line(&turn(4, "t"));

@@ -457,9 +457,11 @@ impl Projected {
     ) {
         let Projected { epoch, bytes } = self;
         if let Some(epoch) = &epoch {
-            threads.of(&thread_id).saw_epoch(call, epoch.clone());
+            let counts = threads.of(&thread_id).saw_epoch(call, epoch.clone());
             let (thread_id, epoch, at_us) = (thread_id.clone(), epoch.clone(), now.unix_us);
-            effects.push(Effect::keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
+            if counts {
+                effects.push(Effect::keep(LedgerEntry::EpochShown { thread_id, epoch, at_us }));
+            }
         }
         effects.push(Effect::Note(Note::ContextProjected { thread_id, turn_id, bytes: bytes as u64, epoch }));
     }
