@@ -128,6 +128,8 @@ impl Doc {
             let mut rest = text.as_str();
             while self.text.len() - from + rest.len() > LINE_BYTES_MAX {
                 let fits = rest.floor_char_boundary(LINE_BYTES_MAX - (self.text.len() - from).min(LINE_BYTES_MAX));
+                // No word is broken, if there is a blank.
+                let fits = rest[..fits].rfind(' ').map_or(fits, |blank| blank + 1);
                 self.append(&rest[..fits], *role);
                 rest = &rest[fits..];
                 self.begin(hang);
