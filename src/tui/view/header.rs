@@ -178,9 +178,6 @@ fn facts(session: &Session) -> Row {
         Link::Silent(why) => add(why.clone(), Role::Bad),
         Link::New | Link::Stopped => {}
     }
-    if let Some(kind) = session.filter {
-        add(format!("only {}", kind.name()), Role::Warning);
-    }
     let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
     facts.and_then(|facts| facts.model.clone()).into_iter().for_each(|model| add(model, Role::Info));
     let all = threads::rows(session);
