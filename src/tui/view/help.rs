@@ -3,11 +3,14 @@
 use super::super::doc::{Role, Row};
 use super::super::keys::{BINDINGS, Place, names};
 use super::super::model::Model;
-use super::super::text::width;
+use super::super::text::{width, wrap};
 use super::paint::one;
 
 /// Columns for keys.
 const KEYS_COLUMNS: usize = 16;
+
+/// Columns that the action of a key gets at least.
+const SAYS_COLUMNS_MIN: usize = 8;
 
 /// The places in help order.
 fn order(model: &Model) -> Vec<Place> {
@@ -32,7 +35,12 @@ pub(super) fn rows(model: &Model) -> Vec<Row> {
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {
             let keys = names(binding);
             let pad = " ".repeat(KEYS_COLUMNS.saturating_sub(width(&keys)).max(1));
-            all.push(vec![(format!("  {keys}{pad}"), Role::Info), (binding.says.to_owned(), Role::Plain)]);
+            let mut front = format!("  {keys}{pad}");
+            let room = usize::from(model.size.width).saturating_sub(width(&front)).max(SAYS_COLUMNS_MIN);
+            for line in wrap(binding.says, room) {
+                let blank = " ".repeat(width(&front));
+                all.push(vec![(std::mem::replace(&mut front, blank), Role::Info), (line, Role::Plain)]);
+            }
         }
     }
     all
