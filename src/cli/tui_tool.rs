@@ -25,6 +25,15 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> i32 {
         );
         return USAGE;
     }
+    if environment.get("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+        let term = environment.get("TERM").unwrap_or_default();
+        say(&format!(
+            "tui draws on the whole screen, which a terminal with TERM={} cannot do; use `codex-shim requests` and \
+             `codex-shim respond`, or set TERM to the name of the terminal",
+            term.to_string_lossy()
+        ));
+        return USAGE;
+    }
     let Some(home) = environment.shim_home().value else { return NoSession::NoHome.report() };
     let colours = match Screen::of_stdout(environment) {
         Screen::Coloured => Colours::Some,
