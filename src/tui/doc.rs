@@ -6,7 +6,7 @@
 use super::text::{breaks, plain};
 
 /// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap.
-const LINE_BYTES_MAX: usize = 2_048;
+const LINE_BYTES_MAX: usize = 8_192;
 
 /// Lines of a document whose rows are counted one by one.
 const COUNTED_LINES_MAX: usize = 200;

@@ -167,7 +167,8 @@ fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foo
 /// Every key with a short label. Blanks inside a label are not broken.
 fn short_choices(ask: &Ask) -> String {
     let label = |choice: &Choice| match choice.key {
-        'a' | 's' | 'd' | 'c' | 'r' => format!("[{}]{}", choice.key, rest_of_word(choice.key)),
+        'a' | 's' | 'd' | 'c' => format!("[{}]{}", choice.key, rest_of_word(choice.key)),
+        'r' => "[r]\u{a0}say\u{a0}why\u{a0}not".to_owned(),
         key if choice.label.starts_with("accept, and do not ask again") => {
             format!("[{key}]\u{a0}do\u{a0}not\u{a0}ask\u{a0}again")
         }
