@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::form;
+use super::form::{self, FieldError};
 use crate::engine::GivenAnswer;
 use crate::protocol::RequestKind;
 
@@ -25,7 +25,6 @@ pub(crate) enum Word {
 }
 
 /// The kind of the request in a ledger row.
-#[must_use]
 pub(crate) fn kind_of(row: &Value) -> RequestKind {
     row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
 }
@@ -36,7 +35,6 @@ struct Answers {
     name: &'static str,
     /// The decisions that it takes.
     words: &'static [Word],
-    /// Whether declining takes a reason.
     takes_reason: bool,
     /// The arguments of `respond`.
     respond: &'static str,
@@ -88,13 +86,11 @@ const fn answers_of(kind: RequestKind) -> Answers {
 }
 
 /// The kind as users read it.
-#[must_use]
 pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
     answers_of(kind).name
 }
 
 /// Whether declining a request of this kind takes a reason.
-#[must_use]
 pub(crate) fn takes_reason(kind: RequestKind) -> bool {
     answers_of(kind).takes_reason
 }
@@ -164,9 +160,10 @@ fn asked_for(row: &Value) -> Value {
 ///
 /// # Errors
 ///
-/// The message says what this kind of request accepts.
-pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, String> {
+/// One error for each invalid field, or one that says what this kind of request accepts.
+pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
     let kind = kind_of(row);
+    let whole = |message: String| Err(vec![FieldError { field: None, message }]);
     match kind {
         RequestKind::UserInput => {
             let mut given: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -176,24 +173,22 @@ pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Va
             Ok(json!({ "answers": given }))
         }
         RequestKind::Elicitation => {
-            let content = form::content(row, answers).map_err(|errors| form::in_one_line(&errors))?;
-            Ok(json!({ "action": "accept", "content": content }))
+            form::content(row, answers).map(|content| json!({ "action": "accept", "content": content }))
         }
         RequestKind::Command
         | RequestKind::FileChange
         | RequestKind::OldCommand
         | RequestKind::OldPatch
         | RequestKind::Permissions => {
-            Err(format!("a request of kind `{}` {}", kind_name(kind), answers_of(kind).takes))
+            whole(format!("a request of kind `{}` {}", kind_name(kind), answers_of(kind).takes))
         }
         RequestKind::Other => {
-            Err("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
+            whole("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
         }
     }
 }
 
 /// Whether `body` is equivalent to the stored answer. An answer that was not stored is never equivalent.
-#[must_use]
 pub(crate) fn is_stored(row: &Value, body: &Value) -> bool {
     let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
     let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
@@ -213,7 +208,6 @@ fn normalized(result: &Value) -> Value {
 }
 
 /// A stored answer in a few words.
-#[must_use]
 pub(crate) fn in_words(payload: &Value) -> String {
     let first = ["decision", "action"].iter().find_map(|name| payload[*name].as_str());
     match (first, payload) {

@@ -19,10 +19,8 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// Longest message about one field, in characters.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// A field of a form.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Field {
-    /// Its name in the schema.
     pub name: String,
     /// Title and description from the schema.
     pub about: Option<String>,
@@ -43,7 +41,6 @@ pub(crate) struct Field {
 /// An allowed value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FieldChoice {
-    /// The value to send.
     pub value: Value,
     /// The text to display.
     pub label: String,
@@ -59,7 +56,6 @@ pub(crate) struct FieldError {
 }
 
 /// The fields of the form in a ledger row, in the schema's order.
-#[must_use]
 pub(crate) fn fields(row: &Value) -> Vec<Field> {
     let schema = &row["request_payload"]["requestedSchema"];
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
@@ -148,7 +144,6 @@ impl Field {
     }
 
     /// What the field takes, in words: `required · dev, test, prod · default dev`.
-    #[must_use]
     pub(crate) fn hint(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(self.is_required.then(|| "required".to_owned()));
@@ -169,7 +164,6 @@ impl Field {
     }
 
     /// The display text of a value.
-    #[must_use]
     pub(crate) fn label_of(&self, value: &Value) -> String {
         let one = |value: &Value| {
             let choice = self.choices.iter().find(|choice| choice.value == *value);
@@ -278,7 +272,6 @@ pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value
 }
 
 /// Validates the content of an accepted form against its schema. An empty list means valid, or not verifiable.
-#[must_use]
 pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
     let content = if content.is_null() { json!({}) } else { content.clone() };
     if !content.is_object() {
@@ -296,7 +289,6 @@ pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
 }
 
 /// `errors` on one line: `env: "mars" is not one of …; replicas: …`.
-#[must_use]
 pub(crate) fn in_one_line(errors: &[FieldError]) -> String {
     let one = |error: &FieldError| match &error.field {
         Some(field) => format!("{}: {}", one_line(field), error.message),

@@ -84,13 +84,11 @@ pub(crate) enum Gives {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RequestView {
     pub kind: RequestKind,
-    /// The members of the request.
     pub members: Vec<Row>,
     pub files: Vec<ChangedFile>,
     /// Everything in the request that makes it riskier than it looks.
     pub warnings: Vec<String>,
     pub questions: Vec<Question>,
-    /// The fields of a form.
     pub fields: Vec<Field>,
     /// The answers that need no text, in the order of a list; empty for questions and unknown kinds.
     pub choices: Vec<Choice>,
@@ -98,7 +96,6 @@ pub(crate) struct RequestView {
 
 impl RequestView {
     /// The view of a ledger row.
-    #[must_use]
     pub(crate) fn of(row: &Value) -> RequestView {
         let (kind, payload) = (kind_of(row), &row["request_payload"]);
         let dangers = dangers(payload);
@@ -388,7 +385,6 @@ fn proposals(payload: &Value) -> Vec<String> {
 }
 
 /// A decision that is an object, in words; as JSON if it is unknown.
-#[must_use]
 pub(crate) fn offered(offer: &Value) -> String {
     let always = &offer["acceptWithExecpolicyAmendment"]["execpolicy_amendment"];
     let network = &offer["applyNetworkPolicyAmendment"]["network_policy_amendment"];
@@ -402,7 +398,6 @@ pub(crate) fn offered(offer: &Value) -> String {
 }
 
 /// A value as text; `None` if it is null or empty.
-#[must_use]
 pub(crate) fn in_text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -419,7 +414,6 @@ pub(crate) fn in_text(value: &Value) -> Option<String> {
 }
 
 /// The changed files: a list, or, until early 2026, an object keyed by path.
-#[must_use]
 pub(crate) fn files(changes: &Value) -> Vec<ChangedFile> {
     match changes {
         Value::Array(all) => {
@@ -447,7 +441,6 @@ impl ChangedFile {
     }
 
     /// Its rows: a heading, and the lines of its diff.
-    #[must_use]
     pub(crate) fn rows(&self) -> Vec<Row> {
         let moved = self.moved_to.as_ref().map(|to| format!(" → {to}")).unwrap_or_default();
         let text = format!("{} {}{moved}", self.kind, self.path);
@@ -480,7 +473,6 @@ fn meant(line: &str, kind: &str) -> Meant {
 }
 
 /// A stored answer: the decision, or each question or field with the text given for it.
-#[must_use]
 pub(crate) fn answer_in_words(payload: &Value) -> String {
     if payload["decision"].is_object() {
         return offered(&payload["decision"]);
@@ -500,7 +492,6 @@ pub(crate) fn answer_in_words(payload: &Value) -> String {
 }
 
 /// Who resolved a ledger row.
-#[must_use]
 pub(crate) fn who(row: &Value) -> String {
     match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
         (Some(source), Some(by)) => format!("{source} ({by})"),
@@ -510,7 +501,6 @@ pub(crate) fn who(row: &Value) -> String {
 }
 
 /// How it was resolved, to follow "it was": by whom, and with which answer.
-#[must_use]
 pub(crate) fn ending(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     match (text("status"), text("error_code")) {

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use super::answer::kind_of;
 use super::context::ledger;
 use super::form;
 use super::refusal::{Refusal, json};
@@ -17,7 +18,7 @@ use super::server::Peer;
 use super::state::{AppState, ThisSession};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestSource, decisions, valid};
 use crate::protocol::RequestKind;
-use crate::store::{LedgerError, WhichRequests};
+use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
 /// How long the relay may take to decide on an answer and store it.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ pub(super) const SOURCE_HEADER: &str = "x-codex-shim-source";
 /// A ledger row with the decisions that the request allows.
 #[must_use]
 pub fn with_choices(mut row: Value) -> Value {
-    let kind = row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
+    let kind = kind_of(&row);
     row["available_decisions"] = json!(decisions(kind, &row["request_payload"]));
     if kind == RequestKind::OldPatch && row["changes"].is_null() {
         row["changes"] = row["request_payload"]["fileChanges"].clone();
@@ -70,8 +71,12 @@ pub(super) async fn one(
     _: ThisSession,
     Path((_, request_id)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    let kept = ledger(&app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    let kept = kept(&app, request_id).await?;
     Ok(json(StatusCode::OK, &json!({ "request": with_choices(kept.row), "answers": kept.answers })))
+}
+
+async fn kept(app: &AppState, request_id: String) -> Result<KeptRequest, Refusal> {
+    ledger(app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)
 }
 
 fn not_found() -> Refusal {
@@ -114,7 +119,7 @@ pub(super) async fn respond(
         ApiRequest::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
     match app.ask(question, DECISION_WAIT_MAX).await {
         Some(ApiReply::Kept) => {
-            let kept = ledger(&app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+            let kept = kept(&app, request_id).await?;
             Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": false, "request": kept.row })))
         }
         Some(ApiReply::NotOpen) => answered_before(&app, request_id, value, source, by).await,
@@ -141,7 +146,7 @@ pub(super) async fn respond(
 
 /// Refuses form content that violates the schema of a pending request. It runs outside the relay thread.
 async fn check_form(app: &AppState, request_id: String, content: &Value) -> Result<(), Refusal> {
-    let kept = ledger(app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    let kept = kept(app, request_id).await?;
     if kept.row["status"] != "pending" {
         return Ok(());
     }
@@ -161,13 +166,12 @@ async fn check_form(app: &AppState, request_id: String, content: &Value) -> Resu
 
 /// The refusal for a malformed answer; it says what would be valid.
 async fn unreadable(app: &AppState, request_id: String, why: &str) -> Result<Refusal, Refusal> {
-    let kept = ledger(app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
-    let kind = kept.row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
+    let kept = kept(app, request_id).await?;
     Ok(Refusal::Other {
         status: StatusCode::UNPROCESSABLE_ENTITY,
         error_code: "invalid_response",
         message: format!("the body is not a valid answer: {why}"),
-        more: Map::from_iter([("valid".to_owned(), valid(kind, &kept.row["request_payload"]))]),
+        more: Map::from_iter([("valid".to_owned(), valid(kind_of(&kept.row), &kept.row["request_payload"]))]),
     })
 }
 

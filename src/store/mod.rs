@@ -30,8 +30,8 @@ pub(crate) use database::{
     open_as_is as open_database_as_is, open_read_only, set_aside, set_aside_beside,
 };
 pub(crate) use found::{Found, Survey};
-pub(crate) use ledger::LedgerError;
 pub use ledger::OfflineLedger;
+pub(crate) use ledger::{KeptRequest, LedgerError};
 pub(crate) use ledger::{LEDGER_FILE, Ledger};
 pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;

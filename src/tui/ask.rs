@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::diff::{Diff, relative, unified};
 use super::doc::{Doc, Role};
@@ -34,7 +34,6 @@ pub(crate) struct Ask {
 /// A question that is answered by an option or by text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The id for the answer.
     pub id: String,
     pub question: String,
     /// Labels, and their descriptions.
@@ -53,7 +52,6 @@ pub(crate) struct Step {
     pub hint: String,
     /// The preselected option; none if it is the number of options.
     pub first: usize,
-    /// The initial text.
     pub text: String,
     /// The option that leaves the field out.
     pub leaves_out: Option<usize>,
@@ -96,13 +94,11 @@ impl Step {
     }
 
     /// Whether the question may be too long for a small screen.
-    #[must_use]
     pub(crate) fn is_long(&self) -> bool {
         self.question.len() > QUESTION_BYTES_SHORT
     }
 
     /// The number of options; free text counts as one more.
-    #[must_use]
     pub(crate) fn choices(&self) -> usize {
         self.options.len() + usize::from(self.takes_text)
     }
@@ -121,24 +117,20 @@ const ACTION: &str = "\u{0}action";
 
 impl Ask {
     /// Whether the request waits for a person.
-    #[must_use]
     pub(crate) fn is_for_human(&self) -> bool {
         self.view.kind.request_type().is_for_human()
     }
 
-    #[must_use]
     pub(crate) fn thread_id(&self) -> Option<&str> {
         self.row["thread_id"].as_str()
     }
 
     /// Whether the request is answered by text or options.
-    #[must_use]
     pub(crate) fn wants_input(&self) -> bool {
         matches!(self.view.kind, RequestKind::UserInput | RequestKind::Elicitation)
     }
 
     /// The subject on one line.
-    #[must_use]
     pub(crate) fn summary(&self) -> String {
         match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
             Some(summary) => summary.to_owned(),
@@ -149,7 +141,6 @@ impl Ask {
     }
 
     /// The subject on one line, with the files of its diff.
-    #[must_use]
     pub(crate) fn headline(&self, details: &Details) -> String {
         match details.diff.as_deref().map(|diff| &diff.files[..]) {
             Some([one]) => format!("change {}", one.path),
@@ -159,7 +150,6 @@ impl Ask {
     }
 
     /// Everything needed for a decision, with paths relative to the session's folder.
-    #[must_use]
     pub(crate) fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
         for Row { label, text, meant } in &self.view.members {
@@ -186,9 +176,7 @@ impl Ask {
         for step in self.steps().iter().filter(|step| step.is_long()) {
             doc.push(&step.question, Role::Strong);
         }
-        let payload = &self.row["request_payload"];
-        let changes = if self.row["changes"].is_null() { &payload["fileChanges"] } else { &self.row["changes"] };
-        let diff = unified(changes).map(|text| Arc::new(Diff::read(&text, cwd)));
+        let diff = unified(&self.view.files).map(|text| Arc::new(Diff::read(&text, cwd)));
         let warnings = &self.view.warnings;
         warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (text, Role::Warning)], 2));
         if let Some(diff) = &diff {
@@ -212,14 +200,12 @@ impl Ask {
     }
 
     /// The body that declines, with a reason if there is one.
-    #[must_use]
     pub(crate) fn declined(&self, reason: &str) -> Option<Value> {
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         answer::of_word(&self.row, Word::Decline, reason).ok()
     }
 
     /// The questions, in order. Those of an elicitation follow the question whether to answer it.
-    #[must_use]
     pub(crate) fn steps(&self) -> Vec<Step> {
         match self.view.kind {
             RequestKind::UserInput => self.view.questions.iter().map(Step::of).collect(),
@@ -246,7 +232,6 @@ impl Ask {
     }
 
     /// The error in an answer to one field of a form, if it has one.
-    #[must_use]
     pub(crate) fn refuses(&self, id: &str, answer: &str) -> Option<String> {
         if self.view.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
             return None;
@@ -261,7 +246,7 @@ impl Ask {
     ///
     /// One error for each invalid field, or one about the answers as a whole.
     pub(crate) fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
-        let whole = |message: String| vec![FieldError { field: None, message }];
+        let whole = |message: &str| vec![FieldError { field: None, message: message.to_owned() }];
         let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());
         let word = match action {
             Some("decline") => Some(Word::Decline),
@@ -270,25 +255,14 @@ impl Ask {
             Some(_) | None => None,
         };
         if let Some(word) = word {
-            return answer::of_word(&self.row, word, None).map_err(whole);
+            return answer::of_word(&self.row, word, None).map_err(|error| whole(&error));
         }
         let given: Vec<(String, String)> =
             answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
-        match self.view.kind {
-            RequestKind::Elicitation => {
-                form::content(&self.row, &given).map(|content| json!({ "action": "accept", "content": content }))
-            }
-            RequestKind::UserInput if given.is_empty() => {
-                Err(whole("no question was answered, so nothing was sent".to_owned()))
-            }
-            RequestKind::UserInput
-            | RequestKind::Command
-            | RequestKind::FileChange
-            | RequestKind::OldCommand
-            | RequestKind::OldPatch
-            | RequestKind::Permissions
-            | RequestKind::Other => answer::of_answers(&self.row, &given).map_err(whole),
+        if self.view.kind == RequestKind::UserInput && given.is_empty() {
+            return Err(whole("no question was answered, so nothing was sent"));
         }
+        answer::of_answers(&self.row, &given)
     }
 }
 
@@ -316,12 +290,10 @@ fn show(diff: &Diff, doc: &mut Doc) {
 }
 
 /// How a request ended, on one line: who answered first, and how.
-#[must_use]
 pub(crate) fn ending(row: &Value) -> String {
     format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), request_view::ending(row))
 }
 
-#[must_use]
 pub(crate) fn of_row(row: Value, asked_us: u64) -> Ask {
     Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), view: RequestView::of(&row), asked_us, row }
 }

@@ -5,7 +5,7 @@
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
 use super::events::{Command, Way};
-use super::field::Field;
+use super::form::Field;
 use super::keys::{Action, Browse, Move};
 use super::model::{Awaited, Focus, Model, Session, Tone};
 use super::review;
@@ -65,7 +65,6 @@ pub(super) fn copy(model: &mut Model, text: String) -> Vec<Command> {
     vec![Command::Copy(text)]
 }
 
-/// Whether the filters show an entry.
 pub(super) fn shows(session: &Session, entry: &Entry) -> bool {
     sifting(session).takes(entry)
 }

@@ -3,11 +3,9 @@
 //! Pure. All forms of a change (a list of changes, an old patch by path, the diff of a turn) are first converted to one text,
 //! in which a line outside of hunks begins each file. That text is then indexed once.
 
-use serde_json::Value;
-
 use super::doc::{Doc, Role};
 use super::text::plain;
-use crate::control::request_view::{ChangedFile, files};
+use crate::control::request_view::ChangedFile;
 
 /// The prefix of a file's first line in our own texts: `diff update src/a.rs`.
 const FILE: &str = "diff ";
@@ -18,9 +16,7 @@ pub(crate) struct File {
     pub path: String,
     /// `A` added, `D` deleted, `M` changed.
     pub sign: char,
-    /// Lines added.
     pub added: usize,
-    /// Lines removed.
     pub removed: usize,
     /// Its first line in the document.
     pub line: usize,
@@ -36,18 +32,16 @@ pub(crate) struct Diff {
 }
 
 /// A path relative to a folder, if it is inside.
-#[must_use]
 pub(crate) fn relative<'a>(path: &'a str, cwd: &str) -> &'a str {
     let cwd = cwd.trim_end_matches('/');
     let inside = path.strip_prefix(cwd).and_then(|rest| rest.strip_prefix('/'));
     inside.filter(|rest| !cwd.is_empty() && !rest.is_empty()).unwrap_or(path)
 }
 
-/// Changes of files as one text; `None` for an empty list.
-#[must_use]
-pub(crate) fn unified(changes: &Value) -> Option<String> {
+/// Changed files as one text; `None` for an empty list.
+pub(crate) fn unified(files: &[ChangedFile]) -> Option<String> {
     let mut text = String::new();
-    files(changes).iter().for_each(|file| write(file, &mut text));
+    files.iter().for_each(|file| write(file, &mut text));
     (!text.is_empty()).then_some(text)
 }
 
@@ -86,7 +80,6 @@ struct Reading {
 
 impl Diff {
     /// Reads a diff and makes its paths relative to `cwd`.
-    #[must_use]
     pub(crate) fn read(text: &str, cwd: &str) -> Diff {
         let mut reading = Reading::default();
         let mut lines = text.lines().peekable();
@@ -106,7 +99,6 @@ impl Diff {
     }
 
     /// The file that a line of the document belongs to, as an index.
-    #[must_use]
     pub(crate) fn file_at(&self, line: usize) -> usize {
         self.files.partition_point(|file| file.line <= line).saturating_sub(1)
     }
@@ -124,13 +116,11 @@ impl Diff {
     }
 
     /// Lines added and removed in all.
-    #[must_use]
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.files.iter().fold((0, 0), |(added, removed), file| (added + file.added, removed + file.removed))
     }
 
     /// `3 files +12 -4`
-    #[must_use]
     pub(crate) fn summary(&self) -> String {
         let (added, removed) = self.counts();
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
@@ -247,9 +237,10 @@ fn counts_of(line: &str) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::control::request_view::files as files_of;
 
     fn shown(diff: &Diff) -> Vec<String> {
         (0..diff.doc.len())
@@ -264,7 +255,7 @@ mod tests {
     fn too_large_diff_is_named_with_its_size() {
         let changes = json!([{ "path": "/w/a", "kind": { "type": "add" }, "omitted": "size", "diff_bytes": 9 << 20 }]);
         let expect = "diff add /w/a\n (this diff of 9.0 MiB is too large to keep: see it in the client)\n";
-        assert_eq!(unified(&changes).as_deref(), Some(expect));
+        assert_eq!(unified(&files_of(&changes)).as_deref(), Some(expect));
     }
 
     #[test]
@@ -275,7 +266,7 @@ mod tests {
             { "path": "/w/new.txt", "kind": { "type": "add" }, "diff": "one\ndiff add trick\n" },
             { "path": "/elsewhere/b", "kind": { "type": "delete" }, "diff": "gone\u{1b}[2J\n" },
         ]);
-        let diff = Diff::read(&unified(&changes).expect("there are changes"), "/w/");
+        let diff = Diff::read(&unified(&files_of(&changes)).expect("there are changes"), "/w/");
         let files: Vec<_> = diff
             .files
             .iter()
@@ -299,10 +290,10 @@ mod tests {
         let files: Vec<_> = diff.files.iter().map(|file| (file.path.as_str(), file.sign, file.added)).collect();
         assert_eq!(files, [("x.rs", 'M', 1), ("y.rs", 'A', 1)]);
         let old = json!({ "/a": { "type": "add", "content": "x\n" }, "/b": { "type": "update", "unified_diff": "@@ -1 +1 @@\n-x\n+y" }, "/c": { "odd": 1 } });
-        let diff = Diff::read(&unified(&old).expect("there are changes"), "");
+        let diff = Diff::read(&unified(&files_of(&old)).expect("there are changes"), "");
         assert_eq!(diff.summary(), "3 files +2 -1");
-        assert_eq!(unified(&Value::Null), None);
-        assert_eq!(unified(&json!([])), None);
+        assert_eq!(unified(&files_of(&Value::Null)), None);
+        assert_eq!(unified(&[]), None);
     }
 
     #[test]

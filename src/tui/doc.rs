@@ -28,21 +28,16 @@ pub(crate) enum Role {
     Warning,
     /// A name, a key, a place.
     Info,
-    /// The user.
     User,
-    /// The model.
     Model,
     /// Code inside a text.
     Code,
     /// A heading of the first level.
     Title,
-    /// A heading.
     Heading,
     /// A heading below the second level.
     Subheading,
-    /// Emphasis.
     Emphasis,
-    /// The address of a link.
     Link,
     /// A bar or a tag.
     Reversed,
@@ -53,7 +48,6 @@ pub(crate) enum Role {
 /// A position in a document: a line, and a screen row within it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct At {
-    /// The line.
     pub line: usize,
     /// The row within the line.
     pub row: usize,
@@ -61,7 +55,6 @@ pub(crate) struct At {
 
 impl At {
     /// The start of a line.
-    #[must_use]
     pub(crate) fn line(line: usize) -> At {
         At { line, row: 0 }
     }
@@ -70,9 +63,7 @@ impl At {
 /// Part of the screen that shows a document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Its width.
     pub columns: usize,
-    /// Its height.
     pub rows: usize,
 }
 
@@ -102,12 +93,10 @@ pub(crate) type Row = Vec<(String, Role)>;
 
 impl Doc {
     /// Number of lines.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -163,13 +152,10 @@ impl Doc {
         self.lines.get(line + 1).map_or((self.text.len(), self.pieces.len()), |next| (next.from, next.first_piece))
     }
 
-    /// The text of a line.
-    #[must_use]
     pub(crate) fn text_of(&self, line: usize) -> &str {
         self.lines.get(line).map_or("", |found| &self.text[found.from..self.next(line).0])
     }
 
-    /// The pieces of a line.
     pub(crate) fn pieces_of(&self, line: usize) -> impl Iterator<Item = (&str, Role)> {
         let found = self.lines.get(line).copied();
         let (from, first) = found.map_or((0, 0), |found| (found.from, found.first_piece));
@@ -192,7 +178,6 @@ impl Doc {
     }
 
     /// Rows that the first lines take, counted up to `rows_max`.
-    #[must_use]
     pub(crate) fn rows(&self, columns: usize, rows_max: usize) -> usize {
         let mut rows = 0;
         for line in 0..self.len() {
@@ -205,7 +190,6 @@ impl Doc {
     }
 
     /// The visible rows from `at` on.
-    #[must_use]
     pub(crate) fn window(&self, at: At, room: Room) -> Vec<Row> {
         let mut shown = Vec::with_capacity(room.rows);
         let mut skip = at.row;
@@ -235,7 +219,6 @@ impl Doc {
     }
 
     /// The position `rows` further down, but at most that of a full last screen.
-    #[must_use]
     pub(crate) fn down(&self, from: At, rows: usize, room: Room) -> At {
         let mut at = from;
         let mut left = rows;
@@ -254,7 +237,6 @@ impl Doc {
     }
 
     /// The position `rows` further up.
-    #[must_use]
     pub(crate) fn up(&self, at: At, rows: usize, room: Room) -> At {
         let mut at = at;
         let mut left = rows;
@@ -270,20 +252,17 @@ impl Doc {
     }
 
     /// The position of a full last screen.
-    #[must_use]
     pub(crate) fn end(&self, room: Room) -> At {
         self.up(At::line(self.len()), room.rows, room)
     }
 
     /// The same position, or the nearest valid one after a resize.
-    #[must_use]
     pub(crate) fn clamped(&self, at: At, room: Room) -> At {
         let line = at.line.min(self.len().saturating_sub(1));
         At { line, row: at.row.min(self.rows_of(line, room.columns).saturating_sub(1)) }
     }
 
     /// How far the last row on the screen is down, in percent.
-    #[must_use]
     pub(crate) fn percent(&self, at: At, room: Room) -> usize {
         if at >= self.end(room) {
             return 100;

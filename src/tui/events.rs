@@ -13,7 +13,7 @@ use super::diff::Diff;
 use super::doc::Doc;
 use super::entry::{Entry, Key, Matcher};
 use super::model::{Link, SessionRow};
-use super::pointing::{Mouse, Pointing};
+use super::mouse::{Mouse, Pointing};
 use super::timeline::{SessionEvent, Timeline};
 
 #[derive(Debug, Clone)]
@@ -33,16 +33,13 @@ pub(crate) enum Event {
     Continued,
     /// The user's pager has ended; an error says why it failed.
     Paged(Result<(), String>),
-    /// The list of sessions.
     Listed(Vec<SessionRow>),
     /// News of the attachment with this number. News of earlier attachments are dropped.
     Of(u64, News),
 }
 
-/// News of a session.
 #[derive(Debug, Clone)]
 pub(crate) enum News {
-    /// Its folder.
     Placed(String),
     /// How it can be reached now.
     Linked(Link),
@@ -57,13 +54,10 @@ pub(crate) enum News {
     Glanced(u64, Box<Timeline>),
     /// The window at the end of the journal.
     Restored {
-        /// Its epoch.
         epoch: u64,
         timeline: Box<Timeline>,
     },
-    /// New events.
     Events {
-        /// Their epoch.
         epoch: u64,
         events: Vec<SessionEvent>,
     },
@@ -77,18 +71,14 @@ pub(crate) enum News {
     Newer(Page),
     /// A page around a match, if one was found.
     Found(Option<(Key, Page)>),
-    /// An entry in full.
     Opened(Option<Box<Entry>>),
     /// The result of an answer.
     Responded {
-        /// The request.
         request_id: String,
         /// The row and whose answer won, or the error.
         result: Result<(Value, First), String>,
     },
-    /// The result of a message.
     Said(Result<String, String>),
-    /// The result of an interrupt.
     Interrupted(Result<(), String>),
 }
 
@@ -117,7 +107,6 @@ pub(crate) enum Command {
     Suspend,
     /// Takes the terminal again.
     Retake,
-    /// Rings the bell.
     Ring,
     /// Takes the mouse or leaves it to the terminal.
     Mouse(Mouse),
@@ -129,7 +118,6 @@ pub(crate) enum Command {
     Detach,
     /// Attaches to a session and reads its journal.
     Attach {
-        /// Its id.
         id: String,
         /// The number of this attachment.
         attachment: u64,
@@ -158,14 +146,11 @@ pub(crate) enum Command {
     Open(Key),
     /// Answers a request.
     Respond {
-        /// The request.
         request_id: String,
-        /// The answer.
         body: Value,
     },
     /// Sends a message to the model.
     Say {
-        /// The message.
         text: String,
         /// The thread; `None` for that of the last turn.
         thread_id: Option<String>,
@@ -179,7 +164,6 @@ pub(crate) enum Command {
 /// Why the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The user left.
     Left,
     /// This signal, or its equivalent: a lost terminal counts as SIGHUP.
     Signal(i32),

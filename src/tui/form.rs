@@ -1,17 +1,107 @@
-//! The questions of a request, and the answers so far.
+//! Text that is being typed, the questions of a request, and the answers so far.
 //!
 //! Pure. Moving between questions changes no answer. With more than one question, a list of all answers is shown before they
-//! are sent.
+//! are sent. A text may be a secret, so it is never shown in debug output.
+
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::ask::Step;
-use super::field::Field;
+
+/// Text that is being typed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Field {
+    text: String,
+    /// The cursor's byte offset.
+    at: usize,
+}
+
+impl std::fmt::Debug for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Field({} bytes)", self.text.len())
+    }
+}
+
+/// Longest text that can be typed or pasted, in bytes: the control socket takes bodies up to 1 MiB.
+pub(crate) const TYPED_BYTES_MAX: usize = 900 << 10;
+
+impl Field {
+    /// A field with the cursor at the end of `text`.
+    pub(crate) fn of(text: String) -> Field {
+        let at = text.len();
+        Field { text, at }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn before_cursor(&self) -> &str {
+        &self.text[..self.at]
+    }
+
+    /// Removes and returns the text.
+    pub(crate) fn take(&mut self) -> String {
+        self.at = 0;
+        std::mem::take(&mut self.text)
+    }
+
+    /// Inserts text at the cursor while there is room; control characters other than line breaks and tabs are dropped.
+    pub(crate) fn insert(&mut self, text: &str) {
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        let kept: String = text.chars().filter(|char| matches!(char, '\n' | '\t') || !char.is_control()).collect();
+        let room = TYPED_BYTES_MAX.saturating_sub(self.text.len());
+        let kept = &kept[..kept.floor_char_boundary(room)];
+        self.text.insert_str(self.at, kept);
+        self.at += kept.len();
+    }
+
+    /// Deletes the letter before the cursor.
+    pub(crate) fn backspace(&mut self) {
+        let from = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
+        self.text.replace_range(from..self.at, "");
+        self.at = from;
+    }
+
+    /// Deletes the word before the cursor.
+    pub(crate) fn backspace_word(&mut self) {
+        let kept = self.text[..self.at].trim_end();
+        let from = kept.rfind([' ', '\n']).map_or(0, |at| at + 1);
+        self.text.replace_range(from..self.at, "");
+        self.at = from;
+    }
+
+    /// Deletes everything before the cursor.
+    pub(crate) fn clear_before(&mut self) {
+        self.text.replace_range(..self.at, "");
+        self.at = 0;
+    }
+
+    /// Moves the cursor to the left.
+    pub(crate) fn left(&mut self) {
+        self.at = self.text[..self.at].grapheme_indices(true).next_back().map_or(0, |(at, _)| at);
+    }
+
+    /// Moves the cursor to the right.
+    pub(crate) fn right(&mut self) {
+        self.at += self.text[self.at..].graphemes(true).next().map_or(0, str::len);
+    }
+
+    /// Moves the cursor to the start.
+    pub(crate) fn home(&mut self) {
+        self.at = 0;
+    }
+
+    /// Moves the cursor to the end.
+    pub(crate) fn end(&mut self) {
+        self.at = self.text.len();
+    }
+}
 
 /// The answer to one question, so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Draft {
     /// The chosen option; after the last one comes the text.
     pub chosen: usize,
-    /// The typed text.
     pub text: Field,
     /// Enter confirmed it.
     pub is_given: bool,
@@ -24,7 +114,6 @@ pub(crate) struct Draft {
 /// A position in a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// At a question.
     Step(usize),
     /// In the list of all answers, on this row. The row after the last answer sends them.
     Summary(usize),
@@ -51,22 +140,18 @@ pub(crate) struct Form {
 
 impl Form {
     /// A form without answers.
-    #[must_use]
     pub(crate) fn new(steps: Vec<Step>) -> Form {
         let draft = |step: &Step| Draft { chosen: step.first, text: Field::of(step.text.clone()), ..Draft::default() };
         let drafts = steps.iter().map(draft).collect();
         Form { steps, drafts, stand: Stand::Step(0) }
     }
 
-    /// The position.
-    #[must_use]
     pub(crate) fn stand(&self) -> Stand {
         self.stand
     }
 
     /// The number of questions that apply. If the first one asks whether to answer at all, only that one applies until it is
     /// accepted.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         match (self.steps.first(), self.drafts.first()) {
             (Some(first), Some(draft)) if first.decides && draft.chosen != 0 => 1,
@@ -75,7 +160,6 @@ impl Form {
     }
 
     /// The question and the answer so far.
-    #[must_use]
     pub(crate) fn current(&self) -> Option<(&Step, &Draft)> {
         match self.stand {
             Stand::Step(at) => self.steps.get(at).zip(self.drafts.get(at)),
@@ -97,13 +181,11 @@ impl Form {
     }
 
     /// Whether letters are text now.
-    #[must_use]
     pub(crate) fn types_text(&self) -> bool {
         self.current().is_some_and(|(step, draft)| step.takes_text && draft.chosen >= step.options.len())
     }
 
     /// Whether anything was typed or chosen.
-    #[must_use]
     pub(crate) fn is_touched(&self) -> bool {
         let is_touched = |(step, draft): (&Step, &Draft)| {
             draft.is_given || draft.chosen != step.first || draft.text.text() != step.text
@@ -216,7 +298,6 @@ impl Form {
     }
 
     /// The confirmed answers by the ids of their questions.
-    #[must_use]
     pub(crate) fn answers(&self) -> Vec<(String, String)> {
         let given = self.all().filter(|(_, draft)| draft.is_given);
         given.map(|(step, draft)| (step.id.clone(), answer(step, draft).to_owned())).collect()
@@ -224,7 +305,6 @@ impl Form {
 }
 
 /// The text of an answer; empty if the user left it out.
-#[must_use]
 pub(crate) fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
     if step.leaves_out == Some(draft.chosen) {
         return "";
@@ -235,6 +315,31 @@ pub(crate) fn answer<'a>(step: &'a Step, draft: &'a Draft) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_can_be_edited() {
+        let mut field = Field::default();
+        field.insert("one two\x1b[31m");
+        assert_eq!(field.text(), "one two[31m");
+        let mut pasted = Field::default();
+        pasted.insert("all:\r\n\tmake");
+        assert_eq!(pasted.text(), "all:\n\tmake");
+        field.backspace_word();
+        field.insert("é👩‍👩‍👧");
+        field.backspace();
+        field.left();
+        field.insert("x");
+        assert_eq!(field.text(), "one xé");
+        field.home();
+        field.right();
+        field.clear_before();
+        assert_eq!((field.text(), field.before_cursor()), ("ne xé", ""));
+        field.end();
+        field.insert(&"y".repeat(TYPED_BYTES_MAX));
+        assert_eq!(field.text().len(), TYPED_BYTES_MAX);
+        assert_eq!(field.take().len(), TYPED_BYTES_MAX);
+        assert_eq!(format!("{field:?}"), "Field(0 bytes)");
+    }
 
     fn step(id: &str, options: &[&str], takes_text: bool) -> Step {
         Step {

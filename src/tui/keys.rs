@@ -8,11 +8,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 /// The part of the UI that receives a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Anywhere.
     Everywhere,
-    /// In the list of sessions.
     Sessions,
-    /// In the composer.
     Chat,
     /// At a request that one key answers.
     Approval,
@@ -20,17 +17,14 @@ pub(crate) enum Place {
     Sure,
     /// While a reason or a search text is typed.
     Line,
-    /// At a question.
     Input,
     /// At the list of all answers, before they are sent.
     Summary,
     /// In a diff under review.
     Review,
-    /// In the timeline.
     History,
     /// At an entry that is open in full.
     Reading,
-    /// In the list of threads.
     Threads,
 }
 
@@ -51,8 +45,6 @@ impl Place {
         Place::Threads,
     ];
 
-    /// Its name.
-    #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Place::Everywhere => "everywhere",
@@ -71,18 +63,14 @@ impl Place {
     }
 }
 
-/// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The same wherever it is pressed.
     Global(Global),
-    /// Moves.
     Move(Move),
-    /// Answers.
     Answer(Answer),
     /// Finds, filters or opens something.
     Browse(Browse),
-    /// One step back.
     Back,
     /// The place's own meaning of Enter.
     Enter,
@@ -97,9 +85,7 @@ pub(crate) enum Global {
     Quit,
     /// Hands the terminal to the shell until `fg`.
     Suspend,
-    /// Redraws the screen.
     Redraw,
-    /// Shows the help.
     Help,
     /// Shows a pending request; pressed again, the next one.
     Request,
@@ -107,7 +93,6 @@ pub(crate) enum Global {
     Elsewhere,
     /// Moves to the timeline, and back.
     History,
-    /// Interrupts the turn.
     Interrupt,
     /// Shows the list of threads, or closes it.
     Threads,
@@ -118,17 +103,11 @@ pub(crate) enum Global {
 /// Directions of movement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// Up by one.
     Up,
-    /// Down by one.
     Down,
-    /// Up by a screen.
     PageUp,
-    /// Down by a screen.
     PageDown,
-    /// To the first.
     First,
-    /// To the last.
     Last,
 }
 
@@ -137,9 +116,7 @@ pub(crate) enum Move {
 pub(crate) enum Answer {
     /// The choice with that key.
     Choose,
-    /// Declines with a reason.
     Reason,
-    /// Confirms.
     Yes,
     /// Cancels the confirmation.
     No,
@@ -150,11 +127,9 @@ pub(crate) enum Answer {
 /// Ways to find and open entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Browse {
-    /// Searches.
     Search,
     /// Repeats the search backwards.
     SearchOn,
-    /// Repeats the search forwards.
     SearchForward,
     /// Switches the filter to the next kind of entries.
     Filter,
@@ -162,7 +137,6 @@ pub(crate) enum Browse {
     Error,
     /// Moves to the previous request.
     Asked,
-    /// Copies.
     Copy,
     /// Opens the review of the diff.
     Review,
@@ -170,26 +144,18 @@ pub(crate) enum Browse {
     Pager,
     /// Moves to the list of files, and back.
     Files,
-    /// Moves to the next file.
     NextFile,
-    /// Moves to the previous file.
     PreviousFile,
-    /// Moves to the next hunk.
     NextHunk,
-    /// Moves to the previous hunk.
     PreviousHunk,
 }
 
-/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Press {
-    /// A letter.
     Letter(char),
     /// Any digit but 0.
     Digit,
-    /// A letter with Ctrl.
     Ctrl(char),
-    /// A key with Alt.
     Alt(KeyCode),
     /// Any other key.
     Key(KeyCode),
@@ -211,7 +177,6 @@ impl Press {
     }
 
     /// The key as the help writes it.
-    #[must_use]
     pub(crate) fn name(self) -> String {
         let key = |code: KeyCode| {
             if let KeyCode::F(number) = code {
@@ -233,11 +198,8 @@ impl Press {
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
-    /// The place.
     pub place: Place,
-    /// The keys.
     pub keys: &'static [Press],
-    /// The action.
     pub does: Action,
     /// The action in words.
     pub says: &'static str,
@@ -391,12 +353,9 @@ pub(crate) const BINDINGS: &[Binding] = &[
 pub(crate) enum Letters {
     /// Letters are text.
     Typed,
-    /// Letters are keys.
     Keys,
 }
 
-/// The action of a key in a place.
-#[must_use]
 pub(crate) fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action> {
     let is_text = |press: &Press| matches!(press, Press::Letter(_) | Press::Digit);
     let does = |binding: &&Binding, of: Place| {
@@ -408,14 +367,12 @@ pub(crate) fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option
 }
 
 /// The keys of a row.
-#[must_use]
 pub(crate) fn names(binding: &Binding) -> String {
     binding.keys.iter().map(|press| press.name()).collect::<Vec<_>>().join(" ")
 }
 
 /// The valid keys of a place, for the note after an invalid key, without those that move. The note names the answers of an
 /// approval itself, because they depend on the request.
-#[must_use]
 pub(crate) fn valid(place: Place) -> String {
     let is_approval = matches!(place, Place::Approval | Place::Review);
     let is_left_out = |does| matches!(does, Action::Move(_)) || is_approval && matches!(does, Action::Answer(_));

@@ -5,7 +5,7 @@
 use ratatui::layout::Rect;
 
 use super::doc::{At, Room};
-use super::field::Field;
+use super::form::Field;
 use super::model::{Answering, Focus, Mode, Model, Reading, Session, Text};
 use super::text::{width, wrap};
 use super::view;
@@ -49,7 +49,6 @@ pub(super) struct Areas {
     pub(super) composer: Rect,
     pub(super) note: Rect,
     pub(super) footer: Rect,
-    /// Whether panes have titles.
     pub(super) titles: bool,
 }
 
@@ -89,7 +88,6 @@ fn field_rows(field: &Field, mark: usize, columns: u16) -> usize {
     view::typed_rows(field.text(), usize::from(columns).saturating_sub(mark + 1).max(1))
 }
 
-/// The areas of the attached session.
 pub(super) fn areas(model: &Model, session: &Session) -> Areas {
     let mut rest = whole(model);
     let rows = rest.height;

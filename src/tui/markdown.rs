@@ -59,7 +59,6 @@ enum Prefix {
 #[derive(Debug, Default)]
 struct Writer {
     doc: Doc,
-    /// The current line.
     line: Vec<(String, Role)>,
     prefixes: Vec<Prefix>,
     /// The next number of each open list; `None` for bullets.

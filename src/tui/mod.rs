@@ -22,23 +22,18 @@
 //! text reaches the terminal only through [`text::plain`].
 
 pub(crate) mod ask;
-mod attention;
 mod browse;
 pub(crate) mod diff;
 pub(crate) mod doc;
 pub(crate) mod entry;
 pub(crate) mod events;
-mod facts;
-pub(crate) mod field;
 pub(crate) mod form;
 pub(crate) mod keys;
 mod layout;
 mod markdown;
 pub(crate) mod model;
+pub(crate) mod mouse;
 mod names;
-mod old_entries;
-mod pointed;
-pub(crate) mod pointing;
 mod poller;
 mod pressed;
 mod reader;
@@ -54,7 +49,6 @@ mod threads;
 pub(crate) mod timeline;
 mod update;
 mod view;
-pub(crate) mod zone;
 
 pub(crate) use events::Ending;
 pub(crate) use run::{Setup, Start, run};

@@ -10,13 +10,13 @@ use ratatui::layout::Size;
 use super::ask::{Ask, Details};
 use super::diff::Diff;
 use super::doc::{At, Doc, Room};
-use super::entry::{Entry, Key, Kind, Matcher};
-use super::field::Field;
+use super::entry::{Entry, Key, Kind, Matcher, ThreadFacts};
+use super::form::Field;
 use super::form::{Form, Stand};
 use super::keys::{Letters, Place};
-use super::pointing::{Mouse, Spot};
+use super::mouse::{Mouse, Spot};
+use super::text::Zone;
 use super::timeline::Timeline;
-use super::zone::Zone;
 use crate::control::SessionDocument;
 use crate::control::request_view::Choice;
 use crate::history::Activity;
@@ -33,19 +33,15 @@ pub(crate) const NOTE_US: u64 = 12_000_000;
 pub(crate) struct Model {
     /// The time, in microseconds since the Unix epoch.
     pub now_us: u64,
-    /// The size of the screen.
     pub size: Size,
     /// Whether the screen shows colours.
     pub colours: Colours,
     /// The time zone of all visible times.
     pub zone: Zone,
-    /// The sessions.
     pub list: List,
-    /// The attached session.
     pub session: Option<Box<Session>>,
     /// The scroll position of the help, while it is open.
     pub help: Option<usize>,
-    /// The last note.
     pub note: Option<Note>,
     /// Unsent messages, by session.
     pub drafts: HashMap<String, Field>,
@@ -66,7 +62,6 @@ pub(crate) struct Model {
 /// Whether the screen shows colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colours {
-    /// Colours.
     Some,
     /// No colours: `NO_COLOR` is set, or the terminal has none.
     None,
@@ -75,7 +70,6 @@ pub(crate) enum Colours {
 /// A temporary message to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The text.
     pub text: String,
     pub tone: Tone,
     pub about: About,
@@ -99,7 +93,6 @@ pub(crate) enum About {
     News,
 }
 
-/// The list of sessions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct List {
     /// The rows in screen order.
@@ -110,7 +103,6 @@ pub(crate) struct List {
     pub is_known: bool,
 }
 
-/// A session of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionRow {
     pub id: String,
@@ -159,7 +151,6 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::Chat => "chat",
@@ -174,9 +165,7 @@ impl Mode {
 pub(crate) enum Focus {
     /// The composer or the request.
     Answer,
-    /// The timeline.
     History,
-    /// A text to search for.
     Search(Field),
     /// A document in full.
     Reading(Box<Reading>),
@@ -204,7 +193,6 @@ pub(crate) struct Reading {
 /// The subject of a document in full.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Subject {
-    /// An entry of the timeline.
     Entry(Entry),
     /// The diff of the request that is being answered, by its id.
     Request(String),
@@ -215,13 +203,10 @@ pub(crate) enum Subject {
 pub(crate) enum Text {
     /// Lines.
     Lines(Arc<Doc>),
-    /// A diff.
     Diff(Arc<Diff>),
 }
 
 impl Reading {
-    /// Its lines.
-    #[must_use]
     pub(crate) fn doc(&self) -> &Doc {
         match &self.text {
             Text::Lines(doc) => doc,
@@ -229,8 +214,6 @@ impl Reading {
         }
     }
 
-    /// Its diff, if it is one.
-    #[must_use]
     pub(crate) fn diff(&self) -> Option<&Diff> {
         match &self.text {
             Text::Lines(_) => None,
@@ -259,7 +242,6 @@ pub(crate) struct Answering {
     pub form: Form,
 }
 
-/// The attached session.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub id: String,
@@ -292,7 +274,6 @@ pub(crate) struct Session {
     pub focus: Focus,
     /// The request on the screen.
     pub answering: Option<Answering>,
-    /// The composer.
     pub composer: Field,
     /// The composer's text when the session was attached.
     pub draft: Field,
@@ -303,15 +284,12 @@ pub(crate) struct Session {
 /// The purpose of a read of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// A page.
     Page,
-    /// A match.
     Match,
 }
 
 impl Session {
     /// A session that was just attached.
-    #[must_use]
     pub(crate) fn new(id: String, attachment: u64, composer: Field) -> Session {
         Session {
             id,
@@ -337,7 +315,6 @@ impl Session {
     }
 
     /// The meaning of keys.
-    #[must_use]
     pub(crate) fn mode(&self) -> Mode {
         match &self.answering {
             None => Mode::Chat,
@@ -347,7 +324,6 @@ impl Session {
     }
 
     /// Whether a request blocks messages: one that waits for a person, in the chosen thread if there is one.
-    #[must_use]
     pub(crate) fn is_gated(&self) -> bool {
         let is_here = |ask: &&Arc<Ask>| match (&self.thread, ask.thread_id()) {
             (Some(thread), Some(other)) => thread == other,
@@ -356,8 +332,12 @@ impl Session {
         self.asks.iter().filter(is_here).any(|ask| ask.is_for_human())
     }
 
+    /// Facts about the chosen thread, or about the most recently active one.
+    pub(crate) fn facts(&self) -> Option<&ThreadFacts> {
+        self.timeline.as_ref().and_then(|timeline| timeline.facts.of(self.thread.as_deref()))
+    }
+
     /// The client, once known.
-    #[must_use]
     pub(crate) fn client(&self) -> Option<&str> {
         match &self.link {
             Link::Up(live) => live.document.client.name.as_deref(),
@@ -367,8 +347,6 @@ impl Session {
 }
 
 impl Model {
-    /// The initial model.
-    #[must_use]
     pub(crate) fn new(size: Size, colours: Colours, zone: Zone, now_us: u64) -> Model {
         Model {
             now_us,
@@ -390,7 +368,6 @@ impl Model {
     }
 
     /// The place that receives keys, and whether letters are text there.
-    #[must_use]
     pub(crate) fn place(&self) -> (Place, Letters) {
         let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
         let answers_request = match &session.focus {
@@ -427,7 +404,6 @@ impl Model {
     }
 
     /// Whether the screen shows an animation.
-    #[must_use]
     pub(crate) fn is_busy(&self) -> bool {
         let is_running = |state: &Activity| matches!(state, Activity::Thinking | Activity::Working);
         match self.session.as_ref().map(|session| &session.link) {

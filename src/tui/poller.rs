@@ -41,7 +41,6 @@ pub(super) struct Looking {
 }
 
 impl Looking {
-    /// Polls now.
     pub(super) fn now(&self) {
         // A poll that is already due is enough.
         let _ = self.look.try_send(());

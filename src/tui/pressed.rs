@@ -7,16 +7,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::browse;
 use super::events::{Command, Ending};
-use super::field::Field;
+use super::form::Field;
 use super::keys::{Action, Global, Letters, Move, Place, action, valid};
 use super::model::{About, Focus, Link, Mode, Model, Session, Tone};
-use super::pointing::Mouse;
+use super::mouse::Mouse;
 use super::respond;
 use super::review;
 use super::steps::{attach, keep, next_request, say, show_request};
 use super::threads;
 
-/// Handles a key.
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();

@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use super::browse;
 use super::doc::At;
 use super::events::Command;
-use super::field::Field;
+use super::form::Field;
 use super::form::{Stand, Taken};
 use super::keys::{Action, Answer, Browse, Move};
 use super::model::{Answering, Focus, Model, Session, Tone};

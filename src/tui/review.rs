@@ -180,7 +180,6 @@ fn jump(reading: &mut Reading, to: Jump, forward: bool) {
     }
 }
 
-/// A document as text.
 pub(super) fn text_of(doc: &Doc) -> String {
     let mut text = String::new();
     for line in 0..doc.len() {

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use ratatui::layout::{Rect, Size};
 
-use super::attention::title;
 use super::events::{Command, Ending, Event, News};
 use super::model::{Colours, Model};
 use super::poller::{self, Call, Looking};
 use super::reader::{self, Following, Pages, Teller};
 use super::steps::attach;
+use super::steps::title;
 use super::terminal::{self, Keys, Screen};
+use super::text::Zone;
 use super::update::update;
 use super::view::view;
-use super::zone::Zone;
 use crate::store::Found;
 
 /// Capacity of the event channel.

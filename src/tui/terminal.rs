@@ -22,7 +22,7 @@ use signal_hook::iterator::Signals;
 use super::doc::{Doc, Role};
 use super::events::{Ending, Event};
 use super::model::Colours;
-use super::pointing::{Mouse, Pointing};
+use super::mouse::{Mouse, Pointing};
 use super::run::Setup;
 
 /// Longest text for the clipboard, in bytes: terminals accept about 74,994 characters of base64.
@@ -104,7 +104,6 @@ impl Screen {
         write(&format!("\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)))
     }
 
-    /// Rings the bell.
     pub(super) fn ring(&mut self) -> io::Result<()> {
         write("\x07")
     }
@@ -240,11 +239,9 @@ pub(super) struct Keys(Arc<(Mutex<Reads>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
-    /// Reading.
     On,
     /// A pause was requested.
     Pausing,
-    /// It has paused.
     Paused,
 }
 
@@ -257,7 +254,6 @@ impl Keys {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pauses the thread.
     pub(super) fn pause(&self) -> Pause {
         let mut state = self.state();
         *state = Reads::Pausing;

@@ -1,10 +1,13 @@
-//! Text for a terminal: width, wrapping, and removal of everything that could steer the terminal.
+//! Text for a terminal: width, wrapping, removal of everything that could steer the terminal, and times of day.
 //!
-//! Pure. Everything that is drawn passes through [`plain`]; no other path leads from a peer's bytes to the screen.
+//! Pure; the time zone is read once at the start and passed in. Everything that is drawn passes through [`plain`]; no other path
+//! leads from a peer's bytes to the screen.
 
 use std::ops::Range;
 
 use bytesize::ByteSize;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -17,7 +20,6 @@ const TAB_COLUMNS: usize = 8;
 /// reorder text become their code points.
 ///
 /// If `\r` overprinted the line, only the last version remains, as on a terminal.
-#[must_use]
 pub(crate) fn plain(line: &str) -> String {
     let line = line.trim_end_matches(['\r', '\n']);
     let line = line.rsplit('\r').next().unwrap_or(line);
@@ -31,7 +33,6 @@ pub(crate) fn plain(line: &str) -> String {
 }
 
 /// A line with its tabs expanded.
-#[must_use]
 pub(crate) fn expanded(line: &str) -> String {
     let mut parts = line.split('\t');
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -46,13 +47,11 @@ pub(crate) fn expanded(line: &str) -> String {
 }
 
 /// Columns that a text takes.
-#[must_use]
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
 /// The start of a text that fits in `columns`, with `…` if something is missing.
-#[must_use]
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -65,7 +64,6 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
 }
 
 /// [`cut`], but between two words if there are two.
-#[must_use]
 pub(crate) fn cut_words(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -81,7 +79,6 @@ pub(crate) fn cut_words(text: &str, columns: usize) -> String {
 
 /// The end of a text that fits in `columns`, with `…` in front if something is missing; for paths, because their end matters
 /// most.
-#[must_use]
 pub(crate) fn cut_front(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -99,7 +96,6 @@ pub(crate) fn cut_front(text: &str, columns: usize) -> String {
 }
 
 /// Text in exactly `columns`: cut, or padded with blanks.
-#[must_use]
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
     let mut text = cut(text, columns);
     let pad = columns.saturating_sub(width(&text));
@@ -121,7 +117,6 @@ fn head(text: &str, columns: usize) -> &str {
 
 /// The rows of one plain line on a screen of `columns`, broken between words if possible. Rows after the first have `hang`
 /// columns less.
-#[must_use]
 pub(crate) fn breaks(line: &str, columns: usize, hang: usize) -> Vec<Range<usize>> {
     let mut rows = Vec::new();
     let mut from = 0;
@@ -153,7 +148,6 @@ fn width_exceeds(text: &str, columns: usize) -> bool {
 }
 
 /// The rows that a text takes on a screen of `columns`.
-#[must_use]
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut rows = Vec::new();
     for line in text.split('\n') {
@@ -164,7 +158,6 @@ pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// A number of tokens in compact form.
-#[must_use]
 pub(crate) fn short(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),
@@ -174,13 +167,11 @@ pub(crate) fn short(number: u64) -> String {
 }
 
 /// A number of bytes for a person.
-#[must_use]
 pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
 /// A duration in compact form.
-#[must_use]
 pub(crate) fn lasted(us: u64) -> String {
     let seconds = us / 1_000_000;
     match seconds {
@@ -191,8 +182,50 @@ pub(crate) fn lasted(us: u64) -> String {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Zone(TimeZone);
+
+impl Zone {
+    /// Wraps a zone that was read elsewhere.
+    pub(crate) fn new(zone: TimeZone) -> Zone {
+        Zone(zone)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn utc() -> Zone {
+        Zone(TimeZone::UTC)
+    }
+
+    fn at(&self, us: u64) -> Zoned {
+        let at = i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        at.unwrap_or(Timestamp::MAX).to_zoned(self.0.clone())
+    }
+
+    /// `14:05:09`, of microseconds since the Unix epoch.
+    pub(crate) fn time(&self, us: u64) -> String {
+        self.at(us).strftime("%H:%M:%S").to_string()
+    }
+
+    /// `Thu 2026-01-01`
+    pub(crate) fn day(&self, us: u64) -> String {
+        self.at(us).strftime("%a %Y-%m-%d").to_string()
+    }
+
+    /// `2026-01-01 14:05:09 +01:00`
+    pub(crate) fn whole(&self, us: u64) -> String {
+        self.at(us).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+    }
+
+    /// The zone as the user reads it: `local time, +01:00`.
+    pub(crate) fn name(&self, us: u64) -> String {
+        format!("local time, {}", self.at(us).strftime("%:z"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use jiff::tz::offset;
+
     use super::*;
 
     #[test]
@@ -242,5 +275,17 @@ mod tests {
         assert_eq!(told, ["0s", "59s", "1m 01s", "1h 01m", "1d 01h"]);
         assert_eq!([999, 12_345, 2_000_000].map(short), ["999", "12.3k", "2M"]);
         assert_eq!([0, 1_536, 10 << 20].map(bytes), ["0 B", "1.5 KiB", "10.0 MiB"]);
+    }
+
+    #[test]
+    fn times_use_the_zone() {
+        let zone = Zone::new(TimeZone::fixed(offset(5)));
+        let us = 1_767_225_599_000_000;
+        assert_eq!(zone.time(us), "04:59:59");
+        assert_eq!(zone.day(us), "Thu 2026-01-01");
+        assert_eq!(zone.whole(us), "2026-01-01 04:59:59 +05:00");
+        assert_eq!(zone.name(us), "local time, +05:00");
+        assert_eq!(Zone::utc().time(us), "23:59:59");
+        let _ = zone.whole(u64::MAX);
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
-pub(crate) use super::facts::{Facts, Range, SessionEvent};
-use super::facts::{asked, body, files_of_diff, in_words, title};
+pub(crate) use super::entry::{Facts, Range, SessionEvent};
+use super::entry::{asked, body, files_of_diff, in_words, title};
 use super::text::lasted;
 
 /// Most entries in a window.
@@ -49,7 +49,6 @@ impl Default for Timeline {
 
 impl Timeline {
     /// A timeline for a range of entries, with a limit on each body.
-    #[must_use]
     pub(crate) fn of(range: Range, body_bytes_max: usize) -> Timeline {
         Timeline {
             entries: VecDeque::new(),
@@ -67,20 +66,17 @@ impl Timeline {
     }
 
     /// A timeline that also searches the entries that leave it.
-    #[must_use]
     pub(crate) fn looking(mut self, matcher: Matcher) -> Timeline {
         self.looking = Some(Looking { matcher, first: None, last: None });
         self
     }
 
     /// Whether the search has found an entry that left the window.
-    #[must_use]
     pub(crate) fn has_match(&self) -> bool {
         self.looking.as_ref().is_some_and(|looking| looking.first.is_some())
     }
 
     /// The first and the last match among all entries.
-    #[must_use]
     pub(crate) fn into_matches(self) -> (Option<Key>, Option<Key>) {
         let Some(mut looking) = self.looking else { return (None, None) };
         self.entries.iter().for_each(|entry| looking.look(entry));
@@ -88,18 +84,15 @@ impl Timeline {
     }
 
     /// Oldest first.
-    #[must_use]
     pub(crate) fn entries(&self) -> &VecDeque<Entry> {
         &self.entries
     }
 
-    #[must_use]
     pub(crate) fn into_entries(self) -> Vec<Entry> {
         self.entries.into()
     }
 
     /// Whether an entry is still open.
-    #[must_use]
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -145,7 +138,6 @@ impl Timeline {
         self.shrink();
     }
 
-    /// Replaces all entries.
     pub(crate) fn replace(&mut self, entries: Vec<Entry>, has_older: bool) {
         self.entries.clear();
         self.open.clear();
@@ -177,7 +169,6 @@ impl Timeline {
         }
     }
 
-    /// Takes an event.
     pub(crate) fn take(&mut self, event: &SessionEvent) {
         let fields = &event.fields;
         let text = |member: &str| fields[member].as_str().unwrap_or_default();
@@ -249,7 +240,6 @@ impl Timeline {
         (is_ours && is_new).then_some(key)
     }
 
-    /// Adds an entry.
     fn add(&mut self, event: &SessionEvent, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
         let key = self.key(event)?;
         if self.is_held {

@@ -14,7 +14,7 @@ use super::events::{Command, Event, First, News, Page};
 use super::model::{About, Awaited, Focus, Model, Session, SessionRow, Subject, Tone};
 use super::review;
 use super::steps::{follow, is_untouched, next_request, show_request, tell};
-use super::{attention, layout, pointed, pressed};
+use super::{layout, mouse, pressed, steps};
 
 /// Time between two reads of an unfinished entry in full, in microseconds.
 const READ_AGAIN_US: u64 = 1_000_000;
@@ -26,7 +26,7 @@ pub(crate) fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Comman
         model.note = None;
     }
     let mut commands = taken(model, event);
-    commands.extend(attention::ring(model));
+    commands.extend(steps::ring(model));
     layout::settle(model);
     commands
 }
@@ -34,7 +34,7 @@ pub(crate) fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Comman
 fn taken(model: &mut Model, event: Event) -> Vec<Command> {
     match event {
         Event::Key(key) => pressed::key(model, &key),
-        Event::Pointed(at, does) => pointed::pointed(model, at, does),
+        Event::Pointed(at, does) => mouse::pointed(model, at, does),
         Event::Pasted(text) => {
             pressed::pasted(model, &text);
             Vec::new()

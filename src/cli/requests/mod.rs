@@ -3,14 +3,11 @@
 //! If a relay is running it is queried, and only it can decide. Otherwise requests can still be read from the ledger.
 
 mod args;
-mod detail_view;
 mod list;
 mod name;
 mod respond;
 mod send;
 mod show;
-mod terminal;
-mod turn_end;
 mod wait;
 
 use std::fmt;

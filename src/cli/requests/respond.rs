@@ -1,17 +1,26 @@
-//! `codex-shim respond`: answers a request, and says whose answer won.
+//! `codex-shim respond`: answers a request, from the command line or by asking a person at the terminal, and says whose answer
+//! won.
 
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
 use super::super::clock::Clock;
+use super::super::kept_back::KeptBack;
 use super::super::{FAILED, screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
-use super::{Refused, Stop, body, detail_view, named, needed, print_json, status, terminal, text};
+use super::{Refused, Stop, body, named, needed, print_json, show, status, text};
 use crate::config::Environment;
+use crate::control::answer::Word;
 use crate::control::client;
-use crate::control::request_view::ending;
+use crate::control::form::{self, Field};
+use crate::control::request_view::{Choice, Gives, Question, RequestView, ending};
+use crate::protocol::RequestKind;
 use crate::store::Found;
 
 /// How long the relay may take: it allows itself 10 s to decide and store the answer.
@@ -32,7 +41,9 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
     let body = match (raw, arguments.word, &arguments.answers[..]) {
         (Some(body), _, _) => body,
         (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(Stop::Usage)?,
-        (None, None, [_, ..]) => body::of_answers(&row, &arguments.answers).map_err(Stop::Usage)?,
+        (None, None, [_, ..]) => {
+            body::of_answers(&row, &arguments.answers).map_err(|errors| Stop::Usage(form::in_one_line(&errors)))?
+        }
         (None, None, []) => asked(&row, &clock, environment)?,
     };
     answer(&session, &row, &body, &clock, arguments.json.is_some())
@@ -56,8 +67,8 @@ fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
 
 /// Shows the whole request and asks the user at the terminal.
 fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, Stop> {
-    if !terminal::is_there() {
-        let how = detail_view::next(row, screen::Screen::None);
+    if !is_there() {
+        let how = show::next(row, screen::Screen::None);
         let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
         return Err(Stop::Usage(match how {
             "" => format!("no answer given, and request {} is not pending", text(row, "request_id")),
@@ -65,12 +76,12 @@ fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value,
         }));
     }
     let screen = screen::Screen::of_stdout(environment);
-    screen::print(&detail_view::question(row, clock, screen));
+    screen::print(&show::question(row, clock, screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
         return Err(Stop::Failed(format!("request {id} is not pending any more; it was {}", ending(row))));
     }
-    terminal::ask(row).map_err(Stop::Failed)
+    ask(row).map_err(Stop::Failed)
 }
 
 /// Sends the answer and prints who answered first.
@@ -119,6 +130,222 @@ fn verdict(document: &Value, body: &Value, clock: &Clock) -> (String, bool) {
     (format!("request {id} was {} at {}; {so}", ending(row), clock.text(text(row, "resolved_at"))), is_ours)
 }
 
+/// How many times an invalid input may be retried.
+const TRIES_MAX: u32 = 5;
+
+/// The message if the user leaves without an answer.
+const NO_ANSWER: &str = "nothing was sent; the request is still pending";
+
+fn is_there() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+/// Asks for the answer to a request; returns the body to send.
+///
+/// # Errors
+///
+/// The reason why there is no answer.
+fn ask(row: &Value) -> Result<Value, String> {
+    let request = RequestView::of(row);
+    match request.kind {
+        RequestKind::UserInput => questions(row, &request.questions),
+        RequestKind::Other => Err(format!(
+            "codex-shim does not know this method; answer it with `codex-shim respond {} --json '{{\"result\":…}}'`",
+            text(row, "request_id")
+        )),
+        RequestKind::Command
+        | RequestKind::FileChange
+        | RequestKind::OldCommand
+        | RequestKind::OldPatch
+        | RequestKind::Permissions
+        | RequestKind::Elicitation => choose(row, &request),
+    }
+}
+
+/// Lists the choices and reads one by number, letter or name.
+fn choose(row: &Value, request: &RequestView) -> Result<Value, String> {
+    screen::print(&format!("\n{}", listed(&request.choices)));
+    for _ in 0..TRIES_MAX {
+        let typed = read_line("Your answer (number or letter; Enter alone leaves the request pending): ")?;
+        if typed.trim().is_empty() {
+            return Err(NO_ANSWER.to_owned());
+        }
+        let Some(choice) = chosen(&typed, &request.choices) else {
+            let letters: Vec<String> = request.choices.iter().filter_map(letter).map(String::from).collect();
+            screen::print(&format!(
+                "`{}` is not a choice; type 1 to {} or one of {}\n",
+                screen::plain(typed.trim()),
+                request.choices.len(),
+                letters.join(", ")
+            ));
+            continue;
+        };
+        return match &choice.gives {
+            Gives::Body(body) => Ok(body.clone()),
+            Gives::Reason => body::of_word(row, Word::Decline, Some(&read_line("Why not: ")?)),
+            Gives::Form => fill(row, &request.fields),
+        };
+    }
+    Err(NO_ANSWER.to_owned())
+}
+
+/// The letter of a choice. Digits are the numbers of the list.
+fn letter(choice: &Choice) -> Option<char> {
+    Some(choice.key).filter(|key| !key.is_ascii_digit())
+}
+
+/// The choices, one a line.
+fn listed(choices: &[Choice]) -> String {
+    let line = |(number, choice): (usize, &Choice)| {
+        format!("  {} {}  {}\n", number + 1, letter(choice).unwrap_or(' '), screen::plain(&choice.label))
+    };
+    choices.iter().enumerate().map(line).collect()
+}
+
+/// The choice for typed text: a number from 1, a letter, or the name.
+fn chosen<'a>(typed: &str, choices: &'a [Choice]) -> Option<&'a Choice> {
+    let typed = typed.trim().to_lowercase();
+    let of_letter = |choice: &&Choice| letter(choice).is_some_and(|letter| typed == letter.to_string());
+    let words = typed.replace('-', " ");
+    let of_name = |choice: &&Choice| {
+        letter(choice).is_some() && (choice.label == words || choice.label.replace(" the ", " ") == words)
+    };
+    let named = || choices.iter().find(of_letter).or_else(|| choices.iter().find(of_name));
+    numbered(&typed, choices).or_else(named)
+}
+
+/// The element with the typed number, counted from 1.
+fn numbered<'a, T>(typed: &str, choices: &'a [T]) -> Option<&'a T> {
+    typed.trim().parse::<usize>().ok()?.checked_sub(1).and_then(|index| choices.get(index))
+}
+
+/// Asks each question; options can be chosen by number.
+fn questions(row: &Value, questions: &[Question]) -> Result<Value, String> {
+    let mut answers = Vec::new();
+    for question in questions {
+        let answer = answer_to(question)?;
+        if !answer.is_empty() {
+            answers.push((question.id.clone(), answer));
+        }
+    }
+    if answers.is_empty() {
+        return Err(NO_ANSWER.to_owned());
+    }
+    body::of_answers(row, &answers).map_err(|errors| form::in_one_line(&errors))
+}
+
+/// The answer to one question; empty if the user skips it. An unknown number is asked for again, unless the question takes any
+/// text.
+fn answer_to(question: &Question) -> Result<String, String> {
+    let prompt = format!("{}: ", screen::plain(&question.id));
+    for _ in 0..TRIES_MAX {
+        let typed = if question.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
+        let of_label = || question.options.iter().find(|(label, _)| label.eq_ignore_ascii_case(typed.trim()));
+        if let Some((label, _)) = numbered(&typed, &question.options).or_else(of_label) {
+            return Ok(label.clone());
+        }
+        if typed.is_empty() || question.takes_text {
+            return Ok(typed);
+        }
+        let (typed, last) = (screen::plain(typed.trim()), question.options.len());
+        screen::print(&format!("`{typed}` is not an option; type 1 to {last}\n"));
+    }
+    Err(NO_ANSWER.to_owned())
+}
+
+/// Asks for each field of a form in the schema's order. Only invalid values are asked for again. An empty field gets its
+/// default or is left out.
+fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
+    let mut answers: Vec<(String, String)> = Vec::new();
+    let mut asked: Vec<&Field> = fields.iter().collect();
+    for _ in 0..TRIES_MAX {
+        for field in asked {
+            answers.retain(|(name, _)| *name != field.name);
+            let prompt = format!("{}{}: ", screen::plain(&field.name), screen::plain(&described(field)));
+            let typed = if field.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
+            let typed = numbered(&typed, &field.choices).map_or(typed.clone(), |choice| choice.label.clone());
+            if !typed.is_empty() {
+                answers.push((field.name.clone(), typed));
+            }
+        }
+        let errors = match body::of_answers(row, &answers) {
+            Ok(body) => return Ok(body),
+            Err(errors) => errors,
+        };
+        screen::print(&format!("{}\n", screen::plain(&form::in_one_line(&errors))));
+        asked = fields
+            .iter()
+            .filter(|field| errors.iter().any(|error| error.field.as_ref() == Some(&field.name)))
+            .collect();
+        if asked.is_empty() {
+            return Err(format!("{}; {NO_ANSWER}", form::in_one_line(&errors)));
+        }
+    }
+    Err(NO_ANSWER.to_owned())
+}
+
+/// The description and accepted values of a field, in brackets.
+fn described(field: &Field) -> String {
+    let parts: Vec<String> = [field.about.clone(), Some(field.hint())].into_iter().flatten().collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(" · ")) }
+}
+
+fn unasked(error: std::io::Error) -> String {
+    format!("ask at the terminal: {error}")
+}
+
+fn print_prompt(prompt: &str) -> Result<(), String> {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).map_err(unasked)
+}
+
+/// A typed line without its line break.
+fn read_line(prompt: &str) -> Result<String, String> {
+    print_prompt(prompt)?;
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line).map_err(unasked)? {
+        0 => Err(NO_ANSWER.to_owned()),
+        _ => Ok(line.trim_end_matches(['\n', '\r']).to_owned()),
+    }
+}
+
+/// [`read_line`] without echo.
+fn read_secret(prompt: &str) -> Result<String, String> {
+    let stdin = std::io::stdin();
+    let failed = |error: Errno| format!("turn off the terminal's echo: {error}");
+    let before: Termios = tcgetattr(&stdin).map_err(failed)?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    let kept_back = KeptBack::begin().map_err(|error| format!("listen for signals: {error}"))?;
+    tcsetattr(&stdin, OptionalActions::Now, &silent).map_err(failed)?;
+    let typed = print_prompt(prompt).and_then(|()| match has_been_typed(kept_back) {
+        Ok(true) => read_line(""),
+        Ok(false) => Err(NO_ANSWER.to_owned()),
+        Err(error) => Err(failed(error)),
+    });
+    let again = tcsetattr(&stdin, OptionalActions::Now, &before).map_err(failed);
+    kept_back.let_go();
+    again?;
+    screen::print("\n");
+    typed
+}
+
+/// Waits until input can be read or has ended; false if a signal ends us.
+fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
+    let stdin = std::io::stdin();
+    let look_again = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    while !kept_back.has_come() {
+        let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut typed, Some(&look_again)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +371,48 @@ mod tests {
         check(true, Value::Null, other, false);
         let gone = "request g-0 was withdrawn by the server before there was an answer at T; your answer was not sent";
         check(true, json!("withdrawn_by_server"), gone, false);
+    }
+
+    #[test]
+    fn numbers_count_from_one() {
+        let check = |typed: &str, expect: Option<&char>| assert_eq!(numbered(typed, &['a', 'b']), expect, "{typed}");
+        check("1", Some(&'a'));
+        check(" 2 ", Some(&'b'));
+        check("0", None);
+        check("3", None);
+        check("x", None);
+    }
+
+    fn approval(offers: &Value) -> Vec<Choice> {
+        let method = "item/commandExecution/requestApproval";
+        RequestView::of(&json!({ "request_method": method, "available_decisions": offers })).choices
+    }
+
+    #[test]
+    fn numbers_letters_and_names_choose() {
+        let choices = approval(&json!([{ "x": 1 }]));
+        let check = |typed: &str, expect: Option<&str>| {
+            assert_eq!(chosen(typed, &choices).map(|choice| &*choice.label), expect, "{typed}");
+        };
+        check("1", Some("accept"));
+        check(" A ", Some("accept"));
+        check("accept", Some("accept"));
+        check("accept-for-session", Some("accept for the session"));
+        check("Accept for session", Some("accept for the session"));
+        check("3", Some("{\"x\":1}"));
+        check("r", Some("decline with a reason"));
+        check("7", None);
+        check("y", None);
+        check(" ", None);
+    }
+
+    #[test]
+    fn offers_are_listed_in_words() {
+        let always =
+            json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["touch", "\u{202e}x\u{1b}"] } });
+        let expect = "  1 a  accept\n  2 s  accept for the session\n  3    accept, and do not ask again for `touch \\u{202e}x\u{fffd}`\n  \
+                      4 d  decline\n  5 r  decline with a reason\n  6 c  cancel, which ends the turn\n";
+        assert_eq!(listed(&approval(&json!(["accept", always]))), expect);
+        assert_eq!(approval(&Value::Null).len(), 5);
     }
 }

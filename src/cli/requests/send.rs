@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::history::thread_named;
 use super::super::screen;
 use super::args::{InterruptArguments, SendArguments};
-use super::turn_end::TurnWatch;
+use super::wait::TurnWatch;
 use super::{Refused, Stop, needed, print_json, running, status, text};
 use crate::config::Environment;
 use crate::control::client;

@@ -1,10 +1,31 @@
-//! `codex-shim show`: one request in full, with its outcome.
+//! `codex-shim show`: a request in full, with labels: everything there is to decide on, and its outcome.
+//!
+//! [`RequestView`] decides which rows there are, in which order, and their styles.
+
+use serde_json::Value;
 
 use super::super::clock::Clock;
-use super::super::screen::{self, Screen};
+use super::super::screen::{self, Screen, Tone};
 use super::args::ShowRequestArguments;
-use super::{Stop, detail_view, named, print_json, status};
+use super::list::outcome as outcome_of;
+use super::{Stop, kind_name, named, print_json, status, text};
 use crate::config::Environment;
+use crate::control::answer::respond_arguments;
+use crate::control::form::Field;
+use crate::control::request_view::{Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who};
+use crate::protocol::RequestKind;
+
+/// Width of the label column.
+const LABEL_COLUMNS: usize = 11;
+
+/// Labels of prose, which is wrapped because no one copies it.
+const PROSE: [&str; 2] = ["reason", "message"];
+
+/// Narrowest column for prose.
+const ROOM_MIN: usize = 16;
+
+/// Replaces tabs, which would otherwise be escaped.
+const TAB: &str = "    ";
 
 pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
     status(show(arguments, environment))
@@ -17,9 +38,287 @@ fn show(arguments: &ShowRequestArguments, environment: &Environment) -> Result<i
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let text = [
-        detail_view::question(&document["request"], &clock, screen),
-        detail_view::outcome(&document, &clock, screen),
-        detail_view::next(&document["request"], screen),
+        question(&document["request"], &clock, screen),
+        outcome(&document, &clock, screen),
+        next(&document["request"], screen),
     ];
     Ok(screen::print(&text.concat()))
+}
+
+/// Rows of a label and a text.
+struct DetailView {
+    text: String,
+    to: Screen,
+}
+
+impl DetailView {
+    fn new(to: Screen) -> DetailView {
+        DetailView { text: String::new(), to }
+    }
+
+    /// A label and untrusted text, whose lines are aligned.
+    fn row(&mut self, label: &str, value: &str) {
+        self.toned(label, value, |_| None);
+    }
+
+    fn toned(&mut self, label: &str, value: &str, tone: impl Fn(&str) -> Option<Tone>) {
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        for (number, line) in value.split('\n').enumerate() {
+            let label = screen::plain(if number == 0 { label } else { "" });
+            let label = self.to.paint(Tone::Faint, &format!("{label:LABEL_COLUMNS$}"));
+            let shown = screen::plain(&line.trim_end_matches('\r').replace('\t', TAB));
+            let shown = tone(line).map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
+            self.text.push_str(&format!("{label} {shown}\n"));
+        }
+    }
+
+    /// A label and prose, wrapped between words.
+    fn prose(&mut self, label: &str, value: &str) {
+        let room = screen::columns(self.to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1).max(ROOM_MIN));
+        let lines: Vec<String> = value.lines().map(|line| screen::wrapped(line, 0, 0, room)).collect();
+        self.row(label, &lines.join("\n"));
+    }
+
+    /// A row, unless the value is empty.
+    fn some(&mut self, label: &str, value: &Value) {
+        if let Some(text) = in_text(value) {
+            self.row(label, &text);
+        }
+    }
+
+    fn shown(&mut self, rows: &[Row]) {
+        for row in rows {
+            if PROSE.contains(&row.label.as_str()) {
+                self.prose(&row.label, &row.text);
+                continue;
+            }
+            self.toned(&row.label, &row.text, |_| match row.meant {
+                Meant::Added => Some(Tone::Good),
+                Meant::Removed => Some(Tone::Bad),
+                Meant::Place => Some(Tone::Faint),
+                Meant::Asked | Meant::Plain => None,
+            });
+        }
+    }
+}
+
+/// The request itself.
+pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
+    let mut view = DetailView::new(to);
+    let request = RequestView::of(row);
+    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(request.kind)));
+    if request.kind == RequestKind::Other {
+        view.some("method", &row["request_method"]);
+    }
+    let asked = text(row, "requested_at");
+    let age = clock.age(asked).map(|age| format!(" ({age} ago)")).unwrap_or_default();
+    view.row("asked", &format!("{}{age}", clock.text(asked)));
+    if let Some(expires) = row["expires_at"].as_str() {
+        view.row("expires", &clock.text(expires));
+    }
+    for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
+        view.some(label, &row[member]);
+    }
+    view.shown(&request.members);
+    request.files.iter().for_each(|file| view.shown(&file.rows()));
+    request.warnings.iter().for_each(|warning| view.prose("warning", warning));
+    request.questions.iter().for_each(|question| a_question(&mut view, question));
+    request.fields.iter().for_each(|field| a_field(&mut view, field));
+    let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
+    format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
+}
+
+fn a_question(view: &mut DetailView, question: &Question) {
+    let secret = if question.is_secret { " (the answer is not stored)" } else { "" };
+    view.prose("question", &format!("{}: {}{secret}", question.id, question.text));
+    for (number, (label, about)) in question.options.iter().enumerate() {
+        let about = if about.is_empty() { String::new() } else { format!("  {about}") };
+        view.row("", &format!("  {}. {label}{about}", number + 1));
+    }
+}
+
+/// A form field: its name, description and accepted values.
+fn a_field(view: &mut DetailView, field: &Field) {
+    let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
+    let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
+    view.prose(
+        "field",
+        &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()),
+    );
+}
+
+/// The outcome, with every answer that was given.
+pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
+    let (row, mut view) = (&document["request"], DetailView::new(to));
+    let (outcome, tone) = outcome_of(row);
+    view.text.push('\n');
+    view.toned("status", &outcome, |_| Some(tone));
+    if !row["resolved_at"].is_null() {
+        view.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
+    }
+    for (label, member) in [("sent", "dispatched_at"), ("confirmed", "confirmed_at")] {
+        if let Some(at) = row[member].as_str() {
+            view.row(label, &clock.text(at));
+        }
+    }
+    view.some("because", &row["error_message"]);
+    if row["late"] == true {
+        view.row("late", "it was forwarded before it was stored");
+    }
+    for answer in document["answers"].as_array().into_iter().flatten() {
+        let label = if answer["won"] == true { "answer" } else { "came later" };
+        let by = format!("{} by {} ({})", clock.text(text(answer, "at")), text(answer, "source"), text(answer, "by"));
+        view.row(label, &format!("{by}: {}", answer_in_words(&answer["payload"])));
+    }
+    view.text
+}
+
+/// How to answer a pending request.
+pub(super) fn next(row: &Value, to: Screen) -> String {
+    if row["status"] != "pending" {
+        return String::new();
+    }
+    let mut view = DetailView::new(to);
+    let id = text(row, "request_id");
+    let request = RequestView::of(row);
+    let arguments = respond_arguments(request.kind, !request.fields.is_empty());
+    view.row("respond", &format!("codex-shim respond {id} {arguments}"));
+    for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
+        if let Gives::Body(body) = &choice.gives {
+            view.row("or", &format!("{}:", choice.label));
+            // A single quote would end the shell's quotation.
+            view.row("", &format!("codex-shim respond {id} --json '{}'", body.to_string().replace('\'', r"'\''")));
+        }
+    }
+    view.text
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::control::cases::{one_of_each_kind, raw_names};
+    use crate::control::request_view::ending;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn copied_text_is_one_shell_word() {
+        let offer = json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["echo", "it's; rm x"] } });
+        let row = json!({
+            "request_id": "g-0", "request_method": "item/commandExecution/requestApproval", "status": "pending",
+            "available_decisions": [offer],
+        });
+        let shown = next(&row, Screen::None);
+        let line = shown.lines().find_map(|line| line.split_once(" --json ")).expect("it is offered").1;
+        let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {line}")]).output();
+        let read: Value = serde_json::from_slice(&output.expect("sh runs").stdout).expect("one word");
+        assert_eq!(read, json!({ "decision": offer }));
+    }
+
+    fn shown(method: &str, payload: &Value, changes: &Value) -> String {
+        let row = json!({
+            "request_id": "g-0", "request_method": method, "summary": "s", "status": "pending", "changes": changes,
+            "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "request_payload": payload,
+        });
+        question(&row, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None)
+    }
+
+    fn check(shown: &str, expect: &[&str]) {
+        for line in expect {
+            assert!(shown.lines().any(|shown| shown == *line), "{line} is not in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn form_without_fields_takes_no_answers() {
+        let check = |schema: Value, expect: &str| {
+            let row = json!({ "request_id": "g-0", "request_method": "mcpServer/elicitation/request", "status": "pending",
+                "request_payload": { "message": "Sure?", "requestedSchema": schema } });
+            assert_eq!(next(&row, Screen::None).trim_end(), format!("respond     codex-shim respond g-0 {expect}"));
+        };
+        check(json!({ "type": "object", "properties": {} }), "accept|decline|cancel");
+        let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        check(schema, "accept|decline|cancel, or --answer FIELD=TEXT …");
+    }
+
+    #[test]
+    fn command_is_shown_in_full() {
+        let payload =
+            json!({"command": "a\n\tb\u{1b}[1m", "cwd": "/w", "reason": null, "threadId": "t", "new": {"x": 1}});
+        let shown = shown("item/commandExecution/requestApproval", &payload, &Value::Null);
+        let expect = [
+            "s",
+            "request     g-0, command",
+            "asked       03:04:05 UTC (3s ago)",
+            "thread      t",
+            "command     a",
+            "                b\u{fffd}[1m",
+            "cwd         /w",
+            "new         x: 1",
+        ];
+        check(&shown, &expect);
+        assert!(!shown.contains("reason"), "{shown}");
+    }
+
+    #[test]
+    fn changes_have_their_diffs() {
+        let now =
+            json!([{"path": "/a", "kind": {"type": "update", "move_path": "/b"}, "diff": "@@ -1 +1 @@\n-x\n+y\n"}]);
+        let shown_now = shown("item/fileChange/requestApproval", &json!({}), &now);
+        check(&shown_now, &["file        update /a → /b", "            -x", "            +y"]);
+        let old = json!({"/a": {"type": "add", "content": "x\n"}, "/c": {"odd": 1}});
+        let shown_old = shown("applyPatchApproval", &json!({"fileChanges": old}), &old);
+        check(&shown_old, &["file        add /a", "            x", "file        change /c", "            {\"odd\":1}"]);
+    }
+
+    #[test]
+    fn questions_have_their_options() {
+        let payload = json!({"questions": [
+            {"id": "color", "question": "Which?", "options": [{"label": "Red", "description": "warm"}]},
+            {"id": "key", "question": "Key?", "isSecret": true, "options": null},
+        ]});
+        let expect = [
+            "question    color: Which?",
+            "              1. Red  warm",
+            "question    key: Key? (the answer is not stored)",
+        ];
+        check(&shown("item/tool/requestUserInput", &payload, &Value::Null), &expect);
+    }
+
+    #[test]
+    fn outcome_lists_all_answers() {
+        let document = json!({
+            "request": {
+                "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "2026-01-02T03:04:05.123Z", "late": true,
+                "resolution_source": "client", "resolved_by": "ide",
+            },
+            "answers": [
+                {"at": "T", "source": "client", "by": "ide", "payload": {"decision": "accept"}, "won": true},
+                {"at": "U", "source": "cli", "by": "uid 0", "payload": {"decision": "decline"}, "won": false},
+            ],
+        });
+        let expect = [
+            "status      resolved: accept",
+            "ended       03:04:05 UTC by client (ide)",
+            "late        it was forwarded before it was stored",
+            "answer      T by client (ide): accept",
+            "came later  U by cli (uid 0): decline",
+        ];
+        check(&outcome(&document, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None), &expect);
+        assert_eq!(ending(&document["request"]), "answered by client (ide): accept");
+        assert_eq!(next(&document["request"], Screen::None), "");
+    }
+
+    #[test]
+    fn no_kind_shows_names_of_members() {
+        for row in one_of_each_kind() {
+            let clock = Clock::stopped("2026-01-02T03:04:08Z");
+            let shown = format!("{}{}", question(&row, &clock, Screen::None), next(&row, Screen::None));
+            // A command to copy contains the body of the answer.
+            let is_prose = |line: &&str| !line.contains("codex-shim respond");
+            let prose: String = shown.lines().filter(is_prose).map(|line| format!("{line}\n")).collect();
+            let names = raw_names(&row["request_payload"], &prose);
+            assert!(names.is_empty(), "{names:?}\n{prose}");
+        }
+    }
 }

@@ -8,7 +8,6 @@
 
 mod kept;
 mod pager;
-mod pages;
 mod source;
 
 use std::io::{self, BufRead as _, Read as _, Seek as _};
@@ -22,7 +21,7 @@ use crate::files::{self, Access};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 use kept::Kept;
-pub(super) use pages::Pages;
+pub(super) use pager::Pages;
 use source::{NextRecord, Source};
 
 /// Polling interval of the journal.

@@ -4,13 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use super::super::events::{Command, News, Page, Way};
 use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
 use super::source::{NextRecord, Source};
-use super::{LOOK_EVERY, journal_dir, segments};
+use super::{LOOK_EVERY, Teller, journal_dir, segments};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 
@@ -113,7 +114,6 @@ impl Pager {
         Kept::of(&self.session_dir)
     }
 
-    /// The page before an entry.
     pub(super) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
         let at = match &before.at {
             Spot::Recorded(at) => at,
@@ -171,7 +171,6 @@ impl Pager {
         Ok(Some(page))
     }
 
-    /// The page after an entry.
     pub(super) fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
         let (segment, after) = match &after.at {
             Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
@@ -196,7 +195,6 @@ impl Pager {
         Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
     }
 
-    /// An entry in full.
     pub(super) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let at = match &key.at {
             Spot::Recorded(at) => at,
@@ -314,4 +312,44 @@ enum Matched {
     At(Key),
     Nothing,
     Unwanted,
+}
+
+/// Reads pages while a session is attached.
+#[derive(Debug)]
+pub(in crate::tui) struct Pages {
+    jobs: SyncSender<Command>,
+    wanted: Arc<AtomicBool>,
+}
+
+impl Pages {
+    pub(in crate::tui) fn start(session_dir: &Path, teller: Teller) -> io::Result<Pages> {
+        let (jobs, taken) = sync_channel::<Command>(4);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let pager = Pager::new(session_dir, Arc::clone(&wanted));
+        std::thread::Builder::new().name("pages".to_owned()).spawn(move || {
+            while let Ok(command) = taken.recv() {
+                let news = match pager.read(&command) {
+                    Ok(Some(news)) => news,
+                    Ok(None) => continue,
+                    Err(error) => News::Unreadable(format!("read the journal: {error}")),
+                };
+                if teller.tell(news).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Pages { jobs, wanted })
+    }
+
+    /// Queues a read. It may skip earlier reads that have not started.
+    pub(in crate::tui) fn read(&self, command: Command) {
+        // If the queue is full, this read is no longer needed.
+        let _ = self.jobs.try_send(command);
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
 }

@@ -6,7 +6,7 @@ use ratatui::layout::{Position, Size};
 
 use super::super::events::Event;
 use super::super::model::Focus;
-use super::super::pointing::{Pointing, Target};
+use super::super::mouse::{Pointing, Target};
 use super::super::view;
 use super::screens::sessions;
 use super::{Play, check};

@@ -268,7 +268,6 @@ fn control_characters_never_reach_the_screen() {
     play.done.clear();
 }
 
-/// The cells of a screen.
 fn cells(model: &Model, width: u16, height: u16) -> Buffer {
     let mut model = model.clone();
     let now_us = model.now_us;
@@ -288,7 +287,6 @@ fn style_of(model: &Model, text: &str) -> (Color, Modifier) {
     (cell.fg, cell.modifier)
 }
 
-/// A screen of each kind.
 fn screens_of_each_kind() -> Vec<Play> {
     let mut sessions_of = Play::new();
     sessions_of.model.session = None;

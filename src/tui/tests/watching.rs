@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::attention::title;
 use super::super::entry::{BODY_BYTES_MAX, Stage};
 use super::super::events::{Event, News};
 use super::super::model::Focus;
+use super::super::steps::title;
 use super::super::timeline::Timeline;
 use super::screens::{drawn, sessions};
 use super::{NOW_US, Play, check, noted, recorded, timeline};
@@ -16,7 +16,6 @@ fn with(told: Vec<Value>) -> Play {
     play
 }
 
-/// A message with Markdown in it.
 pub(super) fn markdown() -> Play {
     let text = "# Plan\n\nThe **pool** is asked `try_get` *before* it is open:\n\n1. open it\n2. ask it, see [docs](https://x.y/z)\n   - not twice\n\n\
                 ```rust\nlet pool = Pool::open().await?;\n```\n\n> quoted\n\n| file | lines |\n|---|---|\n| a.rs | 12 |\n";
@@ -251,7 +250,7 @@ fn help_begins_with_the_current_keys() {
 #[test]
 fn times_are_local_and_name_the_zone() {
     let mut play = Play::new();
-    play.model.zone = super::super::zone::Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(-3)));
+    play.model.zone = super::super::text::Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(-3)));
     let shown = drawn(&play.model, 80, 24);
     assert!(shown.contains("20:59:00") && shown.contains("local time, -03:00"), "{shown}");
     play.step("key Tab Enter");

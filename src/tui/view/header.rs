@@ -2,11 +2,11 @@
 
 use ratatui::layout::Rect;
 
-use super::super::attention;
 use super::super::doc::{Role, Row};
 use super::super::model::{Awaited, Link, Model, Session};
+use super::super::mouse::Target;
 use super::super::names;
-use super::super::pointing::Target;
+use super::super::steps;
 use super::super::text::{cut, lasted, plain, short};
 use super::super::threads;
 use super::paint::{Canvas, both, one, row_width};
@@ -80,7 +80,7 @@ fn first_row(model: &Model, session: &Session, badges: &[(Row, Target)], area: R
 
 /// The model, and the share of the context window that is used: `gpt-5 41%`.
 fn short_facts(session: &Session) -> Row {
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let facts = session.facts();
     let Some(facts) = facts else { return Row::new() };
     let mut row: Row = facts.model.iter().map(|model| (cut(&plain(model), MODEL_COLUMNS_MAX), Role::Info)).collect();
     if let Some((percent, role)) = facts.tokens.and_then(used) {
@@ -91,7 +91,7 @@ fn short_facts(session: &Session) -> Row {
 
 /// Badges for pending requests, here and in other sessions.
 pub(super) fn badges(model: &Model) -> Vec<(Row, Target)> {
-    let (here, elsewhere) = attention::counts(model);
+    let (here, elsewhere) = steps::counts(model);
     let mut badges = Vec::new();
     if here > 0 {
         badges.push((one(format!(" {here} pending ^R "), Role::Badge), Target::Requests));
@@ -127,7 +127,6 @@ fn state(model: &Model, session: &Session, has_words: bool) -> Row {
     }
 }
 
-/// The symbol of an activity.
 pub(super) fn sign(state: Activity, now_us: u64) -> &'static str {
     match state {
         Activity::Thinking | Activity::Working => spinner(now_us),
@@ -178,7 +177,7 @@ fn facts(session: &Session) -> Row {
         Link::Silent(why) => add(why.clone(), Role::Bad),
         Link::New | Link::Stopped => {}
     }
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let facts = session.facts();
     facts.and_then(|facts| facts.model.clone()).into_iter().for_each(|model| add(model, Role::Info));
     let all = threads::rows(session);
     match (&session.thread, &all[..]) {
@@ -204,7 +203,7 @@ fn used((used, window): (u64, Option<u64>)) -> Option<(u64, Role)> {
 
 /// The bar of the context window.
 fn context(session: &Session, columns: usize) -> Row {
-    let facts = session.timeline.as_ref().and_then(|timeline| timeline.facts.of(session.thread.as_deref()));
+    let facts = session.facts();
     let Some((tokens, window)) = facts.and_then(|facts| facts.tokens) else { return Row::new() };
     let (Some(window), Some((percent, role))) = (window, used((tokens, window))) else {
         return one(format!("{} tokens", short(tokens)), Role::Faint);

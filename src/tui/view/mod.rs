@@ -5,14 +5,11 @@
 
 mod footer;
 mod header;
-mod help;
 mod list;
 mod paint;
 mod reading;
 mod request;
-mod threads;
 mod timeline;
-mod typed;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -21,17 +18,16 @@ use super::diff::File;
 use super::doc::{Role, Row};
 use super::layout::{self, Areas, LISTED_MAX};
 use super::model::{Focus, Model, Note, Session, Tone};
-use super::pointing::{Spot, Target};
+use super::mouse::{Spot, Target};
 use super::text::{cut, cut_words, lasted, plain, width, wrap};
 use super::threads::short;
+pub(super) use paint::typed_rows;
 use paint::{Canvas, one, title};
 pub(super) use request::foot;
-pub(super) use typed::rows as typed_rows;
 
 /// The result of a drawing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
-    /// The position of the cursor.
     pub cursor: Option<Position>,
     /// Targets of the mouse; of overlapping ones the last counts.
     pub spots: Vec<Spot>,
@@ -48,7 +44,7 @@ pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
         return Drawn { cursor: None, spots: canvas.spots };
     }
     let Some(session) = &model.session else {
-        list::draw(model, area, &mut canvas);
+        list::sessions(model, area, &mut canvas);
         return Drawn { cursor: None, spots: canvas.spots };
     };
     let cursor = match &session.focus {
@@ -58,7 +54,7 @@ pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
         }
         Focus::Threads(chosen) => {
             let rest = Rect { height: area.height - 1, ..area };
-            threads::draw(session, *chosen, rest, &mut canvas);
+            list::threads(session, *chosen, rest, &mut canvas);
             let below = Rect { y: area.bottom() - 1, height: 1, ..area };
             canvas.row(below, 0, &footer::row(model, session, usize::from(area.width)));
             None
@@ -69,7 +65,7 @@ pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
 }
 
 fn draw_help(model: &Model, scroll: usize, area: Rect, canvas: &mut Canvas<'_>) {
-    let shown: Vec<Row> = help::rows(model).into_iter().skip(scroll).take(usize::from(area.height) - 1).collect();
+    let shown: Vec<Row> = footer::help(model).into_iter().skip(scroll).take(usize::from(area.height) - 1).collect();
     canvas.rows(area, &shown);
     let below = Rect { y: area.bottom() - 1, height: 1, ..area };
     let texts = [" arrows scroll, any other key closes this ", " arrows scroll, other keys close this ", " Esc "];
@@ -78,9 +74,8 @@ fn draw_help(model: &Model, scroll: usize, area: Rect, canvas: &mut Canvas<'_>) 
     canvas.spot(area, Target::Help);
 }
 
-/// Rows of the help.
 pub(super) fn help_rows(model: &Model) -> usize {
-    help::rows(model).len()
+    footer::help(model).len()
 }
 
 fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Option<Position> {
@@ -142,7 +137,7 @@ fn compose(session: &Session, areas: &Areas, canvas: &mut Canvas<'_>) -> Option<
         area = Rect { y: area.y + 1, height: area.height - 1, ..area };
     }
     canvas.spot(area, Target::Composer);
-    let typed = typed::typed(mark, field, usize::from(area.width), usize::from(area.height));
+    let typed = paint::typed(mark, field, usize::from(area.width), usize::from(area.height));
     canvas.rows(area, &typed.rows);
     Some(within(area, typed.cursor))
 }

@@ -6,14 +6,13 @@ use ratatui::layout::Rect;
 
 use super::super::ask::{Ask, Step};
 use super::super::doc::{At, Doc, Role, Room, Row};
-use super::super::field::Field;
+use super::super::form::Field;
 use super::super::form::{Draft, Stand, answer};
 use super::super::layout;
 use super::super::model::{Answering, Mode, Model, Session};
-use super::super::pointing::Target;
+use super::super::mouse::Target;
 use super::super::text::{cut, cut_words, lasted, plain, width, wrap};
-use super::paint::{Canvas, one, row_width, title};
-use super::typed::typed;
+use super::paint::{Canvas, one, row_width, title, typed};
 use crate::control::request_view::Choice;
 
 /// Columns that the headline of a request needs at least beside its age.
@@ -25,7 +24,6 @@ pub(in super::super) struct Foot {
     pub(in super::super) rows: Vec<Row>,
     /// Column and row of the cursor.
     cursor: Option<(usize, usize)>,
-    /// The selected rows.
     selected: Range<usize>,
     /// The row and number of each option, from 0.
     options: Vec<(usize, usize)>,
@@ -225,7 +223,6 @@ fn keys_first(ask: &Ask, columns: usize) -> String {
     parts.join(gap)
 }
 
-/// A question with its options.
 fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
     let mut foot = Foot::default();
     let Some((step, draft)) = shown.form.current() else { return foot };

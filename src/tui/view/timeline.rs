@@ -11,7 +11,7 @@ use super::super::doc::{At, Doc, Role, Room, Row};
 use super::super::entry::{Entry, Keeps, Key, Kind, Stage};
 use super::super::markdown;
 use super::super::model::{Focus, Link, Model, Session};
-use super::super::pointing::Target;
+use super::super::mouse::Target;
 use super::super::text::{bytes, cut_words, fitted, lasted, wrap};
 use super::paint::{Canvas, one};
 

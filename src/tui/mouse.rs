@@ -1,19 +1,66 @@
-//! The effects of the mouse.
+//! The mouse: its targets on the screen, and the effects of its actions.
 //!
 //! Pure. A click selects, opens or moves the keys to another part of the screen. It never answers a request.
 
-use ratatui::layout::Position;
+use ratatui::layout::{Position, Rect};
 
-use super::browse;
+use super::entry::Key;
 use super::events::Command;
 use super::form::Stand;
 use super::keys::{Action, Move};
 use super::model::{Focus, Model, Text};
-use super::pointing::{Pointing, Spot, Target};
-use super::pressed;
-use super::respond;
-use super::review;
 use super::steps::{attach, next_request};
+use super::{browse, pressed, respond, review};
+
+/// The receiver of clicks and the wheel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mouse {
+    /// The UI receives them.
+    Taken,
+    /// The terminal receives them, for its own selection.
+    Left,
+}
+
+/// A target of the mouse with its area.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub area: Rect,
+    pub target: Target,
+}
+
+/// Targets of the mouse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Session(String),
+    Sessions,
+    /// The badge of requests in this session.
+    Requests,
+    /// The badge of requests in other sessions.
+    Elsewhere,
+    Entry(Key),
+    Timeline,
+    Request,
+    /// An option of a question, or a row of the answers, from 0.
+    Option(usize),
+    Composer,
+    Document,
+    /// A file of a diff, from 0.
+    File(usize),
+    /// A row of the list of threads, from 0.
+    Thread(usize),
+    Help,
+}
+
+/// Actions of the mouse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pointing {
+    /// The left button was pressed.
+    Click,
+    /// The wheel was turned up.
+    WheelUp,
+    /// The wheel was turned down.
+    WheelDown,
+}
 
 /// Rows scrolled by one step of the wheel.
 const WHEEL_ROWS: usize = 3;
