@@ -364,7 +364,7 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     tmux.shows_all(&["30 files +30 -30", "M src/f0.rs"]);
     seen(&tmux, " a  accept");
     tmux.keys(&["v"]);
-    tmux.shows("file 1/30 · hunk 0/30");
+    tmux.shows("file 1/30 · hunk 1/30");
     tmux.keys(&["n", "n", "]"]);
     tmux.shows("file 3/30 · hunk 3/30");
     tmux.keys(&["o"]);
