@@ -19,9 +19,9 @@
 //! 2. **The journal is the truth.** One write appends the result of one read to the journal, and only then one write
 //!    forwards it. The page cache survives `kill -9`, so the journal has every complete line that a side has received.
 //!    Each consumer follows the journal's files ([`journal::reader`]); there is no queue in memory between.
-//! 3. **Decisions are pure.** [`engine::Engine::handle`] takes an event and its time, and returns effects. It reads no
-//!    clock, file or socket and never blocks. Every `Record` of a read is carried out before any `Forward`: this
-//!    durability policy is implemented in one place, `relay::event_loop`.
+//! 3. **Decisions are pure.** [`engine::Engine`] takes a line or another event and its time, and returns a decision and
+//!    effects. It reads no clock, file or socket and never blocks. All lines of a read are on record before any of them is
+//!    forwarded: this durability policy is implemented in one place, `relay::event_loop`.
 //! 4. **The relay never blocks.** One thread owns both directions, the engine and the journal writer. All pipe and
 //!    socket I/O is non-blocking; a slow reader stalls only its own direction, as a pipe would. Other threads post to a
 //!    bounded inbox and wake the poll loop.

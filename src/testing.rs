@@ -26,7 +26,7 @@ pub mod engine {
 }
 
 pub mod history {
-    pub use crate::history::{ActivityFold, Fold, Rows, Seen, UiFold};
+    pub use crate::history::{Fold, Rows, Seen, SessionActivity, UiFold};
 }
 
 pub mod index {

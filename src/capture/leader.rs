@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_proce
 use rustix::stdio::stdin;
 use rustix::termios::tcsetpgrp;
 
-use super::type_ahead::TypeAhead;
+use super::terminal::TypeAhead;
 use crate::launch;
 
 /// A shell's exit status for a command that cannot be run.

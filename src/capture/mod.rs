@@ -7,30 +7,111 @@
 //! This room never changes a byte on its way to the terminal, never keeps more than a tail in memory, never leaves a
 //! terminal in another mode, and never fails a program because its command cannot be stored.
 
-mod blocks;
-mod follow;
+mod agent_pty;
 mod hooks;
-mod keep;
 mod leader;
 mod outputs;
 mod piped;
-mod scan;
 mod screen;
-mod signals;
 mod tail;
 mod terminal;
-mod type_ahead;
-mod watch;
-mod words;
 
-pub use blocks::Whose;
+use std::ffi::OsString;
+use std::time::{Duration, SystemTime};
+
+use crate::control::client::{self, Answer, ClientError};
+use crate::control::{WaitingDocument, new_commands};
+use crate::engine::{ContextBounds, PushedCommand};
+use crate::store::{Found, OfflineLedger};
+pub use agent_pty::{Watch, Whose};
 pub(crate) use hooks::{HookOutcome, HookReport, ShellKind, answers_privately, script};
-pub(crate) use keep::{keep, notify_started};
 pub(crate) use leader::lead;
 pub(crate) use outputs::{Outputs, output_of};
 pub(crate) use piped::run_piped;
 pub(crate) use screen::{Ran, run_in_terminal};
 pub(crate) use tail::Tail;
 pub(crate) use terminal::Terminal;
-pub use watch::Watch;
-pub(crate) use words::as_typed;
+
+const PATH: &str = "/sessions/self/context";
+
+/// How long a relay may take to store a command: it answers after the commit to disk, which takes seconds on a machine busy
+/// with a build.
+pub(crate) const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Attempts to reach a relay that was just started, until its socket exists.
+const ATTEMPTS_MAX: u32 = 40;
+
+/// The pause between two attempts.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Hands commands to a session; returns how many wait there then.
+///
+/// # Errors
+///
+/// A message for the user; no command was stored.
+pub(crate) fn keep(
+    session: &Found,
+    pushed: &[PushedCommand],
+    bounds: &ContextBounds,
+) -> Result<WaitingDocument, String> {
+    if session.live {
+        let body = serde_json::to_string(pushed).expect("BUG: plain data is JSON");
+        match client::post_within(&session.dir, PATH, body, KEEP_WAIT_MAX) {
+            Ok(answer) => return answer.document(),
+            Err(_) if !session.is_still_live() => {}
+            Err(error) => return Err(error.message(session)),
+        }
+    }
+    let commands = new_commands(pushed.to_vec(), SystemTime::now(), bounds)?;
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
+    let waiting = ledger.push_context(commands).map_err(|error| error.to_string())?;
+    drop(ledger);
+    // A relay may have started after our check, and read the ledger before our commit.
+    notify_started(session, || client::post(&session.dir, PATH, "[]".to_owned()))?;
+    Ok(WaitingDocument { waiting: waiting as u64 })
+}
+
+/// Notifies a relay that has just started, as soon as its socket exists.
+///
+/// # Errors
+///
+/// A message for the user: the relay does not answer.
+pub(crate) fn notify_started(session: &Found, notify: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
+    for _ in 0..ATTEMPTS_MAX {
+        if !session.is_still_live() || notify().is_ok() {
+            return Ok(());
+        }
+        std::thread::park_timeout(ATTEMPT_PAUSE);
+    }
+    Err(format!("session {} started meanwhile and does not answer; it reads this at its next start", session.id))
+}
+
+/// Joins words so that a shell would split them the same way. Bytes that are not UTF-8 become U+FFFD.
+#[must_use]
+pub(crate) fn as_typed(words: &[OsString]) -> String {
+    words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_alphanumeric() || "-_./=:,@%+~^".contains(char);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_if_necessary() {
+        let check = |words: &[&str], expect: &str| {
+            let words: Vec<_> = words.iter().map(Into::into).collect();
+            assert_eq!(as_typed(&words), expect);
+        };
+        check(&["cargo", "test", "--lib"], "cargo test --lib");
+        check(&["sh", "-c", "echo 'a b'; exit 3"], r"sh -c 'echo '\''a b'\''; exit 3'");
+        check(&["echo", "", "ä", "$x"], "echo '' ä '$x'");
+    }
+}

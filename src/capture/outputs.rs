@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::scan::{Piece, Scanner};
 use super::tail::Kept;
+use super::tail::{Piece, Scanner};
 use crate::engine::{ContextBounds, Preview};
 use crate::files;
 

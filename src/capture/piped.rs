@@ -19,8 +19,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::leader::not_started;
 use super::screen::{Ran, status_of};
-use super::signals::Signals;
 use super::tail::Tail;
+use super::terminal::Signals;
 use crate::launch;
 
 /// Size of one read, in bytes.

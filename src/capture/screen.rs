@@ -22,9 +22,8 @@ use rustix::stdio::{stderr, stdin};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use super::signals::Signals;
-use super::terminal::Terminal;
-use super::type_ahead;
+use super::terminal::{Signals, Terminal, hand_back, received_keys};
+
 use crate::launch;
 
 /// Size of one read, in bytes.
@@ -87,9 +86,9 @@ pub(crate) fn run_in_terminal(
     let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
     let mut ran = show.run(seen);
     if !show.hung_up && terminal.is_ours() {
-        let mut keys = type_ahead::received(unread);
+        let mut keys = received_keys(unread);
         keys.append(&mut show.typed);
-        ran.unread_bytes = type_ahead::hand_back(keys, terminal.before());
+        ran.unread_bytes = hand_back(keys, terminal.before());
     }
     terminal.give_back();
     Ok(ran)

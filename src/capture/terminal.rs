@@ -1,14 +1,28 @@
-//! The user's terminal in raw mode while a program runs in one of ours; restored afterwards.
+//! The user's terminal while a program runs in one of ours: its raw mode, the signals that arrive, and keys typed ahead.
+//!
+//! Keys that a program did not read go to the next reader of the user's terminal, as if the program had run there. They are
+//! in the program's own terminal and must move to the user's. The only way is to make the kernel take them as typed, one by
+//! one (`TIOCSTI`). Some systems forbid that; then one message says how many keys were lost.
 
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
-    OptionalActions, Termios, Winsize, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, ttyname,
+    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, Winsize, isatty, tcgetattr, tcgetpgrp,
+    tcgetwinsize, tcsetattr, tcsetpgrp, ttyname,
 };
+use signal_hook::{flag, low_level};
+
+use crate::launch::{is_ignored, unblock};
 
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -78,4 +92,149 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         self.give_back();
     }
+}
+
+/// The signals received since the last check.
+#[derive(Debug)]
+pub(super) struct Signals {
+    wake: UnixStream,
+    come: Vec<(i32, Arc<AtomicBool>)>,
+}
+
+impl Signals {
+    /// Listens for these signals. An ignored signal stays ignored, for us and the program. One that our launcher has
+    /// blocked reaches us, and through us the program, in which it is blocked as it was in us.
+    pub(super) fn listen(numbers: &[i32]) -> io::Result<Signals> {
+        let (wake, waker) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let mut come = Vec::new();
+        unblock(numbers);
+        for number in numbers.iter().copied().filter(|number| !is_ignored(*number)) {
+            let flag = Arc::new(AtomicBool::new(false));
+            flag::register(number, Arc::clone(&flag))?;
+            low_level::pipe::register(number, waker.try_clone()?)?;
+            come.push((number, flag));
+        }
+        Ok(Signals { wake, come })
+    }
+
+    /// Returns the received signals and clears them.
+    pub(super) fn take(&self) -> Vec<i32> {
+        let mut bytes = [0; 64];
+        while (&self.wake).read(&mut bytes).is_ok_and(|read| read > 0) {}
+        let come = self.come.iter().filter(|(_, flag)| flag.swap(false, Ordering::Relaxed));
+        come.map(|(number, _)| *number).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// Most bytes that are handed on: a terminal itself holds no more than 4 KiB.
+const AHEAD_BYTES_MAX: usize = 16 << 10;
+
+/// The pipe through which the leader of a terminal reports unread keys.
+#[derive(Debug)]
+pub(super) struct TypeAhead(OwnedFd);
+
+impl TypeAhead {
+    /// Takes the descriptor whose number our parent named.
+    #[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
+    pub(super) fn inherited(number: RawFd) -> Option<TypeAhead> {
+        // Stdio is never that pipe.
+        if number <= 2 {
+            return None;
+        }
+        // SAFETY: our parent opened this descriptor for us and named it on our command line; nothing else in this process,
+        // which has just started, uses it. `fcntl` detects a closed one before it is used.
+        let ahead = unsafe { OwnedFd::from_raw_fd(number) };
+        match fcntl_getfd(&ahead).and_then(|_| fcntl_setfd(&ahead, FdFlags::CLOEXEC)) {
+            Ok(()) => Some(TypeAhead(ahead)),
+            Err(_) => {
+                // The descriptor is not open, so it must not be closed.
+                std::mem::forget(ahead);
+                None
+            }
+        }
+    }
+
+    /// Reports the keys left in the terminal on our stdin.
+    pub(super) fn report(self) {
+        let unread = unread();
+        // A pipe holds more than a terminal, so this does not block; an error means that the reader is gone.
+        let _ = File::from(self.0).write_all(&unread);
+    }
+}
+
+/// Reads the keys left in the terminal on our stdin, which is ours.
+fn unread() -> Vec<u8> {
+    let Ok(mode) = tcgetattr(stdin()) else { return Vec::new() };
+    // Only the foreground may read. SIGTTOU, which this raises in the background, is ignored by the caller.
+    let _ = tcsetpgrp(stdin(), getpgrp());
+    let mut raw = mode.clone();
+    raw.make_raw();
+    raw.special_codes[SpecialCodeIndex::VMIN] = 0;
+    raw.special_codes[SpecialCodeIndex::VTIME] = 0;
+    if tcsetattr(stdin(), OptionalActions::Now, &raw).is_err() {
+        return Vec::new();
+    }
+    let mut unread = read_all();
+    if mode.local_modes.contains(LocalModes::ICANON) {
+        // In line mode the kernel stores the end-of-file key as a 0 byte.
+        let end = mode.special_codes[SpecialCodeIndex::VEOF];
+        unread.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = end);
+    }
+    unread
+}
+
+/// Reads what stdin has without waiting.
+fn read_all() -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut buffer = [0; 4_096];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    while all.len() < AHEAD_BYTES_MAX
+        && poll(&mut [PollFd::new(&stdin(), PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+    {
+        match rustix::io::read(stdin(), &mut buffer) {
+            Ok(read @ 1..) => all.extend_from_slice(&buffer[..read]),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    all
+}
+
+/// The keys that the leader has reported.
+pub(super) fn received_keys(reader: std::io::PipeReader) -> Vec<u8> {
+    let mut received = Vec::new();
+    // Another process may have inherited the other end; do not wait for it.
+    let is_quick = rustix::io::ioctl_fionbio(&reader, true).is_ok();
+    if is_quick {
+        let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut received);
+    }
+    received
+}
+
+/// Inserts keys into the input of the user's terminal, which is in raw mode, ahead of later ones. Returns how many bytes it
+/// did not take. `before` is the mode that other readers use.
+pub(super) fn hand_back(mut keys: Vec<u8>, before: &Termios) -> usize {
+    if keys.is_empty() {
+        return 0;
+    }
+    keys.extend(read_all());
+    if before.input_modes.contains(InputModes::ICRNL) {
+        keys.iter_mut().filter(|byte| **byte == b'\r').for_each(|byte| *byte = b'\n');
+    }
+    let refused = keys.iter().position(|key| !is_taken(*key));
+    refused.map_or(0, |at| keys.len() - at)
+}
+
+/// Whether the terminal on stdin takes a byte as typed.
+#[expect(unsafe_code, reason = "no safe interface inserts a key into a terminal")]
+fn is_taken(key: u8) -> bool {
+    // SAFETY: TIOCSTI reads one byte through the pointer, and `key` outlives the call.
+    unsafe { libc::ioctl(stdin().as_raw_fd(), libc::TIOCSTI, &raw const key) == 0 }
 }

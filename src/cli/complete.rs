@@ -1,14 +1,20 @@
-//! Values that a shell completes: sessions, threads, requests, and targets of `wrap`.
+//! `codex-shim completions`: shell completion scripts, manual pages, and the values that a shell completes.
 //!
-//! A completion reads files and asks live relays, each within [`ANSWER_WAIT_MAX`]. It never changes or indexes anything, and
-//! never prints an error: the shell then offers no values.
+//! The script calls codex-shim for every completion, with [`VARIABLE`] set and the words of the command line after `--`, so
+//! completions know the current sessions, threads and requests. A completion reads files and asks live relays, each within
+//! [`ANSWER_WAIT_MAX`]. It never changes or indexes anything, and never prints an error: the shell then offers no values.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Args, Command, ValueHint};
+use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
+use clap_complete::env::Shells;
 use serde_json::Value;
 
+use super::error::Done;
 use super::{screen, select_session, wrap};
 use crate::config::Environment;
 use crate::control::client;
@@ -156,6 +162,69 @@ fn asked(session: &Found, path: &str) -> Value {
     }
     let answer = client::get_within(&session.dir, path, ANSWER_WAIT_MAX).ok();
     answer.and_then(|answer| answer.document().ok()).unwrap_or_default()
+}
+
+/// Names the shell that calls for a completion.
+pub(super) const VARIABLE: &str = "CODEX_SHIM_COMPLETE";
+
+/// The name by which the script calls us.
+const PROGRAM: &str = "codex-shim";
+
+/// Print shell completions, or write manual pages
+///
+/// Completions know your sessions, threads, pending requests and the targets of `wrap`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+The shell runs `codex-shim` from PATH to complete a word. If you keep the
+output in a file, write the file again after an upgrade.
+
+Examples:
+  source <(codex-shim completions bash)          in ~/.bashrc
+  source <(codex-shim completions zsh)           in ~/.zshrc, after compinit
+  codex-shim completions fish | source           in ~/.config/fish/config.fish
+  codex-shim completions zsh > ~/.zfunc/_codex-shim
+  codex-shim completions --man ~/.local/share/man/man1")]
+pub(super) struct CompletionsArguments {
+    /// The shell
+    #[arg(required_unless_present = "man")]
+    shell: Option<Shell>,
+    /// Write a manual page of each command into this folder instead
+    #[arg(long, value_name = "DIR", conflicts_with = "shell", value_hint = ValueHint::DirPath)]
+    man: Option<PathBuf>,
+}
+
+/// Prints the script, or writes the pages. `command` is the root command.
+pub(super) fn run(arguments: &CompletionsArguments, command: Command) -> Done {
+    if let Some(dir) = &arguments.man {
+        let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir));
+        written.map_err(|error| format!("write manual pages to {}: {error}", dir.display()))?;
+        return Ok(0);
+    }
+    let Some(shell) = arguments.shell else { unreachable!("BUG: clap has asked for one of the two") };
+    let shells = Shells::builtins();
+    let completer = shells.completer(&shell.to_string()).expect("BUG: each shell of the one list is in the other");
+    let mut script = Vec::new();
+    let written = completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script);
+    written.map_err(|error| format!("write completions for {shell}: {error}"))?;
+    Ok(screen::print(&String::from_utf8_lossy(&script)))
+}
+
+/// Answers a completion call: `args` is `--` and the words of the command line. Any other form is not a completion call.
+pub(super) fn answer(shell: &str, args: &[OsString], command: impl FnOnce() -> Command) -> Option<i32> {
+    let (escape, words) = args.split_first()?;
+    if escape != "--" || words.is_empty() {
+        return None;
+    }
+    let shells = Shells::builtins();
+    let mut completions = Vec::new();
+    let mut command = command();
+    command.build();
+    let here = std::env::current_dir().ok();
+    // An error is dropped, because it would appear in the user's command line.
+    if let Some(completer) = shells.completer(shell) {
+        let _ = completer.write_complete(&mut command, words.to_vec(), here.as_deref(), &mut completions);
+    }
+    Some(screen::print(&String::from_utf8_lossy(&completions)))
 }
 
 #[cfg(test)]

@@ -2,17 +2,36 @@
 
 use std::fmt;
 
+use clap::Args;
 use serde_json::json;
-
-use super::args::ConfigArguments;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::screen::{Screen, Tone, print};
+use super::screen::{self, Screen, Tone, print};
 use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
+use crate::store::Found;
+
+/// Print every setting and where it comes from
+///
+/// The output can be pasted into config.toml. A comment names the source of each setting.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A setting comes from a flag, else a CODEX_SHIM_* variable, else config.toml in
+$CODEX_SHIM_HOME, else its default.
+
+Exit status: 0, or 1 if a setting is not valid.
+
+Examples:
+  codex-shim config
+  CODEX_SHIM_EXIT_GRACE=3s codex-shim config --json | jq .exit_grace")]
+pub(super) struct ConfigArguments {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
 /// Widest setting that the comment column makes room for.
 const COMMENT_COLUMN_MAX: usize = 48;
@@ -59,17 +78,23 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// The running sessions that have not applied the whole config file. Sessions that do not answer are left out.
+/// The running sessions that have not applied the whole config file. Sessions that do not answer are reported on stderr.
 fn waiting(environment: &Environment) -> Vec<Waiting> {
-    let found = select_session::listed(None, environment).unwrap_or_default();
-    let live = found.into_iter().filter(|session| session.live);
-    live.filter_map(|session| {
-        let answer = client::get(&session.dir, "/sessions/self").ok().filter(|answer| answer.status.is_success())?;
-        let document: SessionDocument = serde_json::from_slice(&answer.body).ok()?;
-        let config = document.config.filter(|config| config.error.is_some() || !config.restart_needed.is_empty())?;
-        Some(Waiting { session_id: session.id, config })
-    })
-    .collect()
+    let mut live = select_session::listed(None, environment).unwrap_or_default();
+    live.retain(|session| session.live);
+    select_session::at_once(&live, waits).into_iter().flatten().collect()
+}
+
+/// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
+fn waits(session: &Found) -> Option<Waiting> {
+    let answer = match client::get(&session.dir, "/sessions/self") {
+        Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.id)),
+        Err(_) if !session.is_still_live() => return None,
+        Err(error) => Err(error.message(session)),
+    };
+    let config = answer.map_err(|why| say(&why)).ok()?.config?;
+    let is_waiting = config.error.is_some() || !config.restart_needed.is_empty();
+    is_waiting.then(|| Waiting { session_id: session.id.clone(), config })
 }
 
 fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {
@@ -85,14 +110,33 @@ fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {
 
 /// The settings as a `config.toml`, with the source of each in a comment.
 fn as_toml(settings: &Settings, to: Screen) -> String {
+    toml_within(settings, to, screen::columns(to))
+}
+
+fn toml_within(settings: &Settings, to: Screen, columns_max: Option<usize>) -> String {
     let lines: Vec<(String, String)> = settings.rows().into_iter().map(line).collect();
     let width = lines.iter().map(|(line, _)| line.width()).filter(|width| *width <= COMMENT_COLUMN_MAX).max();
     let width = width.unwrap_or(0);
-    let comment = |(line, comment): &(String, String)| {
-        let padding = " ".repeat(width.saturating_sub(line.width()));
-        format!("{line}{padding}  {}\n", to.paint(Tone::Faint, comment))
+    let longest = lines.iter().map(|(_, comment)| comment.width()).max().unwrap_or(0);
+    // On a narrow terminal a comment stands above its setting. Comments are wrapped; a setting is not, because it is copied.
+    let is_narrow = columns_max.is_some_and(|columns_max| width + 2 + longest > columns_max);
+    let wrapped = |line: &str| match (line.strip_prefix("# "), columns_max) {
+        (Some(text), Some(columns_max)) => {
+            format!(
+                "# {}",
+                screen::wrapped(text, 0, 0, Some(columns_max.saturating_sub(2).max(1))).replace('\n', "\n# ")
+            )
+        }
+        (_, _) => line.to_owned(),
     };
-    lines.iter().map(comment).collect()
+    let text = |(line, comment): &(String, String)| {
+        let padding = " ".repeat(width.saturating_sub(line.width()));
+        match is_narrow {
+            true => format!("{}\n{}\n", to.paint(Tone::Faint, &wrapped(comment)), wrapped(line)),
+            false => format!("{line}{padding}  {}\n", to.paint(Tone::Faint, comment)),
+        }
+    };
+    lines.iter().map(text).collect()
 }
 
 fn line(row: Row) -> (String, String) {

@@ -3,36 +3,140 @@
 //! If a relay is running it is queried, otherwise the ledger is opened. A relay that starts meanwhile is notified of the
 //! change, so no command waits unnoticed.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytesize::ByteSize;
-use serde::Serialize;
+use clap::{Args, Subcommand, ValueHint};
 use serde::de::DeserializeOwned;
 
-use super::args::{
-    ContextClearArguments, ContextDropArguments, ContextPushArguments, ContextShowArguments, ContextTool,
-};
-use super::clock::Clock;
+use super::clock::{Clock, Times};
+use super::error::{CliError, Done};
 use super::history::thread_or_id;
-use super::screen::{self, Screen, Tone};
-use super::{FAILED, USAGE, say, select_session};
+use super::offline::{self, answered};
+use super::requests::print_json;
+use super::screen::{self, Screen, Tone, counted};
+use super::session_args::{SessionFlag, SessionWord, signed};
+use super::{complete, select_session};
 use crate::capture::{keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
-use crate::control::client::{self, Answer, ClientError};
+use crate::control::client;
 use crate::control::{
-    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
+    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, SessionDocument, WaitingDocument, not_waiting,
 };
-use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand, RowId};
-use crate::store::{Found, KeptDelivery, LEDGER_FILE, OfflineLedger, Otherwise, WhichCommands, label, short};
+use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand};
+use crate::store::{Found, KeptDelivery, LEDGER_FILE, LedgerError, OfflineLedger, Otherwise, WhichCommands};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ContextTool {
+    /// Show the commands and output that the next message will carry
+    ///
+    /// Each command has a number for `context drop`. With --last it prints what the model saw with the last message.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim context show
+  codex-shim context show --last
+  codex-shim context show --json | jq -r '.commands[].cmd'")]
+    Show(ContextShowArguments),
+    /// Show the model a command with your next message
+    ///
+    /// It keeps only the end of the output. If no client is running, the command waits for the next start of the session.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim context push --cmd 'make' --exit-code 2 --output-file out.txt
+  uname -a | codex-shim context push --cmd 'uname -a' --output-file -")]
+    Push(ContextPushArguments),
+    /// Remove one command, so that the model does not see it
+    #[command(after_long_help = "\
+Exit status: 0, or 1 if no such command is waiting.
+
+Examples:
+  codex-shim context drop 17              the number that `context show` prints
+  codex-shim context drop latest          the last command")]
+    Drop(ContextDropArguments),
+    /// Remove all commands, so that the model does not see them
+    #[command(after_long_help = "\
+Examples:
+  codex-shim context clear
+  codex-shim context clear work")]
+    Clear(ContextClearArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextShowArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Print what the model saw last, exactly
+    #[arg(long)]
+    last: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    times: Times,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextPushArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// The command, as it was typed
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    cmd: OsString,
+    /// Its exit status
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = signed)]
+    exit_code: Option<i64>,
+    /// Folder that it ran in [default: the current folder]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
+    /// File with its output; `-` reads stdin
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output_file: Option<PathBuf>,
+    /// Only for this thread: its id, a unique beginning of it, or `latest`
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
+    thread: Option<String>,
+    /// When it ran, in milliseconds since 1970 [default: now]
+    #[arg(long, value_name = "MS", allow_hyphen_values = true, value_parser = signed)]
+    ts: Option<i64>,
+    /// An id of your own for this command
+    #[arg(long, value_name = "ID")]
+    block_id: Option<String>,
+    /// An id of your own for the shell
+    #[arg(long, value_name = "ID")]
+    shell_id: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextDropArguments {
+    /// Number of the command in `context show`, or `latest`
+    #[arg(value_name = "N")]
+    command: String,
+    #[command(flatten)]
+    session: SessionFlag,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ContextClearArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
 /// Bytes read from the end of an output; much less of it is stored.
 const OUTPUT_TAIL_BYTES: usize = 256 << 10;
 
-/// Runs the tool; returns the exit status.
-pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
+pub(super) fn run(tool: ContextTool, environment: &Environment) -> Done {
     match tool {
         ContextTool::Show(show) => run_show(&show, environment),
         ContextTool::Push(push) => run_push(push, environment),
@@ -41,97 +145,85 @@ pub(super) fn run(tool: ContextTool, environment: &Environment) -> i32 {
     }
 }
 
-fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> i32 {
+fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done {
     if !arguments.last {
-        let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
-            Ok(sessions) => sessions,
-            Err(error) => return error.report(),
-        };
+        let sessions = select_session::several(arguments.session.name(), Otherwise::Latest, environment)?;
         if let [session] = &sessions[..] {
             return show_buffer(session, arguments, environment);
         }
         let shown = |session: &Found| {
-            let name = format!("{} {}", label(session), short(session, &sessions));
             if !arguments.json {
-                screen::print(&format!("{}\n", screen::plain(&name)));
+                screen::print(&select_session::section(session, &sessions, Screen::of_stdout(environment)));
             }
-            show_buffer(session, arguments, environment)
+            show_buffer(session, arguments, environment).unwrap_or_else(|error| error.report())
         };
-        return sessions.iter().map(shown).max().unwrap_or(0);
+        return Ok(sessions.iter().map(shown).max().unwrap_or(0));
     }
-    let session = match select_session::latest(arguments.session.name(), Otherwise::Latest, environment) {
-        Ok(session) => session,
-        Err(error) => return error.report(),
-    };
-    let read = |ledger: &mut OfflineLedger| {
-        let deliveries = ledger.deliveries().map_err(|error| error.to_string())?;
-        Ok(DeliveriesDocument { deliveries })
-    };
-    match look(&session, "/sessions/self/context/deliveries", read) {
-        Ok(DeliveriesDocument { deliveries }) => {
-            show_last(deliveries.last(), arguments.json, Screen::of_stdout(environment))
-        }
-        Err(why) => failed(&why),
-    }
+    let session = select_session::latest(arguments.session.name(), Otherwise::Latest, environment)?;
+    let read = |ledger: &mut OfflineLedger| Ok(DeliveriesDocument { deliveries: ledger.deliveries()? });
+    let DeliveriesDocument { deliveries } = look(&session, "/sessions/self/context/deliveries", read)?;
+    show_last(deliveries.last(), arguments.json, Screen::of_stdout(environment))
+}
+
+/// The waiting commands of a session.
+fn waiting(session: &Found) -> Result<ContextDocument, CliError> {
+    look(session, "/sessions/self/context", |ledger| Ok(ContextDocument::of(ledger.waiting_context()?)))
 }
 
 /// Prints the waiting commands of one session.
-fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &Environment) -> i32 {
-    let read = |ledger: &mut OfflineLedger| {
-        Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
-    };
-    match look(session, "/sessions/self/context", read) {
-        Ok(document) if arguments.json => print_json(&document),
-        Ok(document) => {
-            let (settings, _) = Settings::load(Flags::default(), environment);
-            let name = select_session::heading(session, Screen::of_stdout(environment), environment);
-            let list = List {
-                session,
-                name: screen::plain(&name),
-                settings: settings.context(),
-                clock: Clock::of(&arguments.times),
-            };
-            screen::print(&list.text(&document, Screen::of_stdout(environment)))
-        }
-        Err(why) => failed(&why),
+fn show_buffer(session: &Found, arguments: &ContextShowArguments, environment: &Environment) -> Done {
+    let document = waiting(session)?;
+    if arguments.json {
+        return Ok(print_json(&document));
     }
+    let to = Screen::of_stdout(environment);
+    let list = List {
+        session,
+        name: name_of(session, environment),
+        settings: settings_of(session, environment),
+        clock: Clock::of(&arguments.times),
+    };
+    Ok(screen::print(&list.text(&document, to)))
 }
 
-/// Queries the relay, or runs `read` if none is running.
+/// The session's name in a sentence on stdout.
+fn name_of(session: &Found, environment: &Environment) -> String {
+    screen::plain(&select_session::heading(session, Screen::of_stdout(environment), environment))
+}
+
+/// The settings that the next message is sent with: those of the running relay, which may come from its own environment.
+fn settings_of(session: &Found, environment: &Environment) -> ContextSettings {
+    let of_relay = || {
+        let answer = session.live.then(|| client::get(&session.dir, "/sessions/self").ok()).flatten()?;
+        answer.document::<SessionDocument>().ok()?.config?.context
+    };
+    of_relay().unwrap_or_else(|| Settings::load(Flags::default(), environment).0.context())
+}
+
+/// The response of the relay, or what `read` finds in the ledger of a stopped session.
 pub(super) fn look<T: DeserializeOwned + Default>(
     session: &Found,
     path: &str,
-    read: impl FnOnce(&mut OfflineLedger) -> Result<T, String>,
-) -> Result<T, String> {
-    if session.live
-        && let Some(answer) = answered(session, client::get(&session.dir, path))?
-    {
-        return answer.document();
-    }
-    if !session.dir.join(LEDGER_FILE).exists() {
-        return Ok(T::default());
-    }
-    read(&mut OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?)
+    read: impl Fn(&mut OfflineLedger) -> Result<T, LedgerError>,
+) -> Result<T, CliError> {
+    offline::ask(session, path, || {
+        if !session.dir.join(LEDGER_FILE).exists() {
+            return Ok(Some(T::default()));
+        }
+        let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
+        Ok(Some(read(&mut ledger).map_err(|error| error.to_string())?))
+    })
 }
 
-/// The response of a relay; `None` if it has exited since it was found.
-fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, String> {
-    match asked {
-        Ok(answer) => Ok(Some(answer)),
-        Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(error.message(session)),
-    }
-}
-
-fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
+fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> Done {
     let Some(last) = last else {
         if json {
-            return print_json(&serde_json::Value::Null);
+            return Ok(print_json(&serde_json::Value::Null));
         }
-        return failed("the model has not been shown any context yet");
+        return Err(CliError::failed("the model has not been shown any context yet"));
     };
     if json {
-        return print_json(last);
+        return Ok(print_json(last));
     }
     // On a terminal the markers are escaped; a file gets exactly what the model got.
     let text = match to {
@@ -140,7 +232,7 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> i32 {
             format!("{}\n", screen::plain(&last.text.replace('\u{1e}', "␞").replace(MARKER_END, "␟")))
         }
     };
-    screen::print(&text)
+    Ok(screen::print(&text))
 }
 
 /// A list of waiting commands.
@@ -168,13 +260,8 @@ impl List<'_> {
 
     /// Names the commands and lines that the bounds leave out.
     fn left_out(&self, fitted: &FittedContext) -> Option<String> {
-        let counted = |count: usize, one: &str, many: &str| match count {
-            0 => None,
-            1 => Some(format!("1 {one}")),
-            _ => Some(format!("{count} {many}")),
-        };
-        let commands = counted(fitted.commands_left_out, "command", "commands");
-        let lines = counted(fitted.lines_left_out, "line of output", "lines of output");
+        let commands = counted(fitted.commands_left_out as u64, "command", "commands");
+        let lines = counted(fitted.lines_left_out as u64, "line of output", "lines of output");
         let told: Vec<String> = commands.into_iter().chain(lines).collect();
         let verb = if fitted.commands_left_out + fitted.lines_left_out == 1 { "is" } else { "are" };
         let room = ByteSize(self.settings.bounds.envelope_bytes_max as u64);
@@ -230,37 +317,21 @@ impl List<'_> {
     }
 }
 
-fn run_push(arguments: ContextPushArguments, environment: &Environment) -> i32 {
+fn run_push(arguments: ContextPushArguments, environment: &Environment) -> Done {
     let json = arguments.json;
-    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
-        Ok(session) => session,
-        Err(error) => return error.report(),
-    };
+    let session = select_session::one(arguments.session.name(), Otherwise::None, environment)?;
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
-    let thread = arguments.thread.as_ref().map(|name| thread_or_id(&session, name, environment)).transpose();
-    let thread = match thread {
-        Ok(thread) => thread,
-        Err(stop) => return stop.report(),
-    };
-    let pushed = match pushed(arguments, thread, &bounds) {
-        Ok(pushed) => pushed,
-        Err(why) => return failed(&why),
-    };
-    if let Err(error) = pushed.clone().into_command(0, &bounds) {
-        say(&error.to_string());
-        return USAGE;
+    let thread = arguments.thread.as_ref().map(|name| thread_or_id(&session, name, environment)).transpose()?;
+    let pushed = pushed(arguments, thread, &bounds)?;
+    pushed.clone().into_command(0, &bounds).map_err(|error| CliError::usage(error.to_string()))?;
+    let document = keep(&session, &[pushed], &bounds)?;
+    if json {
+        return Ok(print_json(&document));
     }
-    match keep(&session, &[pushed], &bounds) {
-        Ok(document) if json => print_json(&document),
-        Ok(WaitingDocument { waiting: 1 }) => {
-            screen::print(&format!("the next message in session {} carries 1 command\n", session.id))
-        }
-        Ok(WaitingDocument { waiting }) => {
-            screen::print(&format!("the next message in session {} carries {waiting} commands\n", session.id))
-        }
-        Err(why) => failed(&why),
-    }
+    let commands = counted(document.waiting, "command", "commands").unwrap_or_else(|| "0 commands".to_owned());
+    let name = name_of(&session, environment);
+    Ok(screen::print(&format!("the next message in session {name} carries {commands}\n")))
 }
 
 /// The command from the arguments. Text from a terminal may not be UTF-8; invalid bytes become U+FFFD.
@@ -320,85 +391,52 @@ fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
 }
 
 /// Removes one waiting command.
-fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> i32 {
-    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
-        Ok(session) => session,
-        Err(error) => return error.report(),
-    };
-    let read = |ledger: &mut OfflineLedger| {
-        Ok(ContextDocument::of(ledger.waiting_context().map_err(|error| error.to_string())?))
-    };
-    let waiting = match look(&session, "/sessions/self/context", read) {
-        Ok(waiting) => waiting,
-        Err(why) => return failed(&why),
-    };
+fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> Done {
+    let session = select_session::one(arguments.session.name(), Otherwise::None, environment)?;
+    let waiting = waiting(&session)?;
     let is_meant = |one: &&ContextCommand| one.id.to_string() == arguments.command;
     let dropped = match arguments.command.as_str() {
         "latest" => waiting.commands.last(),
         _ => waiting.commands.iter().find(is_meant),
     };
-    let Some(dropped) = dropped else {
-        return failed(&not_waiting(&arguments.command));
-    };
-    match drop_one(&session, dropped.id) {
-        Ok(document) if arguments.json => print_json(&document),
-        Ok(_) => screen::print(&format!("dropped: {}\n", screen::plain(&dropped.command.cmd))),
-        Err(why) => failed(&why),
-    }
-}
-
-fn drop_one(session: &Found, id: RowId) -> Result<WaitingDocument, String> {
-    let ask = || client::delete(&session.dir, &format!("/sessions/self/context/{id}"));
-    if session.live
-        && let Some(answer) = answered(session, ask())?
-    {
-        return answer.document();
-    }
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
-    let count = ledger.clear_context(WhichCommands::One(id)).map_err(|error| error.to_string())?;
-    let waiting = ledger.waiting_context().map_err(|error| error.to_string())?.len() as u64;
-    drop(ledger);
+    let dropped = dropped.ok_or_else(|| not_waiting(&arguments.command))?;
+    let path = format!("/sessions/self/context/{}", dropped.id);
+    let (document, count) = removed(&session, &path, WhichCommands::One(dropped.id))?;
     if count == 0 {
-        return Err(not_waiting(&id.to_string()));
+        return Err(not_waiting(&dropped.id.to_string()).into());
     }
-    notify_started(session, ask)?;
-    Ok(WaitingDocument { waiting })
+    Ok(match arguments.json {
+        true => print_json(&document),
+        false => screen::print(&format!("dropped: {}\n", screen::plain(&dropped.command.cmd))),
+    })
 }
 
-fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> i32 {
-    let session = match select_session::one(arguments.session.name(), Otherwise::None, environment) {
-        Ok(session) => session,
-        Err(error) => return error.report(),
-    };
-    match clear(&session) {
-        Ok(document) if arguments.json => print_json(&document),
-        Ok(_) => screen::print(&format!("no commands are waiting in session {} any more\n", session.id)),
-        Err(why) => failed(&why),
-    }
-}
-
-fn clear(session: &Found) -> Result<WaitingDocument, String> {
-    let ask = || client::delete(&session.dir, "/sessions/self/context");
+/// Removes waiting commands, through the relay if one is running. Returns what still waits, and how many were removed; the relay
+/// has removed at least one.
+fn removed(session: &Found, path: &str, which: WhichCommands) -> Result<(WaitingDocument, usize), CliError> {
+    let ask = || client::delete(&session.dir, path);
     if session.live
         && let Some(answer) = answered(session, ask())?
     {
-        return answer.document();
+        return Ok((answer.document()?, 1));
     }
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
-    ledger.clear_context(WhichCommands::All).map_err(|error| error.to_string())?;
+    let failed = |error: LedgerError| error.to_string();
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+    let count = ledger.clear_context(which).map_err(failed)?;
+    let waiting = ledger.waiting_context().map_err(failed)?.len() as u64;
     drop(ledger);
     notify_started(session, ask)?;
-    Ok(WaitingDocument { waiting: 0 })
+    Ok((WaitingDocument { waiting }, count))
 }
 
-pub(super) fn print_json(document: &impl Serialize) -> i32 {
-    let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
-    screen::print(&format!("{text}\n"))
-}
-
-fn failed(why: &str) -> i32 {
-    say(why);
-    FAILED
+fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> Done {
+    let session = select_session::one(arguments.session.name(), Otherwise::None, environment)?;
+    let (document, _) = removed(&session, "/sessions/self/context", WhichCommands::All)?;
+    if arguments.json {
+        return Ok(print_json(&document));
+    }
+    let name = name_of(&session, environment);
+    Ok(screen::print(&format!("no commands are waiting in session {name} any more\n")))
 }
 
 #[cfg(test)]

@@ -1,37 +1,36 @@
 //! Help: clap's text for a command, then notes and examples exactly as written.
 //!
 //! clap wraps everything that it prints, which would break examples in the middle of a command. Notes and examples therefore
-//! bypass clap. They are at most 80 columns wide in the source, which a test checks.
+//! bypass clap. They are at most 80 columns wide in the source, which a test checks. On a narrower terminal [`narrowed`]
+//! breaks lines between words, because the terminal would break them within words.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use clap::Command;
 use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{GROUPS, screen};
 
 /// Widest line of a note or an example.
-#[cfg(test)]
 const COLUMNS_MAX: usize = 80;
 
-/// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
-const GROUPS: [(&str, &[&str]); 7] = [
-    ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
-    ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "children"]),
-    ("Relay a server", &["run", "serve", "attach"]),
-    ("Record and replay", &["tape", "replay"]),
-    ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
-];
+/// Narrowest column for an explanation beside its term.
+const EXPLANATION_COLUMNS_MIN: usize = 20;
 
-/// The help for the command line `args`; `is_long` for `--help`, which includes notes and examples.
-pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool) -> StyledStr {
+/// The help for the command line `args`, with styles; `is_long` for `--help`, which includes notes and examples.
+pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool, columns: Option<usize>) -> String {
     root.build();
     let meant = meant(&root, args);
     let notes = meant.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let is_root = meant.get_name() == root.get_name();
     // clap's long help puts each option's text on separate lines; here options stay in columns.
-    let mut command = meant.clone().mut_arg("help", |arg| arg.help("Print help; --help also prints examples"));
+    let mut command = meant
+        .clone()
+        .term_width(columns.unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX))
+        .mut_arg("help", |arg| arg.help("Print help; --help also prints examples"));
     if let (true, Some(about)) = (is_long, meant.get_long_about()) {
         command = command.about(about.clone());
     }
@@ -46,7 +45,125 @@ pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool) -> Sty
     if is_long && !notes.is_empty() {
         let _ = write!(text, "\n{notes}\n");
     }
-    text
+    narrowed(&text.ansi().to_string(), columns)
+}
+
+/// The text of a usage error, with styles. An option that belongs after another command gets a tip that names the command.
+pub(super) fn usage_error(
+    mut error: clap::Error,
+    mut root: Command,
+    args: &[OsString],
+    columns: Option<usize>,
+) -> String {
+    root.build();
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+        && meant(&root, args).has_subcommands()
+        && let Some(usage) = usage_of(&root, option)
+    {
+        let tip = StyledStr::from(format!("'{option}' is an option of a command, as in `{usage}`"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    narrowed(&error.render().ansi().to_string(), columns)
+}
+
+/// `codex-shim run --codex PATH`: a command that takes the option. Options of a relay come first: a client that starts
+/// codex-shim passes them most often.
+fn usage_of(root: &Command, option: &str) -> Option<String> {
+    let long = option.split('=').next()?.strip_prefix("--")?;
+    let names = ["run", "status"].into_iter().chain(GROUPS.iter().flat_map(|(_, names)| names.iter().copied()));
+    let commands = names.filter_map(|name| root.find_subcommand(name));
+    let (command, arg) = commands.flat_map(with_nested).find_map(|command| {
+        command.get_arguments().find(|arg| arg.get_long() == Some(long)).map(|arg| (command, arg))
+    })?;
+    let values = arg.get_value_names().unwrap_or_default().iter().map(|name| format!(" {name}"));
+    let values: String = if takes_values(arg) { values.collect() } else { String::new() };
+    Some(format!("{} --{long}{values}", command.get_bin_name()?))
+}
+
+fn takes_values(arg: &Arg) -> bool {
+    arg.get_num_args().is_some_and(|range| range.takes_values())
+}
+
+fn with_nested(command: &Command) -> impl Iterator<Item = &Command> {
+    std::iter::once(command).chain(command.get_subcommands())
+}
+
+/// A line of help, in the parts that are wrapped apart: `  term    explanation`, or text alone.
+struct HelpLine {
+    indent: usize,
+    term: Option<String>,
+    text: String,
+    /// The column at which `text` begins.
+    text_column: usize,
+}
+
+impl HelpLine {
+    fn of(line: &str) -> HelpLine {
+        let plain = anstream::adapter::strip_str(line).to_string();
+        let indent = plain.len() - plain.trim_start().len();
+        let rest = &line[line.find(|char| char != ' ').unwrap_or(line.len())..];
+        if indent > 0
+            && let Some((term, text)) = rest.split_once("  ")
+        {
+            let text = text.trim_start();
+            let text_column = plain.width() - anstream::adapter::strip_str(text).to_string().width();
+            return HelpLine { indent, term: Some(term.to_owned()), text: text.to_owned(), text_column };
+        }
+        HelpLine { indent, term: None, text: rest.to_owned(), text_column: indent }
+    }
+
+    /// Whether `next` continues the sentence of this line.
+    fn goes_on_in(&self, next: &HelpLine) -> bool {
+        let is_prose = self.term.is_some() || self.indent == 0;
+        is_prose
+            && next.term.is_none()
+            && !next.text.is_empty()
+            && !self.text.is_empty()
+            && !self.text.ends_with(':')
+            && next.indent == self.text_column
+    }
+
+    fn wrapped(&self, columns: usize) -> String {
+        let margin = " ".repeat(self.indent);
+        match &self.term {
+            None => {
+                let indent = if self.indent == 0 { 0 } else { self.indent + 2 };
+                format!("{margin}{}", screen::wrapped(&self.text, self.indent, indent, Some(columns)))
+            }
+            Some(term) if self.text_column + EXPLANATION_COLUMNS_MIN <= columns => {
+                let column = self.text_column;
+                let shown = anstream::adapter::strip_str(term).to_string();
+                let gap = " ".repeat(column.saturating_sub(self.indent + shown.width()));
+                format!("{margin}{term}{gap}{}", screen::wrapped(&self.text, column, column, Some(columns)))
+            }
+            Some(term) => {
+                let indent = self.indent + 4;
+                let term = screen::wrapped(term, self.indent, self.indent + 2, Some(columns));
+                let text = screen::wrapped(&self.text, indent, indent, Some(columns));
+                format!("{margin}{term}\n{}{text}", " ".repeat(indent))
+            }
+        }
+    }
+}
+
+/// Text whose lines fit the terminal. Text that fits stays as it is.
+fn narrowed(text: &str, columns: Option<usize>) -> String {
+    let fits = |line: &str, columns: usize| anstream::adapter::strip_str(line).to_string().width() <= columns;
+    let Some(columns) = columns.filter(|columns| !text.lines().all(|line| fits(line, *columns))) else {
+        return text.to_owned();
+    };
+    let mut lines: Vec<HelpLine> = Vec::new();
+    for line in text.lines().map(HelpLine::of) {
+        match lines.last_mut() {
+            Some(last) if last.goes_on_in(&line) => {
+                last.text.push(' ');
+                last.text.push_str(&line.text);
+            }
+            Some(_) | None => lines.push(line),
+        }
+    }
+    lines.iter().map(|line| format!("{}\n", line.wrapped(columns).trim_end())).collect()
 }
 
 /// The help of the root command without clap's list of commands, which [`groups`] replaces.
@@ -87,8 +204,14 @@ fn groups(root: &Command) -> String {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::super::args::Arguments;
+    use super::super::Arguments;
+
     use super::*;
+
+    /// The long help without styles.
+    fn rendered(args: &[OsString]) -> String {
+        anstream::adapter::strip_str(&render(Arguments::command(), args, true, None)).to_string()
+    }
 
     fn every(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
         check(command, path);
@@ -129,15 +252,34 @@ mod tests {
     #[test]
     fn help_prints_examples_verbatim() {
         let args = ["send", "--help"].map(OsString::from);
-        let text = render(Arguments::command(), &args, true).to_string();
+        let text = rendered(&args);
         assert!(text.contains("\n  git diff | codex-shim send - --json | jq -r .turn_id\n"), "{text}");
         assert!(text.contains("Usage: codex-shim send [OPTIONS] <TEXT>"), "{text}");
-        let below = render(Arguments::command(), &["help", "context", "push"].map(OsString::from), true).to_string();
+        let below = rendered(&["help", "context", "push"].map(OsString::from));
         assert!(below.contains("Usage: codex-shim context push [OPTIONS]"), "{below}");
-        let root = render(Arguments::command(), &[], true).to_string();
+        let root = rendered(&[]);
         assert!(root.contains("\n\nStart here:\n  demo "), "{root}");
-        let in_option = render(Arguments::command(), &["events", "--type", "tail", "--help"].map(OsString::from), true);
-        assert!(in_option.to_string().contains("Usage: codex-shim events [OPTIONS]"));
+        let in_option = rendered(&["events", "--type", "tail", "--help"].map(OsString::from));
+        assert!(in_option.contains("Usage: codex-shim events [OPTIONS]"));
+    }
+
+    #[test]
+    fn narrow_text_breaks_between_words() {
+        let check = |text: &str, expect: &str| assert_eq!(narrowed(text, Some(40)), expect);
+        let text = "Exit status: that of the command, or 128 + n if\nsignal n ended it.\n\nExamples:\n";
+        check(text, "Exit status: that of the command, or 128\n+ n if signal n ended it.\n\nExamples:\n");
+        let text = "Exit status:\n  1  it did not, or a request is pending,\n     or the time is over\n  4  it ended\n";
+        check(
+            text,
+            "Exit status:\n  1  it did not, or a request is\n     pending, or the time is over\n  4  it ended\n",
+        );
+        let text =
+            "  shim status                is the relay in this folder well?\n  shim tui                   everything\n";
+        check(text, "  shim status\n      is the relay in this folder well?\n  shim tui\n      everything\n");
+        let text = "  git diff | codex-shim send - --json | jq -r .turn_id\n  codex-shim send x\n";
+        check(text, "  git diff | codex-shim send - --json |\n    jq -r .turn_id\n  codex-shim send x\n");
+        let fits = "a  b\n  c\nd e\n";
+        check(fits, fits);
     }
 
     #[test]
@@ -145,7 +287,7 @@ mod tests {
         let mut wide = Vec::new();
         every(&Arguments::command(), "", &mut |_, path| {
             let args: Vec<OsString> = path.split_whitespace().map(OsString::from).collect();
-            let text = render(Arguments::command(), &args, true).to_string();
+            let text = rendered(&args);
             assert!(text.contains("Examples"), "{path}: {text}");
             let lines = text.lines().filter(|line| line.chars().count() > COLUMNS_MAX);
             wide.extend(lines.map(|line| format!("{path}: {line}")));

@@ -21,10 +21,6 @@ pub(super) struct KeptBack {
 
 impl KeptBack {
     /// Defers signals until [`KeptBack::let_go`].
-    ///
-    /// # Errors
-    ///
-    /// A handler could not be installed.
     pub(super) fn begin() -> io::Result<&'static KeptBack> {
         static KEPT_BACK: OnceLock<KeptBack> = OnceLock::new();
         if KEPT_BACK.get().is_none() {

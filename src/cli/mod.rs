@@ -1,59 +1,48 @@
 //! The command line and the tools.
 //!
 //! Messages for users, hints and exit codes exist only here. A relay's stdout belongs to the server; only tools print to it.
+//! Arguments that belong to codex are never parsed: see [`dispatch`].
 
-mod args;
-mod attach_tool;
-mod capture_args;
+mod capture_tools;
 mod clock;
 mod complete;
-mod completions;
 mod config_tool;
-mod context_args;
 mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
-mod exec_tool;
-mod fragments_args;
+mod error;
 mod fragments_tool;
 mod help;
 mod history;
-mod hook_tool;
+mod keeping_tools;
 mod kept_back;
-mod numbers;
 mod offline;
-mod prune_tool;
-mod redact_tool;
-mod replay_tool;
+mod relay_tools;
 mod requests;
 mod screen;
 mod select_session;
 mod session_args;
 mod sessions_tool;
-mod shell_tool;
 mod status_tool;
 mod table;
-mod tape_args;
 mod tape_export;
-mod tape_file;
 mod tape_tool;
 mod tui_tool;
-mod watch_tool;
 mod wrap;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::config::{Complaint, Environment, Flags, Settings};
-use crate::engine::Exit;
+use crate::config::{Environment, Flags};
 use crate::launch;
-use crate::relay::locate::{self, Codex, LocateError};
-use crate::relay::{self, RelayError, ServerCommand};
-use args::{Arguments, RunArguments, Tool};
+use crate::relay;
 use dispatch::Invocation;
+use error::Done;
+use screen::Screen;
 
 /// Exit status: the tool failed.
 const FAILED: i32 = 1;
@@ -70,6 +59,123 @@ const CANNOT_RUN: i32 = 126;
 /// Exit status of shells for an unknown command.
 const NOT_FOUND: i32 = 127;
 
+/// Transparent proxy for `codex app-server` that records every message, shares your terminal context, and keeps approvals
+/// durable
+///
+/// Point any Codex client at codex-shim instead of codex. It starts the real codex, records each message, and forwards it
+/// unchanged in both directions.
+#[derive(Debug, Parser)]
+#[command(
+    name = "codex-shim",
+    version,
+    after_long_help = AFTER_HELP,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 80
+)]
+struct Arguments {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+const AFTER_HELP: &str = "\
+Ways to start a relay:
+  codex-shim                        relay `codex app-server` (stdin: a client)
+  codex-shim [-c K=V] app-server …  the same; codex gets every argument
+  codex-shim run -- SERVER ARG…     relay any server that speaks on stdio
+  codex (a link to codex-shim)      relay app-server; else run the real codex
+
+Examples:
+  codex-shim demo                   see what it does, with nothing installed
+  codex-shim wrap vscode            put it in front of the VS Code extension
+  codex-shim status                 is the relay in this folder healthy?
+  codex-shim requests               what is waiting for an answer?
+  codex-shim respond latest decline --reason 'use make clean'
+  codex-shim send --wait 'run the tests'
+  codex-shim exec cargo test        run it, and show the model its output
+  codex-shim tail -f                what the agent does, as it does it
+  codex-shim tui                    everything, live
+  CODEX_SHIM_OFF=1 codex app-server     no relay: run the real codex
+
+`codex-shim COMMAND --help` explains a command and has examples of it.
+
+Sessions are stored in $CODEX_SHIM_HOME (default: $XDG_STATE_HOME/codex-shim,
+else ~/.local/state/codex-shim).";
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    Run(relay_tools::RunArguments),
+    Serve(relay_tools::ServeArguments),
+    Attach(relay_tools::AttachArguments),
+    Sessions(sessions_tool::SessionsArguments),
+    Status(status_tool::StatusArguments),
+    /// Show the model what you did in a terminal, with your next message
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim context show
+  codex-shim context push --cmd 'make' --exit-code 2 --output-file out.txt
+  codex-shim context drop latest"
+    )]
+    Context(context_tool::ContextTool),
+    Exec(capture_tools::ExecArguments),
+    Hook(capture_tools::HookArguments),
+    Shell(capture_tools::ShellArguments),
+    WatchPty(capture_tools::WatchPtyArguments),
+    /// Started by the hook of a shell
+    #[command(hide = true)]
+    Hooked(capture_tools::HookedArguments),
+    /// Runs between `exec` and its command
+    #[command(hide = true)]
+    TerminalLeader(capture_tools::TerminalLeaderArguments),
+    /// Runs between a relay and a command of `on_pending` or `on_idle`
+    #[command(hide = true)]
+    HookSupervisor(capture_tools::HookSupervisorArguments),
+    Requests(requests::RequestsArguments),
+    Show(requests::ShowRequestArguments),
+    Respond(requests::RespondArguments),
+    Send(requests::SendArguments),
+    Interrupt(requests::InterruptArguments),
+    Wait(requests::WaitArguments),
+    Doctor(doctor::DoctorArguments),
+    Wrap(wrap::WrapArguments),
+    Unwrap(wrap::UnwrapArguments),
+    Completions(complete::CompletionsArguments),
+    Prune(keeping_tools::PruneArguments),
+    Redact(keeping_tools::RedactArguments),
+    Events(history::EventsArguments),
+    Tail(history::TailArguments),
+    Children(sessions_tool::ChildrenArguments),
+    Transcript(history::TranscriptArguments),
+    Fragments(fragments_tool::FragmentsArguments),
+    Tui(tui_tool::TuiArguments),
+    Config(config_tool::ConfigArguments),
+    Demo(demo::DemoArguments),
+    /// Export, show and check recordings
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim tape export work -o turn.jsonl
+  codex-shim tape show turn.jsonl
+  codex-shim tape check turn.jsonl"
+    )]
+    Tape(tape_tool::TapeTool),
+    Replay(tape_tool::ReplayArguments),
+}
+
+/// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
+    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
+    ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
+    ("See what happened", &["tail", "events", "transcript", "children"]),
+    ("Relay a server", &["run", "serve", "attach"]),
+    ("Record and replay", &["tape", "replay"]),
+    ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
+];
+
 /// Runs the command line; returns the exit status.
 #[must_use]
 pub(crate) fn main() -> i32 {
@@ -78,167 +184,94 @@ pub(crate) fn main() -> i32 {
     let name = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();
     let environment = Environment::of_process();
-    if let Some(shell) = environment.get(completions::VARIABLE)
-        && let Some(status) = completions::answer(&shell.to_string_lossy(), &args, Arguments::command)
+    if let Some(shell) = environment.get(complete::VARIABLE)
+        && let Some(status) = complete::answer(&shell.to_string_lossy(), &args, Arguments::command)
     {
         return status;
     }
-    match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
-        Invocation::Help => print_help(&[], true),
-        Invocation::Relay { codex_args } => relay_codex(codex_args, Flags::default(), relay::run, &environment),
-        Invocation::BecomeCodex { codex_args } => become_codex(codex_args, &environment),
+    let done = match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
+        Invocation::Help => Ok(print_help(&[], true)),
+        Invocation::Relay { codex_args } => {
+            relay_tools::relay_codex(codex_args, Flags::default(), relay::run, &environment)
+        }
+        Invocation::BecomeCodex { codex_args } => relay_tools::become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
-            Ok(Arguments { tool: Tool::Run(run) }) => run_server(run, relay::run, &environment),
-            Ok(Arguments { tool: Tool::Serve(run) }) => run_server(run, relay::serve, &environment),
-            Ok(Arguments { tool: Tool::Attach(attach) }) => attach_tool::run(&attach, &environment),
-            Ok(Arguments { tool: Tool::Sessions(sessions) }) => sessions_tool::run(&sessions, &environment),
-            Ok(Arguments { tool: Tool::Status(status) }) => status_tool::run(&status, &environment),
-            Ok(Arguments { tool: Tool::Context(context) }) => context_tool::run(context, &environment),
-            Ok(Arguments { tool: Tool::Exec(exec) }) => exec_tool::run(&exec, &environment),
-            Ok(Arguments { tool: Tool::Hook(hook) }) => hook_tool::run_hook(&hook),
-            Ok(Arguments { tool: Tool::Hooked(hooked) }) => hook_tool::run_hooked(hooked, &environment),
-            Ok(Arguments { tool: Tool::Shell(shell) }) => shell_tool::run(&shell, &environment),
-            Ok(Arguments { tool: Tool::WatchPty(watch) }) => watch_tool::run(&watch, &environment),
-            Ok(Arguments { tool: Tool::TerminalLeader(leader) }) => {
-                crate::capture::lead(&leader.words, leader.unread_to)
-            }
-            Ok(Arguments { tool: Tool::HookSupervisor(supervisor) }) => relay::supervise_hook(&supervisor.words),
-            Ok(Arguments { tool: Tool::Requests(list) }) => requests::run_requests(&list, &environment),
-            Ok(Arguments { tool: Tool::Show(show) }) => requests::run_show(&show, &environment),
-            Ok(Arguments { tool: Tool::Respond(respond) }) => requests::run_respond(&respond, &environment),
-            Ok(Arguments { tool: Tool::Send(send) }) => requests::run_send(send, &environment),
-            Ok(Arguments { tool: Tool::Interrupt(interrupt) }) => requests::run_interrupt(interrupt, &environment),
-            Ok(Arguments { tool: Tool::Wait(wait) }) => requests::run_wait(&wait, &environment),
-            Ok(Arguments { tool: Tool::Prune(prune) }) => prune_tool::run(&prune, &environment),
-            Ok(Arguments { tool: Tool::Redact(redact) }) => redact_tool::run(&redact, &environment),
-            Ok(Arguments { tool: Tool::Events(events) }) => history::run_events(&events, &environment),
-            Ok(Arguments { tool: Tool::Tail(tail) }) => history::run_tail(&tail, &environment),
-            Ok(Arguments { tool: Tool::Children(children) }) => history::run_children(&children, &environment),
-            Ok(Arguments { tool: Tool::Transcript(thread) }) => history::run_transcript(&thread, &environment),
-            Ok(Arguments { tool: Tool::Fragments(fragments) }) => fragments_tool::run(&fragments, &environment),
-            Ok(Arguments { tool: Tool::Tui(tui) }) => tui_tool::run(&tui, &environment),
-            Ok(Arguments { tool: Tool::Config(config) }) => config_tool::run(&config, &environment),
-            Ok(Arguments { tool: Tool::Doctor(doctor) }) => doctor::run(&doctor, &environment),
-            Ok(Arguments { tool: Tool::Wrap(wrap) }) => wrap::run_wrap(&wrap, &environment),
-            Ok(Arguments { tool: Tool::Unwrap(unwrap) }) => wrap::run_unwrap(&unwrap, &environment),
-            Ok(Arguments { tool: Tool::Completions(completions) }) => {
-                completions::run(&completions, Arguments::command())
-            }
-            Ok(Arguments { tool: Tool::Demo(demo) }) => demo::run(&demo, &environment),
-            Ok(Arguments { tool: Tool::Tape(tape) }) => tape_tool::run(tape, &environment),
-            Ok(Arguments { tool: Tool::Replay(replay) }) => replay_tool::run(&replay, &environment),
-            Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
-                let is_short = args.iter().any(|arg| arg == "-h");
-                print_help(&args, !is_short)
-            }
-            Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                let help = help::render(Arguments::command(), &args, false);
-                let _ = write!(anstream::stderr(), "{}", help.ansi());
-                USAGE
-            }
-            Err(error) => {
-                // The version goes to stdout with status 0, a usage error to stderr with 2.
-                let _ = error.print();
-                error.exit_code()
-            }
+            Ok(Arguments { tool }) => tool.run(&environment),
+            Err(error) => Ok(not_parsed(error, &args)),
         },
+    };
+    done.unwrap_or_else(|error| error.report())
+}
+
+impl Tool {
+    fn run(self, environment: &Environment) -> Done {
+        match self {
+            Tool::Run(run) => relay_tools::run_run(run, environment),
+            Tool::Serve(serve) => relay_tools::run_serve(serve, environment),
+            Tool::Attach(attach) => relay_tools::run_attach(&attach, environment),
+            Tool::Sessions(sessions) => sessions_tool::run_sessions(&sessions, environment),
+            Tool::Status(status) => status_tool::run(&status, environment),
+            Tool::Context(context) => context_tool::run(context, environment),
+            Tool::Exec(exec) => capture_tools::run_exec(&exec, environment),
+            Tool::Hook(hook) => Ok(capture_tools::run_hook(&hook)),
+            Tool::Hooked(hooked) => Ok(capture_tools::run_hooked(hooked, environment)),
+            Tool::Shell(shell) => capture_tools::run_shell(&shell, environment),
+            Tool::WatchPty(watch) => capture_tools::run_watch_pty(&watch, environment),
+            Tool::TerminalLeader(leader) => Ok(crate::capture::lead(&leader.words, leader.unread_to)),
+            Tool::HookSupervisor(supervisor) => Ok(relay::supervise_hook(&supervisor.words)),
+            Tool::Requests(list) => requests::run_requests(&list, environment),
+            Tool::Show(show) => requests::run_show(&show, environment),
+            Tool::Respond(respond) => requests::run_respond(&respond, environment),
+            Tool::Send(send) => requests::run_send(send, environment),
+            Tool::Interrupt(interrupt) => requests::run_interrupt(interrupt, environment),
+            Tool::Wait(wait) => requests::run_wait(&wait, environment),
+            Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
+            Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),
+            Tool::Events(events) => history::run_events(&events, environment),
+            Tool::Tail(tail) => history::run_tail(&tail, environment),
+            Tool::Children(children) => sessions_tool::run_children(&children, environment),
+            Tool::Transcript(thread) => history::run_transcript(&thread, environment),
+            Tool::Fragments(fragments) => fragments_tool::run(&fragments, environment),
+            Tool::Tui(tui) => tui_tool::run(&tui, environment),
+            Tool::Config(config) => Ok(config_tool::run(&config, environment)),
+            Tool::Doctor(doctor) => doctor::run(&doctor, environment),
+            Tool::Wrap(wrap) => wrap::run_wrap(&wrap, environment),
+            Tool::Unwrap(unwrap) => wrap::run_unwrap(&unwrap, environment),
+            Tool::Completions(completions) => complete::run(&completions, Arguments::command()),
+            Tool::Demo(demo) => demo::run(&demo, environment),
+            Tool::Tape(tape) => tape_tool::run(tape, environment),
+            Tool::Replay(replay) => tape_tool::run_replay(&replay, environment),
+        }
     }
+}
+
+/// Prints the help, the version or a usage error; returns the exit status.
+fn not_parsed(error: clap::Error, args: &[OsString]) -> i32 {
+    if error.kind() == ErrorKind::DisplayHelp {
+        return print_help(args, !args.iter().any(|arg| arg == "-h"));
+    }
+    let status = error.exit_code();
+    if !error.use_stderr() {
+        // The version goes to stdout with status 0.
+        let _ = error.print();
+        return status;
+    }
+    let columns = screen::columns_of_stderr();
+    let text = match error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        true => help::render(Arguments::command(), args, false, columns),
+        false => help::usage_error(error, Arguments::command(), args, columns),
+    };
+    let _ = write!(anstream::stderr(), "{text}");
+    status
 }
 
 fn print_help(args: &[OsString], is_long: bool) -> i32 {
-    let help = help::render(Arguments::command(), args, is_long);
+    let help = help::render(Arguments::command(), args, is_long, screen::columns(Screen::of_stdout_plain()));
     // The stream drops the styles if stdout is not a terminal.
-    match write!(anstream::stdout(), "{}", help.ansi()) {
+    match write!(anstream::stdout(), "{help}") {
         Ok(()) => 0,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(_) => FAILED,
-    }
-}
-
-/// Runs a relay in front of a server, or connects a client to one.
-type RunRelay = fn(&ServerCommand, &Settings, &Environment, &[Complaint]) -> Result<Exit, RelayError>;
-
-fn run_server(run: RunArguments, how: RunRelay, environment: &Environment) -> i32 {
-    let RunArguments { codex, session, record, exit_grace, server } = run;
-    let flags = Flags { codex, session, record, exit_grace };
-    let Some((program, args)) = server.split_first() else {
-        return relay_codex(vec!["app-server".into()], flags, how, environment);
-    };
-    let (settings, complaints) = Settings::load(flags, environment);
-    let command = locate::check_depth(environment).and_then(|()| {
-        let path = locate::server(program, environment)?;
-        Ok(server_command(path, program, args.to_vec(), environment))
-    });
-    relay(command, &settings, &complaints, how, environment)
-}
-
-fn relay_codex(codex_args: Vec<OsString>, flags: Flags, how: RunRelay, environment: &Environment) -> i32 {
-    let (settings, complaints) = Settings::load(flags, environment);
-    relay(codex_command(codex_args, &settings, environment), &settings, &complaints, how, environment)
-}
-
-fn relay(
-    command: Result<ServerCommand, LocateError>,
-    settings: &Settings,
-    complaints: &[Complaint],
-    how: RunRelay,
-    environment: &Environment,
-) -> i32 {
-    let command = match command {
-        Ok(command) => command,
-        Err(error) => return not_found(&error),
-    };
-    if settings.off.value {
-        return cannot_start(&relay::become_server(&command));
-    }
-    match how(&command, settings, environment, complaints) {
-        Ok(exit) => exit.status(),
-        Err(error) => cannot_start(&error),
-    }
-}
-
-fn become_codex(codex_args: Vec<OsString>, environment: &Environment) -> i32 {
-    let (settings, _) = Settings::load(Flags::default(), environment);
-    match codex_command(codex_args, &settings, environment) {
-        Ok(command) => cannot_start(&relay::become_server(&command)),
-        Err(error) => not_found(&error),
-    }
-}
-
-fn codex_command(
-    args: Vec<OsString>,
-    settings: &Settings,
-    environment: &Environment,
-) -> Result<ServerCommand, LocateError> {
-    locate::check_depth(environment)?;
-    let Codex { program, path, notice } = locate::codex(settings, environment)?;
-    if let Some(notice) = notice {
-        say(&notice);
-    }
-    let name = program.clone().into_os_string();
-    Ok(ServerCommand { path, ..server_command(program, &name, args, environment) })
-}
-
-fn server_command(
-    program: std::path::PathBuf,
-    name: &OsStr,
-    args: Vec<OsString>,
-    environment: &Environment,
-) -> ServerCommand {
-    ServerCommand { program, name: name.to_owned(), args, depth: environment.depth() + 1, path: None }
-}
-
-fn not_found(error: &LocateError) -> i32 {
-    say(&error.to_string());
-    NOT_FOUND
-}
-
-fn cannot_start(error: &RelayError) -> i32 {
-    say(&error.to_string());
-    match error {
-        RelayError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
-        RelayError::Start { .. } => CANNOT_RUN,
-        RelayError::SetUp { .. } => FAILED,
     }
 }
 
@@ -266,5 +299,24 @@ mod tests {
             lines("turn/start\n  - \u{1b}[2J\n  + \u{202e}a\r"),
             "turn/start\n  - \u{fffd}[2J\n  + \\u{202e}a\u{fffd}"
         );
+    }
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// Checks a command and its subcommands; returns the number of commands.
+    fn check_examples(command: &clap::Command, path: &str) -> usize {
+        let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        let (_, examples) = help.split_once("Example").unwrap_or_else(|| panic!("{path} has no example in its help"));
+        assert!(examples.contains(path), "no example of {path} is of it:\n{examples}");
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+        1 + below.map(|below| check_examples(below, &format!("{path} {}", below.get_name()))).sum::<usize>()
+    }
+
+    #[test]
+    fn every_help_has_an_example() {
+        assert!(check_examples(&Arguments::command(), "codex-shim") > 30);
     }
 }

@@ -1,5 +1,5 @@
-//! Reads stopped sessions: the first tool that opens one indexes it and orphans its open requests, as the start of a relay
-//! would.
+//! Reads sessions: asks the relay if one is running, otherwise reads the files. The first tool that opens a stopped session
+//! indexes it and orphans its open requests, as the start of a relay would.
 //!
 //! *Locking.* The session's lock is only shared, and only for an instant, so a relay that starts meanwhile gets its session.
 //! Everything read under the lock (the end of the journal, the runs with open requests) belongs to runs that are over and does
@@ -9,13 +9,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::say;
+use serde::de::DeserializeOwned;
+
+use super::error::CliError;
+use super::{say, select_session};
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
+use crate::control::client::{self, Answer, ClientError};
 use crate::files::{Folder, Refused};
-use crate::history::ActivityFold;
-use crate::index::{HISTORY_FILE, History, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
+use crate::history::SessionActivity;
+use crate::index::{
+    HISTORY_FILE, History, HistoryError, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles,
+};
 use crate::journal::{IndexedTo, end_of};
-use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
+use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger, Otherwise};
 
 /// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -23,41 +29,147 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Polling interval of the lock, because `flock` has no timeout.
 const LOCK_LOOK_WAIT: Duration = Duration::from_millis(20);
 
+/// Attempts while a session keeps starting or ending.
+const TRIES_MAX: u32 = 10;
+
+/// How long a relay may not answer, as happens just after its start.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Pause between two attempts.
+const LOOK_WAIT: Duration = Duration::from_millis(50);
+
+/// The relay's response to `GET path`, or the result of `read` if no relay is running. `read` returns `None` if one is running
+/// by then.
+pub(super) fn ask<T: DeserializeOwned>(
+    session: &Found,
+    path: &str,
+    mut read: impl FnMut() -> Result<Option<T>, CliError>,
+) -> Result<T, CliError> {
+    for _ in 0..TRIES_MAX {
+        if let Some(answer) = relay_answer(session, path)? {
+            return Ok(answer.document()?);
+        }
+        if let Some(found) = read()? {
+            return Ok(found);
+        }
+    }
+    Err(CliError::failed(format!("session {} keeps restarting; try again", session.id)))
+}
+
+/// The relay's response to `GET path`; `None` if no relay is running.
+pub(super) fn relay_answer(session: &Found, path: &str) -> Result<Option<Answer>, CliError> {
+    let began = Instant::now();
+    while session.is_still_live() {
+        match client::get(&session.dir, path) {
+            // A relay holds its lock before it listens.
+            Err(error) if !error.is_silence() && began.elapsed() < SILENCE_MAX => std::thread::park_timeout(LOOK_WAIT),
+            asked => return answered(session, asked),
+        }
+    }
+    Ok(None)
+}
+
+/// The response of a relay; `None` if it has exited since it was found.
+pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, CliError> {
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(_) if !session.is_still_live() => Ok(None),
+        Err(error) => Err(CliError::failed(error.message(session))),
+    }
+}
+
+/// Access to the history of a session, live or stopped.
+pub(super) struct Read {
+    pub(super) session: Found,
+    retention: RetentionBounds,
+    past: Option<OfflineSession>,
+}
+
+impl Read {
+    /// The session that the flag selects.
+    pub(super) fn chosen(flag: Option<&str>, environment: &Environment) -> Result<Read, CliError> {
+        Ok(Read::of(select_session::latest(flag, Otherwise::Latest, environment)?, environment))
+    }
+
+    pub(super) fn of(session: Found, environment: &Environment) -> Read {
+        Read { session, retention: retention(environment), past: None }
+    }
+
+    /// The relay's response to `GET path`, or the result of `read` if none is running.
+    pub(super) fn ask<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,
+    ) -> Result<T, CliError> {
+        if self.session.is_still_live() {
+            self.past = None;
+        }
+        let session = self.session.clone();
+        ask(&session, path, || match self.past()? {
+            Some(past) => read(past).map(Some).map_err(|error| CliError::failed(error.to_string())),
+            None => Ok(None),
+        })
+    }
+
+    /// Forgets the opened history, because a relay has written to it since.
+    pub(super) fn forget_past(&mut self) {
+        self.past = None;
+    }
+
+    /// The history of the stopped session; `None` if a relay is running by now.
+    pub(super) fn past(&mut self) -> Result<Option<&OfflineSession>, CliError> {
+        if self.past.is_none() {
+            match OfflineSession::open(&self.session, self.retention)? {
+                Past::Stopped(past) => self.past = Some(past),
+                Past::Live => return Ok(None),
+                Past::NothingRecorded => {
+                    let id = &self.session.id;
+                    return Err(CliError::failed(format!(
+                        "session {id} has no recording: its setting `record` is false, or it was never used"
+                    )));
+                }
+            }
+        }
+        Ok(self.past.as_ref())
+    }
+}
+
+/// Whether an opened session can be read.
+#[derive(Debug)]
+pub(super) enum Past {
+    Stopped(OfflineSession),
+    /// A relay is running, so it must be queried instead.
+    Live,
+    /// Nothing was ever recorded.
+    NothingRecorded,
+}
+
 /// A stopped, fully indexed session.
 #[derive(Debug)]
 pub(super) struct OfflineSession {
     /// Query it with epoch 0.
     pub(super) history: History,
     /// The final activity of the session and its threads.
-    pub(super) activity: Arc<ActivityFold>,
-}
-
-/// Why a stopped session cannot be read.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum OfflineError {
-    /// A relay is running, so it must be queried instead.
-    Live,
-    /// Nothing was ever recorded.
-    NothingRecorded,
-    /// Reading failed; the reason.
-    Failed(String),
+    pub(super) activity: Arc<SessionActivity>,
 }
 
 impl OfflineSession {
     /// Indexes and opens a stopped session.
-    pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<OfflineSession, OfflineError> {
-        settle(session)?;
-        let _lock = take_lock(session)?;
+    pub(super) fn open(session: &Found, retention: RetentionBounds) -> Result<Past, CliError> {
+        if !settle(session)? {
+            return Ok(Past::Live);
+        }
+        let Some(_lock) = take_lock(session)? else { return Ok(Past::Live) };
         let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else {
-            return Err(OfflineError::Live);
+            return Ok(Past::Live);
         };
         if let Err(error) = Folder::at(&session.journal_dir())
             && let Some(refused) = Refused::behind(&error)
         {
-            return Err(OfflineError::Failed(format!("the journal of session {} is not read: {refused}", session.id)));
+            return Err(CliError::failed(format!("the journal of session {} is not read: {refused}", session.id)));
         }
         let history = History::new(&session.dir.join(HISTORY_FILE));
-        let Some(end) = end else { return Err(OfflineError::NothingRecorded) };
+        let Some(end) = end else { return Ok(Past::NothingRecorded) };
         let settings = IndexSettings {
             session_id: session.id.clone(),
             session_dir: session.dir.clone(),
@@ -69,8 +181,8 @@ impl OfflineSession {
         };
         let (state, activity) = Index::catch_up(settings, Some(end), marks(session)?, tell());
         match state.fault {
-            None => Ok(OfflineSession { history, activity }),
-            Some(why) => Err(OfflineError::Failed(format!(
+            None => Ok(Past::Stopped(OfflineSession { history, activity })),
+            Some(why) => Err(CliError::failed(format!(
                 "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show`",
                 session.id
             ))),
@@ -83,44 +195,46 @@ pub(super) fn retention(environment: &Environment) -> RetentionBounds {
     Settings::load(Flags::default(), environment).0.retention()
 }
 
-/// Orphans the open requests of runs that are over.
-pub(super) fn settle(session: &Found) -> Result<(), OfflineError> {
+/// Orphans the open requests of runs that are over. False if a relay is running, which does so itself.
+pub(super) fn settle(session: &Found) -> Result<bool, CliError> {
     if !session.dir.join(LEDGER_FILE).exists() {
-        return Ok(());
+        return Ok(true);
     }
-    let failed = |error: crate::store::LedgerError| OfflineError::Failed(error.to_string());
+    let failed = |error: crate::store::LedgerError| CliError::failed(error.to_string());
     let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
     // Usually there are none, and then the lock is not needed.
     if ledger.open_runs().map_err(failed)?.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
-    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Err(OfflineError::Live) };
-    ledger.orphan(&runs.map_err(failed)?).map_err(failed)
+    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Ok(false) };
+    ledger.orphan(&runs.map_err(failed)?).map_err(failed)?;
+    Ok(true)
 }
 
-fn take_lock(session: &Found) -> Result<IndexLock, OfflineError> {
+/// Takes the lock of the index; `None` if a relay is running.
+fn take_lock(session: &Found) -> Result<Option<IndexLock>, CliError> {
     let began = Instant::now();
     loop {
         match IndexLock::try_take(&session.dir) {
-            Ok(Some(lock)) => return Ok(lock),
-            Ok(None) if session.is_still_live() => return Err(OfflineError::Live),
+            Ok(Some(lock)) => return Ok(Some(lock)),
+            Ok(None) if session.is_still_live() => return Ok(None),
             Ok(None) if began.elapsed() < LOCK_WAIT_MAX => std::thread::park_timeout(LOCK_LOOK_WAIT),
             Ok(None) => {
-                return Err(OfflineError::Failed(format!(
+                return Err(CliError::failed(format!(
                     "another process has been indexing session {} for {LOCK_WAIT_MAX:?}; try again",
                     session.id
                 )));
             }
             Err(error) => {
-                return Err(OfflineError::Failed(format!("lock the history in {}: {error}", session.dir.display())));
+                return Err(CliError::failed(format!("lock the history in {}: {error}", session.dir.display())));
             }
         }
     }
 }
 
 /// Reserves event numbers in the ledger.
-fn marks(session: &Found) -> Result<Marks, OfflineError> {
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| OfflineError::Failed(error.to_string()))?;
+fn marks(session: &Found) -> Result<Marks, CliError> {
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| CliError::failed(error.to_string()))?;
     let id = session.id.clone();
     Ok(Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string())))
 }

@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use unicode_width::UnicodeWidthStr as _;
 
+use super::FAILED;
 use crate::config::Environment;
 use crate::engine::visible;
-
-use super::FAILED;
 
 /// Emphasis of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +147,15 @@ pub(super) fn age(at: SystemTime, now: SystemTime) -> String {
     humantime::format_duration(Duration::from_secs(coarse)).to_string()
 }
 
+/// A number and its unit; `None` if it is 0.
+pub(super) fn counted(count: u64, one: &str, many: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{count} {many}")),
+    }
+}
+
 /// A duration: to the millisecond below a second, else to the second.
 pub(super) fn lasted(took: Duration) -> String {
     let coarse = match took.as_secs() {
@@ -159,8 +167,9 @@ pub(super) fn lasted(took: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::engine::deceives;
+
+    use super::*;
 
     #[test]
     fn control_characters_are_escaped() {

@@ -1,79 +1,64 @@
 //! Selects the session that a tool works on.
 
-use std::fmt;
+use std::panic::resume_unwind;
 use std::path::Path;
 
+use super::error::CliError;
+use super::screen::{self, Screen, Tone};
+use super::{NO_SUCH_SESSION, say};
 use crate::config::Environment;
 use crate::files::Refused;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, StoreError, Survey, choose, choose_all, label, short};
+use crate::store::{Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, label, short};
 
-use super::screen::Screen;
-use super::{FAILED, NO_SUCH_SESSION, say};
-
-/// Why no session was selected.
-#[derive(Debug)]
-pub(super) enum NoSession {
-    /// The state folder is unknown.
-    NoHome,
-    /// The sessions cannot be listed.
-    Store(StoreError),
-    /// No session matches, or several do.
-    Choice(ChoiceError),
-    /// The session with this id cannot be trusted.
-    Refused(String, Refused),
-}
-
-impl NoSession {
-    /// Prints the error; returns the exit status.
-    pub(super) fn report(&self) -> i32 {
-        say(&self.to_string());
-        match self {
-            NoSession::NoHome | NoSession::Store(_) | NoSession::Refused(..) => FAILED,
-            NoSession::Choice(_) => NO_SUCH_SESSION,
-        }
-    }
-}
-
-impl fmt::Display for NoSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoSession::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
-            NoSession::Store(error) => error.fmt(f),
-            NoSession::Choice(error) => error.fmt(f),
-            NoSession::Refused(id, refused) => write!(f, "session {id} is not used: {refused}"),
-        }
-    }
+/// The error for a session that cannot be trusted.
+fn not_used(id: &str, refused: &Refused) -> CliError {
+    CliError::failed(format!("session {id} is not used: {refused}"))
 }
 
 /// All sessions in listing order. Skipped sessions are reported on stderr with the reason.
-pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, NoSession> {
+pub(super) fn all(environment: &Environment) -> Result<Vec<Found>, CliError> {
     let Survey { found, refused } = survey(environment)?;
     for (id, refused) in refused {
-        say(&NoSession::Refused(id, refused).to_string());
+        say(&not_used(&id, &refused).to_string());
     }
     Ok(found)
 }
 
 /// All sessions, without reports. For names that must be unique among all sessions.
-pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, NoSession> {
+pub(super) fn all_quietly(environment: &Environment) -> Result<Vec<Found>, CliError> {
     survey(environment).map(|survey| survey.found)
 }
 
-fn survey(environment: &Environment) -> Result<Survey, NoSession> {
-    let home = environment.shim_home().value.ok_or(NoSession::NoHome)?;
-    Survey::of(&home).map_err(NoSession::Store)
+fn survey(environment: &Environment) -> Result<Survey, CliError> {
+    let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
+    Survey::of(&home).map_err(|error| CliError::failed(error.to_string()))
 }
 
 /// The sessions for a list: all, or the one that `--session` names.
-pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, NoSession> {
+pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, CliError> {
     match flag {
         None => all(environment),
         Some(_) => one(flag, Otherwise::Latest, environment).map(|found| vec![found]),
     }
 }
 
+/// Sessions that are looked at at the same time.
+const AT_ONCE_MAX: usize = 16;
+
+/// Looks at sessions, several at the same time, because each relay may let us wait. Returns the results in the same order.
+pub(super) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T + Sync) -> Vec<T> {
+    let looked = sessions.chunks(AT_ONCE_MAX).flat_map(|some| {
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = some.iter().map(|session| scope.spawn(|| look(session))).collect();
+            let results = looks.into_iter().map(|look| look.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            results.collect::<Vec<_>>()
+        })
+    });
+    looked.collect()
+}
+
 /// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder.
-pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NoSession> {
+pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, CliError> {
     let cwd = std::env::current_dir().unwrap_or_default();
     meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
 }
@@ -83,7 +68,7 @@ pub(super) fn several(
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-) -> Result<Vec<Found>, NoSession> {
+) -> Result<Vec<Found>, CliError> {
     several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
 }
 
@@ -93,14 +78,14 @@ pub(super) fn several_at(
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-) -> Result<Vec<Found>, NoSession> {
+) -> Result<Vec<Found>, CliError> {
     meant(cwd, flag, otherwise, environment, |found, choice| {
         Ok(choose_all(found, choice)?.into_iter().cloned().collect())
     })
 }
 
 /// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
-pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, NoSession> {
+pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, CliError> {
     let chosen = several(flag, otherwise, environment)?;
     if let [shown, others @ ..] = &chosen[..]
         && !others.is_empty()
@@ -112,7 +97,13 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
             named(shown)
         ));
     }
-    chosen.into_iter().next().ok_or(NoSession::Choice(ChoiceError::NoSessions))
+    chosen.into_iter().next().ok_or_else(|| CliError::exits(NO_SUCH_SESSION, ChoiceError::NoSessions.to_string()))
+}
+
+/// The line above the part of one of several sessions in a list.
+pub(super) fn section(session: &Found, sessions: &[Found], to: Screen) -> String {
+    let name = format!("{} {}", label(session), short(session, sessions));
+    format!("{}\n", to.paint(Tone::Faint, &screen::plain(&name)))
 }
 
 /// A session's name in a heading: `proj (vscode) ab01` on a terminal, else its id.
@@ -137,7 +128,7 @@ fn meant<T>(
     otherwise: Otherwise,
     environment: &Environment,
     choose: impl Fn(&[Found], Choice<'_>) -> Result<T, ChoiceError>,
-) -> Result<T, NoSession> {
+) -> Result<T, CliError> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
@@ -150,9 +141,9 @@ fn meant<T>(
                 Some(meant),
             ) => {
                 let (id, why) = refused.swap_remove(meant);
-                NoSession::Refused(id, why)
+                not_used(&id, &why)
             }
-            (error, _) => NoSession::Choice(error),
+            (error, _) => CliError::exits(NO_SUCH_SESSION, error.to_string()),
         }
     })
 }
@@ -162,8 +153,9 @@ mod tests {
     use std::path::PathBuf;
     use std::time::SystemTime;
 
-    use super::*;
     use crate::store::{Holder, Place};
+
+    use super::*;
 
     #[test]
     fn headings_have_label_and_short_id() {

@@ -1,20 +1,42 @@
-//! `codex-shim sessions`: lists the sessions, one line each.
+//! `codex-shim sessions` lists the sessions; `codex-shim children` lists them with their activity, those that wait for a person
+//! first.
 
+use std::time::SystemTime;
+
+use clap::Args;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::args::SessionsArguments;
-use super::clock::Clock;
-use super::say;
+use super::clock::{Clock, Times};
+use super::error::Done;
+use super::history::{action_age, action_words};
+use super::offline::{self, OfflineSession, Past};
+use super::requests::print_json;
 use super::screen::{self, Screen, Tone};
-use super::select_session;
+use super::session_args::SessionWord;
 use super::table::{Cell, Column, Table};
-use crate::config::Environment;
+use super::{say, select_session};
+use crate::config::{Environment, RetentionBounds};
 use crate::control::{SessionDocument, client};
-use crate::history::Activity;
+use crate::history::{Action, Activity};
 use crate::store::{ChoiceError, Found, label, short};
 
-/// Relays queried at the same time.
-const ASKED_AT_ONCE_MAX: usize = 16;
+/// List sessions, live ones first
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim sessions
+  codex-shim sessions --utc
+  codex-shim sessions --json | jq -r '.sessions[] | select(.live).session_id'")]
+pub(super) struct SessionsArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    times: Times,
+}
 
 /// A listed session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,38 +62,23 @@ struct Listing<'a> {
 }
 
 /// Lists the sessions.
-pub(super) fn run(arguments: &SessionsArguments, environment: &Environment) -> i32 {
-    let found = match select_session::listed(arguments.session.name(), environment) {
-        Ok(found) => found,
-        Err(error) => return error.report(),
-    };
-    let all = match select_session::all_quietly(environment) {
-        Ok(all) => all,
-        Err(error) => return error.report(),
-    };
+pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environment) -> Done {
+    let found = select_session::listed(arguments.session.name(), environment)?;
+    let all = select_session::all_quietly(environment)?;
     let rows = rows(&found, &all);
     if arguments.json {
-        let text = serde_json::to_string(&Listing { sessions: &rows }).expect("BUG: plain data is JSON");
-        return screen::print(&format!("{text}\n"));
+        return Ok(print_json(&Listing { sessions: &rows }));
     }
     if rows.is_empty() {
         say(&ChoiceError::NoSessions.to_string());
     }
-    screen::print(&as_table(&rows, &Clock::of(&arguments.times), Screen::of_stdout(environment)))
+    Ok(screen::print(&as_table(&rows, &Clock::of(&arguments.times), Screen::of_stdout(environment))))
 }
 
 /// The rows for `found`, with names that are unique in `all`.
 fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
-    let asked = found.chunks(ASKED_AT_ONCE_MAX).flat_map(|some| {
-        std::thread::scope(|scope| {
-            let asked: Vec<_> = some.iter().map(|session| (session, scope.spawn(|| state(session)))).collect();
-            let row = |(session, state): (&Found, std::thread::ScopedJoinHandle<'_, _>)| {
-                row(session, all, state.join().unwrap_or_default())
-            };
-            asked.into_iter().map(row).collect::<Vec<_>>()
-        })
-    });
-    asked.collect()
+    let states = select_session::at_once(found, state);
+    found.iter().zip(states).map(|(session, state)| row(session, all, state)).collect()
 }
 
 /// The activity of a session. A live one is queried.
@@ -138,6 +145,201 @@ fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     ]
 }
 
+/// List all sessions with what they are doing
+///
+/// Sessions that wait for you come first, then other live ones. Each line has the name, the state and how long it has lasted,
+/// the last action, and what the session is waiting for.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim children
+  codex-shim children work
+  codex-shim children --json | jq '.children[] | select(.pending_requests > 0)'")]
+pub(super) struct ChildrenArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Print one JSON document
+    #[arg(long = "json")]
+    as_json: bool,
+}
+
+/// A listed session.
+#[derive(Debug, Clone, Serialize)]
+struct Child {
+    session_id: String,
+    /// The shortest name that every tool takes.
+    short_id: String,
+    /// The folder and the client: `proj (vscode)`.
+    name: String,
+    live: bool,
+    /// `null` if the relay does not answer.
+    activity_state: Option<Activity>,
+    since: Option<String>,
+    cwd: Option<String>,
+    pending_requests: u64,
+    /// Pending requests, oldest first.
+    waits_for: Vec<Value>,
+    /// As in `activity-actions`.
+    last_action: Option<Value>,
+    /// Why a part of this is unknown.
+    error: Option<String>,
+}
+
+/// Lists the sessions.
+pub(super) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> Done {
+    let found = select_session::listed(arguments.session.name(), environment)?;
+    let retention = offline::retention(environment);
+    let mut children = select_session::at_once(&found, |session| look(session, retention));
+    let everything = select_session::all_quietly(environment)?;
+    for child in &mut children {
+        if let Some(session) = everything.iter().find(|session| session.id == child.session_id) {
+            child.short_id = short(session, &everything).to_owned();
+        }
+    }
+    // The sort is stable and keeps the order otherwise.
+    children.sort_by_key(|child| (child.pending_requests == 0, !child.live));
+    if arguments.as_json {
+        return Ok(print_json(&json!({ "children": children })));
+    }
+    if children.is_empty() {
+        say(&ChoiceError::NoSessions.to_string());
+    }
+    let to = Screen::of_stdout(environment);
+    Ok(screen::print(&children_table(&children, SystemTime::now(), to, screen::columns(to))))
+}
+
+impl Child {
+    /// The facts known without a query.
+    fn of(session: &Found) -> Child {
+        Child {
+            session_id: session.id.clone(),
+            short_id: session.id.clone(),
+            name: label(session),
+            live: session.live,
+            activity_state: None,
+            since: None,
+            cwd: session.holder.as_ref().map(|holder| holder.place.cwd.clone()),
+            pending_requests: 0,
+            waits_for: Vec::new(),
+            last_action: None,
+            error: None,
+        }
+    }
+}
+
+fn look(session: &Found, retention: RetentionBounds) -> Child {
+    if session.is_still_live() {
+        match live(session) {
+            Ok(child) => return child,
+            // It may have exited meanwhile.
+            Err(why) if session.is_still_live() => {
+                return Child { live: true, error: Some(why), ..Child::of(session) };
+            }
+            Err(_) => {}
+        }
+    }
+    let stopped = Child {
+        live: false,
+        activity_state: Some(Activity::Stopped),
+        since: Some(screen::time(session.last_used)),
+        ..Child::of(session)
+    };
+    match OfflineSession::open(session, retention) {
+        Ok(Past::Stopped(past)) => match past.history.actions(1, 0) {
+            Ok(actions) => Child { last_action: actions.last().map(Action::document), ..stopped },
+            Err(why) => Child { error: Some(why.to_string()), ..stopped },
+        },
+        Ok(Past::NothingRecorded) => stopped,
+        Ok(Past::Live) => Child { live: true, activity_state: None, ..stopped },
+        Err(why) => Child { error: Some(why.to_string()), ..stopped },
+    }
+}
+
+/// Queries the relay of a session.
+fn live(session: &Found) -> Result<Child, String> {
+    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.message(session));
+    let document: SessionDocument = get("/sessions/self")?.document()?;
+    let rows = match document.pending_requests {
+        0 => Vec::new(),
+        _ => {
+            let listed: Value = get("/sessions/self/codex-pending-requests")?.document()?;
+            listed["requests"].as_array().cloned().unwrap_or_default()
+        }
+    };
+    let brief = |row: Value| {
+        json!({
+            "request_id": row["request_id"], "request_type": row["request_type"], "thread_id": row["thread_id"],
+            "requested_at": row["requested_at"], "summary": row["summary"],
+        })
+    };
+    // A session without a journal has no actions.
+    let actions: Value = get("/sessions/self/activity-actions?limit=1")?.document().unwrap_or_default();
+    Ok(Child {
+        live: true,
+        activity_state: Some(document.state),
+        since: document.state_since.or(document.started_at),
+        pending_requests: document.pending_requests,
+        waits_for: rows.into_iter().map(brief).collect(),
+        last_action: actions["actions"].as_array().and_then(|actions| actions.last().cloned()),
+        ..Child::of(session)
+    })
+}
+
+fn children_table(children: &[Child], now: SystemTime, to: Screen, columns_max: Option<usize>) -> String {
+    let columns = vec![
+        Column::whole("SESSION"),
+        Column::text("NAME"),
+        Column::whole("STATE"),
+        Column::whole("FOR").spare(),
+        Column::text("LAST ACTION").spare(),
+        Column::text("WAITS FOR"),
+    ];
+    Table::within(columns, to, columns_max).add(children.iter().map(|child| cells(child, now, to)).collect())
+}
+
+fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
+    let since = child.since.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
+    let (state, tone) = match child.activity_state {
+        None => ("no answer", Tone::Bad),
+        Some(state) => (state.name(), tone(state)),
+    };
+    let last = child.last_action.as_ref().map(|action| {
+        let ago = action_age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
+        format!("{}{ago}", action_words(action))
+    });
+    vec![
+        // Programs get the whole id. They get no name, because names contain blanks.
+        (Tone::Strong, if to == Screen::None { &child.session_id } else { &child.short_id }.clone()),
+        (Tone::Plain, if to == Screen::None { String::new() } else { child.name.clone() }),
+        (tone, state.to_owned()),
+        (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
+        (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
+        waiting(child),
+    ]
+}
+
+/// The request that a session waits for, or the error of the query.
+fn waiting(child: &Child) -> Cell {
+    if let Some(why) = &child.error {
+        return (Tone::Bad, format!("error: {why}"));
+    }
+    let first = child.waits_for.first().and_then(|row| row["summary"].as_str());
+    let summary = first.map(|summary| match child.pending_requests {
+        0 | 1 => summary.to_owned(),
+        many => format!("{summary}, and {} more", many - 1),
+    });
+    (Tone::Warning, summary.unwrap_or_default())
+}
+
+fn tone(state: Activity) -> Tone {
+    match state {
+        Activity::WaitingPermission | Activity::WaitingInput => Tone::Warning,
+        Activity::Working | Activity::Thinking => Tone::Good,
+        Activity::Idle => Tone::Strong,
+        Activity::Stopped => Tone::Faint,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,5 +380,47 @@ mod tests {
         let rows = [row("ab01", true, Some(7))];
         let shown = table_within(&rows, &Clock::stopped("2026-01-02T03:04:07Z"), Screen::Plain, Some(40));
         assert_eq!(shown, "SESSION  NAME         STATE\nab01     proj (vsco…  waiting_permission\n");
+    }
+
+    #[test]
+    fn each_session_is_one_line() {
+        let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
+        let child = |id: &str, state: Option<Activity>| Child {
+            session_id: id.to_owned(),
+            short_id: id[..1].to_owned(),
+            name: "proj (vscode)".to_owned(),
+            live: true,
+            activity_state: state,
+            since: Some("2026-01-02T03:06:00.000Z".to_owned()),
+            cwd: None,
+            pending_requests: 0,
+            waits_for: Vec::new(),
+            last_action: None,
+            error: None,
+        };
+        let waiting = Child {
+            pending_requests: 2,
+            waits_for: vec![json!({ "summary": "run make" }), json!({ "summary": "x" })],
+            last_action: Some(json!({
+                "action_kind": "command", "status": "completed", "summary_text": "Completed: ls", "started_at": "2026-01-02T03:06:01Z",
+                "ended_at": "2026-01-02T03:06:05Z",
+            })),
+            ..child("a", Some(Activity::WaitingPermission))
+        };
+        let silent = Child { error: Some("why".to_owned()), ..child("long", None) };
+        let expect = "\
+a     waiting_permission  7s  ran ls (2s ago)  run make, and 1 more
+long  no answer           7s  -                error: why
+b     idle                7s  -
+";
+        let children = [waiting, silent, child("b", Some(Activity::Idle))];
+        assert_eq!(children_table(&children, now, Screen::None, None), expect);
+        let narrow = "\
+SESSION  NAME      STATE       WAITS FOR
+a        proj (v…  waiting_p…  run make…
+l        proj (v…  no answer   error: w…
+b        proj (v…  idle
+";
+        assert_eq!(children_table(&children, now, Screen::Plain, Some(40)), narrow);
     }
 }

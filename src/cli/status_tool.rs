@@ -3,11 +3,13 @@
 use std::time::SystemTime;
 
 use bytesize::ByteSize;
+use clap::Args;
 
-use super::args::StatusArguments;
-use super::clock::Clock;
-use super::offline::{self, OfflineError, OfflineSession};
-use super::screen::{self, Screen, Tone};
+use super::clock::{Clock, Times};
+use super::error::Done;
+use super::offline::{self, OfflineSession, Past};
+use super::screen::{self, Screen, Tone, counted};
+use super::session_args::SessionWord;
 use super::table::{Cell, Column, Table};
 use super::{FAILED, say, select_session};
 use crate::config::{Environment, RetentionBounds};
@@ -20,6 +22,35 @@ use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
+
+/// Show whether a session is healthy
+///
+/// The first line is the verdict. The rest is what it is based on: relay, server, client, versions, journal, faults. With
+/// --json it prints the document that `GET /sessions/self` returns.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Without SESSION: the session in CODEX_SHIM_SESSION, else the live session
+whose folder or repository contains the current folder, else the only live
+session, else the session used last.
+
+Exit status:
+  0  the status is known, also that of a stopped session
+  1  a relay is running and does not answer
+  3  no such session
+
+Examples:
+  codex-shim status
+  codex-shim status work
+  codex-shim status --json | jq .faults")]
+pub(super) struct StatusArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    times: Times,
+}
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 9;
@@ -44,11 +75,8 @@ enum Life {
 }
 
 /// Prints the state of a session, or of all live ones in a folder.
-pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32 {
-    let sessions = match select_session::several(arguments.session.name(), Otherwise::Latest, environment) {
-        Ok(sessions) => sessions,
-        Err(error) => return error.report(),
-    };
+pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Done {
+    let sessions = select_session::several(arguments.session.name(), Otherwise::Latest, environment)?;
     let (retention, clock) = (offline::retention(environment), Clock::of(&arguments.times));
     let (mut texts, mut status) = (Vec::new(), 0);
     for session in &sessions {
@@ -75,7 +103,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> i32
         (_, true) => screen::print(&format!("{{\"sessions\":[{}]}}\n", texts.join(","))),
         (_, false) => screen::print(&texts.join("\n")),
     };
-    if status == 0 { printed } else { status }
+    Ok(if status == 0 { printed } else { status })
 }
 
 /// Queries a live session, or reads the files of a stopped one. Also returns the response as it was received.
@@ -139,16 +167,16 @@ fn document_of_files(session: &Found) -> SessionDocument {
 /// Indexes a stopped session and adds the results.
 fn look_back(document: &mut SessionDocument, session: &Found, retention: RetentionBounds) {
     match OfflineSession::open(session, retention) {
-        Ok(past) => {
+        Ok(Past::Stopped(past)) => {
             let (activity, since_us) = past.activity.session(u64::MAX);
             document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
             document.index.persisted = true;
             document.index.epoch = past.history.events(None, 1, 0, false).ok().and_then(|page| page.epoch);
         }
         // A session that has just started is read through its relay next time.
-        Err(OfflineError::Live | OfflineError::NothingRecorded) => {}
-        Err(OfflineError::Failed(what)) => {
-            document.faults.push(Fault { what, since: screen::time(SystemTime::now()) });
+        Ok(Past::Live | Past::NothingRecorded) => {}
+        Err(why) => {
+            document.faults.push(Fault { what: why.to_string(), since: screen::time(SystemTime::now()) });
         }
     }
     if session.dir.join(LEDGER_FILE).exists()
@@ -249,15 +277,6 @@ fn verdict(report: &Report) -> (String, Tone) {
                 (format!("the relay is running, with {}", told.join(" and ")), Tone::Warning)
             }
         },
-    }
-}
-
-/// A number and its unit; `None` if it is 0.
-fn counted(count: u64, one: &str, many: &str) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        _ => Some(format!("{count} {many}")),
     }
 }
 

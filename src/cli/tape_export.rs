@@ -6,13 +6,14 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::args::ExportArguments;
-use super::history::thread_or_id;
-use super::kept_back::KeptBack;
-use super::screen::print;
-use super::{FAILED, say};
 use serde_json::json;
 
+use super::error::Done;
+use super::history::thread_or_id;
+use super::kept_back::KeptBack;
+use super::requests::print_json;
+use super::say;
+use super::tape_tool::ExportArguments;
 use crate::config::Environment;
 use crate::engine::{InPieces, Masker, Pieces};
 use crate::files;
@@ -27,25 +28,14 @@ use crate::wire::Body;
 const LATEST: &str = "latest";
 
 /// Writes the tape.
-pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &Environment) -> i32 {
-    let thread = arguments.thread.as_ref().map(|name| thread_or_id(session, name, environment)).transpose();
-    let thread = match thread {
-        Ok(thread) => thread,
-        Err(stop) => return stop.report(),
-    };
-    match export(arguments, thread, &session.journal_dir(), environment) {
-        Ok(records) if arguments.json => {
-            print(&format!("{}\n", json!({"file": arguments.output.display().to_string(), "records": records})))
-        }
-        Ok(records) => {
-            say(&format!("wrote {records} records to {}", arguments.output.display()));
-            0
-        }
-        Err(error) => {
-            say(&error);
-            FAILED
-        }
+pub(super) fn run(arguments: &ExportArguments, session: &Found, environment: &Environment) -> Done {
+    let thread = arguments.thread.as_ref().map(|name| thread_or_id(session, name, environment)).transpose()?;
+    let records = export(arguments, thread, &session.journal_dir(), environment)?;
+    if arguments.json {
+        return Ok(print_json(&json!({"file": arguments.output.display().to_string(), "records": records})));
     }
+    say(&format!("wrote {records} records to {}", arguments.output.display()));
+    Ok(0)
 }
 
 fn export(

@@ -1,23 +1,28 @@
-//! `codex-shim tape`: lists and checks recordings. See [`super::tape_export`] for the export.
+//! `codex-shim tape` lists and checks recordings, and `codex-shim replay` plays one as a server. See [`super::tape_export`] for
+//! the export.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::args::{CheckArguments, ShowArguments, TapeTool};
+use super::error::{CliError, Done};
 use super::history::thread_or_id;
 use super::screen::{Screen, Tone, plain, print};
+use super::session_args::{SessionWord, whole};
 use super::table::{Cell, Column, Table};
-use super::{FAILED, say, select_session, tape_export, tape_file};
+use super::{FAILED, complete, say, select_session, tape_export};
 use crate::config::Environment;
-use crate::journal::Record;
 use crate::journal::reader::{Reader, Step};
-use crate::replay::{Summary, Survey, TapeReader, TapeStep, summary_of};
+use crate::journal::{Record, SegmentName};
+use crate::replay::{
+    Difference, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep, serve, summary_of,
+};
 use crate::store::Otherwise;
 
 /// Polling interval of a live journal.
@@ -30,20 +35,18 @@ const METHOD_COLUMNS: usize = 40;
 const LATEST: &str = "latest";
 
 /// Runs one of the tools.
-pub(super) fn run(tool: TapeTool, environment: &Environment) -> i32 {
+pub(super) fn run(tool: TapeTool, environment: &Environment) -> Done {
     match tool {
         TapeTool::Export(arguments) => {
-            match select_session::one(arguments.session.name(), Otherwise::Latest, environment) {
-                Ok(session) => tape_export::run(&arguments, &session, environment),
-                Err(not_chosen) => not_chosen.report(),
-            }
+            let session = select_session::one(arguments.session.name(), Otherwise::Latest, environment)?;
+            tape_export::run(&arguments, &session, environment)
         }
         TapeTool::Show(arguments) => show(&arguments, environment),
         TapeTool::Check(arguments) => check(&arguments, environment),
     }
 }
 
-fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
+fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
     let mut thread = arguments.thread.clone();
     let file = arguments.source.as_deref().map(Path::new).filter(|path| path.exists() && !path.is_dir());
     let mut records = match file {
@@ -52,13 +55,8 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
                 Some(LATEST) => latest_thread(path).map(|found| thread = Some(found)),
                 Some(_) | None => Ok(()),
             };
-            match opened.and_then(|()| TapeReader::open(path).map_err(|error| error.to_string())) {
-                Ok(reader) => Records::Tape(reader),
-                Err(error) => {
-                    say(&error);
-                    return FAILED;
-                }
-            }
+            opened?;
+            Records::Tape(TapeReader::open(path).map_err(|error| error.to_string())?)
         }
         None => match select_session::one(
             arguments.source.as_deref().or(arguments.session.as_deref()),
@@ -66,29 +64,23 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> i32 {
             environment,
         ) {
             Ok(session) => {
-                match thread.map(|name| thread_or_id(&session, &name, environment)).transpose() {
-                    Ok(found) => thread = found,
-                    Err(stop) => return stop.report(),
-                }
+                thread = thread.map(|name| thread_or_id(&session, &name, environment)).transpose()?;
                 Records::Journal(Reader::new(&session.journal_dir(), None))
             }
             Err(not_chosen) => {
                 if let Some(source) = arguments.source.as_deref().filter(|source| looks_like_a_file(source)) {
-                    say(&format!("{source} does not exist; give a tape, or the name of a session"));
-                    return FAILED;
+                    let error = CliError::failed(format!("{source} does not exist"));
+                    return Err(error.with_remedy("give a tape, or the name of a session"));
                 }
-                return not_chosen.report();
+                return Err(not_chosen);
             }
         },
     };
     match list(&mut records, arguments, thread.as_deref()) {
-        Ok(status) => status,
+        Ok(status) => Ok(status),
         // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
-        Err(error) => {
-            say(&error.to_string());
-            FAILED
-        }
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(CliError::failed(error.to_string())),
     }
 }
 
@@ -283,18 +275,9 @@ fn full_text(record: &[u8]) -> Vec<u8> {
     text
 }
 
-fn check(arguments: &CheckArguments, environment: &Environment) -> i32 {
-    let file = match tape_file::find(&arguments.file, environment) {
-        Ok(file) => file,
-        Err(status) => return status,
-    };
-    let survey = match Survey::of(&file) {
-        Ok(survey) => survey,
-        Err(error) => {
-            say(&error.to_string());
-            return FAILED;
-        }
-    };
+fn check(arguments: &CheckArguments, environment: &Environment) -> Done {
+    let file = find_tape(&arguments.file, environment)?;
+    let survey = Survey::of(&file).map_err(|error| error.to_string())?;
     let whole = survey.is_whole();
     let text = if arguments.json {
         let mut document = json!(survey);
@@ -304,7 +287,7 @@ fn check(arguments: &CheckArguments, environment: &Environment) -> i32 {
         told(&survey)
     };
     let printed = print(&text);
-    if whole { printed } else { FAILED }
+    Ok(if whole { printed } else { FAILED })
 }
 
 fn told(survey: &Survey) -> String {
@@ -334,4 +317,171 @@ fn told(survey: &Survey) -> String {
         row("fault", plain(fault));
     }
     lines.join("\n") + "\n"
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TapeTool {
+    /// Write the recording of a session as a tape without personal data
+    ///
+    /// Paths, names, ids and times are replaced, each by the same thing wherever it stands.
+    #[command(after_long_help = "\
+Examples:
+  codex-shim tape export -o turn.jsonl
+  codex-shim tape export work --thread 0192… --redact -o turn.jsonl
+  codex-shim tape export work --generation 6b02d1 -o run.jsonl")]
+    Export(ExportArguments),
+    /// List the records of a tape or of a session
+    #[command(after_long_help = "\
+Examples:
+  codex-shim tape show turn.jsonl
+  codex-shim tape show work --method approval
+  codex-shim tape show latest --follow --from server
+  codex-shim tape show turn.jsonl --record 12      print that record in full")]
+    Show(ShowArguments),
+    /// Check whether a tape is complete
+    #[command(after_long_help = "\
+Exit status: 0 if it is, 1 if it is not or is not a tape.
+
+Examples:
+  codex-shim tape check turn.jsonl
+  codex-shim tape check latest               the recording made last")]
+    Check(CheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArguments {
+    #[command(flatten)]
+    pub(super) session: SessionWord,
+    /// Only this thread, and messages that belong to no thread
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
+    pub(super) thread: Option<String>,
+    /// Run of the server: a unique beginning of its id [default: latest]
+    #[arg(long, value_name = "GENERATION")]
+    pub(super) generation: Option<String>,
+    /// Mask text that looks like a key or a token
+    #[arg(long)]
+    pub(super) redact: bool,
+    /// File to write
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) output: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArguments {
+    /// A tape, or a session: its name, a unique beginning of it, or `latest`
+    #[arg(value_name = "FILE|SESSION", add = complete::sessions_and_files())]
+    pub(super) source: Option<String>,
+    /// Session, if the word could be taken for a file
+    #[arg(long, value_name = "SESSION", conflicts_with = "source", add = complete::sessions())]
+    pub(super) session: Option<String>,
+    /// Only records of this side
+    #[arg(long, value_name = "SIDE", value_parser = ["client", "server", "shim"])]
+    pub(super) from: Option<String>,
+    /// Only records of this kind
+    #[arg(long, value_name = "KIND", value_parser = ["header", "request", "notification", "response", "text", "omitted", "event", "gap"])]
+    pub(super) kind: Option<String>,
+    /// Only records whose method contains WORD, in capitals or not
+    #[arg(long, value_name = "WORD")]
+    pub(super) method: Option<String>,
+    /// Only this thread: its id, the beginning of it, or `latest`
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
+    pub(super) thread: Option<String>,
+    /// Only record number N, in full
+    #[arg(long, value_name = "N", value_parser = whole)]
+    pub(super) record: Option<u64>,
+    /// Keep printing records as they are written
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// Print one JSON document per line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArguments {
+    /// The tape, or `latest`
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Play a recording as a server on stdin and stdout
+///
+/// It matches the requests of a client to the tape by method and parameters; ids, paths and times may differ. Answers carry
+/// the client's ids. All other lines of the server are sent at the same places between the lines of the client.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A request that the tape lacks gets a JSON-RPC error that says so. Differences
+are printed on stderr at the end.
+
+Exit status: 0, or with --strict 1 if the client differs from the tape.
+
+Examples:
+  codex-shim replay fixtures/tapes/plain_turn.jsonl
+  codex-shim replay --strict session.jsonl     a difference is an error
+  codex-shim replay --speed 1 session.jsonl    as slowly as it was recorded
+  codex-shim replay latest                     the recording made last")]
+pub(super) struct ReplayArguments {
+    /// The tape, or `latest`
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Speed: max, or N times as fast as it was recorded
+    #[arg(long, value_name = "SPEED", default_value = "max")]
+    pub(super) speed: Pace,
+    /// Treat a difference from the tape as an error
+    #[arg(long)]
+    pub(super) strict: bool,
+}
+
+/// Finds a tape.
+fn find_tape(file: &Path, environment: &Environment) -> Result<PathBuf, CliError> {
+    if file != Path::new(LATEST) || file.exists() {
+        return Ok(file.to_owned());
+    }
+    let session = select_session::one(Some(LATEST), Otherwise::Latest, environment)?;
+    let journal = session.journal_dir();
+    let segments = SegmentName::list(&journal).unwrap_or_default();
+    match segments.last() {
+        Some(last) => Ok(journal.join(last.to_string())),
+        None => Err(CliError::failed(format!("session {} has no recording", session.id))
+            .with_remedy(format!("see `codex-shim status {}`", session.id))),
+    }
+}
+
+/// Differences shown in full.
+const SHOWN_MAX: usize = 20;
+
+/// Plays the tape. Differences are printed on stderr and are errors with `--strict`.
+pub(super) fn run_replay(arguments: &ReplayArguments, environment: &Environment) -> Done {
+    let strictness = if arguments.strict { Strictness::Strict } else { Strictness::Lenient };
+    let file = find_tape(&arguments.file, environment)?;
+    let tape = Tape::load(&file).map_err(|error| {
+        let failed = CliError::failed(error.to_string());
+        match error {
+            TapeError::Record { .. } => failed.with_remedy(format!("see `codex-shim tape check {}`", file.display())),
+            TapeError::Io { .. } | TapeError::NotATape { .. } => failed,
+        }
+    })?;
+    let differences = serve(tape, strictness, arguments.speed).map_err(|error| error.to_string())?;
+    if differences.is_empty() {
+        return Ok(0);
+    }
+    print_differences(&differences);
+    Ok(if arguments.strict { FAILED } else { 0 })
+}
+
+fn print_differences(differences: &[Difference]) {
+    let count = differences.len();
+    say(&format!("the client differs from the tape in {count} place{}", if count == 1 { "" } else { "s" }));
+    for difference in differences.iter().take(SHOWN_MAX) {
+        say(&difference.to_string());
+    }
+    if count > SHOWN_MAX {
+        say(&format!("and {} more", count - SHOWN_MAX));
+    }
 }

@@ -117,7 +117,7 @@ pub(super) async fn start(State(app): State<Arc<AppState>>, _: ThisSession) -> R
 async fn done(app: &AppState, question: ApiRequest) -> Result<Response, Refusal> {
     match app.ask(question, TURN_WAIT_MAX).await {
         Some(ApiReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
-        reply => Err(refused(&app, reply)),
+        reply => Err(refused(app, reply)),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::ContextSettings;
 use crate::history::Activity;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
@@ -96,6 +97,9 @@ pub(crate) struct ConfigDocument {
     pub restart_needed: Vec<String>,
     /// Why the current file is not applied.
     pub error: Option<String>,
+    /// The context settings that the relay applies; relays of older versions omit them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextSettings>,
 }
 
 /// A context engine: its state now, and its calls in this run.

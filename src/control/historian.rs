@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::document::{IndexDocument, PrunedDocument, ThreadDocument};
 use super::state::SessionInfo;
-use crate::history::{Action, Activity, ActivityFold, ThreadActivity, rfc3339_millis};
+use crate::history::{Action, Activity, SessionActivity, ThreadActivity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned};
 use crate::journal::{Position, end_of, reader};
 
@@ -103,7 +103,7 @@ impl Historian {
 
 /// The activity and the last action of each thread at `now_us`. An action that cannot be read is left out.
 #[must_use]
-pub(crate) fn threads(activity: &ActivityFold, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
+pub(crate) fn threads(activity: &SessionActivity, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
     let threads = activity.threads(now_us);
     let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
     let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, opened) };

@@ -354,7 +354,8 @@ fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Ve
     let replaced_by = successor.as_ref().and_then(Record::line_bytes);
     let mut told = Vec::new();
     ui.take(&Seen::of(&record, replaced_by), &mut told);
-    events.extend(told.into_iter().map(|event| event.json));
+    let json = |event| serde_json::to_string(event).expect("BUG: plain data is JSON");
+    events.extend(told.iter().map(json));
 }
 
 /// Parses an id: a number, or an epoch and a number.

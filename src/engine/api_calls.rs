@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::assembly::SentFragment;
-use super::input::ApiCallId;
-use super::input::{ApiRequest, Now};
+use super::attached_client::VersionWatch;
+use super::input::{ApiCallId, ApiRequest, Now};
 use super::requests::{Caller, Explanation};
 use super::secrets::Verdict;
 use super::turn_gate::{Prepared, Queued};
 use super::{
-    ApiReply, Decision, Effect, Engine, Form, Injection, OwnLine, Passage, Seen, Warning, event_in, free_line, own_line,
+    ApiReply, Decision, Effect, Engine, Form, OwnLine, Passage, Seen, Warning, event_in, free_line, inject, own_line,
 };
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Members, Message, Side};
@@ -108,7 +108,7 @@ impl Engine {
                 .find_map(|effect| if let Effect::Inject(injection) = effect { Some(injection) } else { None });
             match last {
                 Some(injection) => injection.lines.push(free_line(bytes)),
-                None => effects.push(Effect::Inject(Injection { lines: vec![free_line(bytes)], mark: None })),
+                None => effects.push(inject(vec![free_line(bytes)])),
             }
         }
     }
@@ -150,7 +150,7 @@ impl Engine {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             }
             ApiRequest::Rpc { .. } | ApiRequest::Interrupt { .. } | ApiRequest::Input { .. }
-                if !server_listens || !self.version.is_initialized() =>
+                if !server_listens || self.version != VersionWatch::Done =>
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
@@ -185,7 +185,7 @@ impl Engine {
             (verdict, call.secret) = self.secrets.request(&event, &line);
         }
         let line = own_line(Side::Server, &verdict, &body, line.clone());
-        effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+        effects.push(inject(vec![line]));
     }
 
     /// Interrupts the running turn, or waits behind the held lines of its thread.
@@ -208,7 +208,7 @@ impl Engine {
     fn interrupt_turn(&mut self, api_call: ApiCallId, thread_id: &str, turn_id: &str, effects: &mut Vec<Effect>) {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
         let (_, line) = self.calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(api_call));
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+        effects.push(inject(vec![free_line(line)]));
     }
 
     /// Interrupts a turn after the held lines of its thread were released: the running turn, or the one those lines
@@ -292,7 +292,7 @@ impl Engine {
             Passage::Replace(own) => own,
             Passage::Forward | Passage::Withhold => free_line(line.clone()),
         });
-        effects.push(Effect::Inject(Injection { lines, mark: None }));
+        effects.push(inject(lines));
     }
 
     /// The server responds to one of our own calls. `message` is the response as an API caller may see it.
@@ -306,7 +306,7 @@ impl Engine {
                 self.current_client.initialized_with = result.map(ToOwned::to_owned);
                 let bytes = notification_line(Method::Initialized);
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
-                effects.push(Effect::Inject(Injection { lines: vec![line], mark: None }));
+                effects.push(inject(vec![line]));
                 return;
             }
             (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.threads.keep_reason(&thread_id, reason),

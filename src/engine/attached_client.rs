@@ -26,9 +26,9 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::input::ApiCallId;
 use super::open_calls::{CallKey, Caller, Calls, OpenCall};
-use super::{ApiReply, Effect, Engine, Injection, Note, Now, free_line, own_free_line};
+use super::{ApiReply, Effect, Engine, Note, Now, free_line, inject, own_free_line};
 use crate::protocol::{Event, Method, RequestKind};
-use crate::wire::{Body, Members, Message, Side};
+use crate::wire::{Members, Message, Side};
 
 /// Who starts and initializes the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -209,10 +209,9 @@ impl Engine {
     pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
         let params = initialize_params();
         let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
-        if let Body::Message(message) = Body::parse(&line) {
-            effects.extend(self.version.learn(Side::Client, &Event::of(&message), None));
-        }
-        effects.push(Effect::Inject(Injection { lines: vec![free_line(line)], mark: None }));
+        self.version = VersionWatch::Asked;
+        self.introduce(own_name(), effects);
+        effects.push(inject(vec![free_line(line)]));
     }
 
     /// Answers an attached client's `initialize` for the server.
@@ -271,7 +270,7 @@ fn initialize_params() -> String {
 }
 
 pub(super) fn answer_without_client(id: &RawValue) -> Effect {
-    Effect::Inject(Injection { lines: vec![free_line(no_client_error(id))], mark: None })
+    inject(vec![free_line(no_client_error(id))])
 }
 
 /// Reads `optOutNotificationMethods` from `initialize`.
@@ -306,7 +305,7 @@ pub struct ClientName {
 }
 
 /// Watches for the first accepted `initialize` and its response.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum VersionWatch {
     /// No `initialize` yet.
     #[default]
@@ -335,40 +334,29 @@ struct Answer {
     user_agent: String,
 }
 
-impl VersionWatch {
-    /// The server has answered `initialize`.
-    pub(super) fn is_initialized(&self) -> bool {
-        matches!(self, VersionWatch::Done)
+impl Engine {
+    /// The client that owns the server initializes it.
+    pub(super) fn client_initializes(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        if self.version == VersionWatch::Before {
+            self.version = VersionWatch::Asked;
+            introduced(event).into_iter().for_each(|client| self.introduce(client, effects));
+        }
     }
 
-    /// Inspects a message and returns the effect of what it reveals.
-    pub(super) fn learn(&mut self, from: Side, event: &Event<'_>, completed: Option<Method>) -> Option<Effect> {
-        match (&*self, from) {
-            (VersionWatch::Before, Side::Client) => {
-                if event.method != Some(Method::Initialize) {
-                    return None;
-                }
-                event.id?;
-                *self = VersionWatch::Asked;
-                Some(Effect::Introduce(Box::new(introduced(event)?)))
-            }
-            (VersionWatch::Asked, Side::Server) => {
-                if completed != Some(Method::Initialize) {
-                    return None;
-                }
-                if event.error.is_some() {
-                    *self = VersionWatch::Before;
-                    return None;
-                }
-                *self = VersionWatch::Done;
-                let Answer { user_agent } = serde_json::from_str(event.result?.get()).ok()?;
+    /// The server responds to `initialize`.
+    pub(super) fn server_initialized(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        match self.version {
+            VersionWatch::Asked if event.error.is_some() => self.version = VersionWatch::Before,
+            VersionWatch::Asked => {
+                self.version = VersionWatch::Done;
+                let answer = event.result.and_then(|result| serde_json::from_str::<Answer>(result.get()).ok());
+                let answer = answer.filter(|answer| answer.user_agent.len() <= USER_AGENT_BYTES_MAX);
+                let Some(Answer { user_agent }) = answer else { return };
                 let version = version_in(&user_agent).map(str::to_owned);
-                let bounded = user_agent.len() <= USER_AGENT_BYTES_MAX;
-                bounded.then_some(Effect::Note(Note::CodexVersion { version, user_agent }))
+                version.iter().for_each(|version| self.context.server_is(version));
+                effects.push(Effect::Note(Note::CodexVersion { version, user_agent }));
             }
-            (VersionWatch::Before, Side::Server)
-            | (VersionWatch::Asked, Side::Client)
-            | (VersionWatch::Done, Side::Client | Side::Server) => None,
+            VersionWatch::Before | VersionWatch::Done => {}
         }
     }
 }
@@ -407,31 +395,34 @@ fn version_in(user_agent: &str) -> Option<&str> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::open_calls::OpenCalls;
     use super::super::{
         ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Decision, Effect, Engine, EngineSettings,
         Incoming, Input, LedgerEntry, Note, Now, Order, Passage, RequestSettings,
     };
     use super::*;
-    use crate::wire::{Body, Line, LineEnd, Side};
+    use crate::wire::{Line, LineEnd, Side};
 
     const INITIALIZE: &str = concat!(
         r#">{"id": 1.0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"2"},"#,
         r#""capabilities":{"optOutNotificationMethods":["item/delta"]}}}"#
     );
 
-    /// Plays lines against a relay-owned server: `>` client line, `<` server line, `+` attach, `-` detach. `expect` has
-    /// the effects of each step as words.
-    fn check(settings: RequestSettings, server_owner: ServerOwner, script: &[(&str, &str)]) {
-        let mut engine = Engine::new(EngineSettings {
+    fn engine(requests: RequestSettings, server_owner: ServerOwner) -> Engine {
+        Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
-            requests: settings,
+            requests,
             server_owner,
             own_ids: "codex-shim:".to_owned(),
             tokens_before: 0,
-        });
+        })
+    }
+
+    /// Plays lines against a relay-owned server: `>` client line, `<` server line, `+` attach, `-` detach. `expect` has
+    /// the effects of each step as words.
+    fn check(settings: RequestSettings, server_owner: ServerOwner, script: &[(&str, &str)]) {
+        let mut engine = engine(settings, server_owner);
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
         let mut effects = Vec::new();
         engine.handle(now, Input::SessionOpened { generation: "g".to_owned() }, &mut effects);
@@ -630,23 +621,16 @@ mod tests {
 
     /// Plays lines, `>` from the client and `<` from the server, and returns the effects.
     fn learned(script: &[&str]) -> Vec<Effect> {
-        let (mut watch, mut calls) = (VersionWatch::default(), OpenCalls::default());
+        let mut engine = engine(RequestSettings::default(), ServerOwner::Client);
+        let now = Now { unix_us: 1, elapsed: Duration::ZERO };
         let learn = |step: &&str| {
             let (side, line) = step.split_at(1);
             let from = if side == ">" { Side::Client } else { Side::Server };
-            match Body::parse(line.as_bytes()) {
-                Body::Message(message) => {
-                    let event = Event::of(&message);
-                    let completed = match from {
-                        Side::Client => calls.open(&event, None).and(None),
-                        Side::Server => calls.complete(&event).call.and_then(|call| call.method),
-                    };
-                    watch.learn(from, &event, completed)
-                }
-                Body::OtherJson | Body::Text | Body::Bytes => panic!("{line}: no message"),
-            }
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let decision = engine.read(now, from, Incoming::Line(line), &mut Vec::new());
+            decision.expect("BUG: no line is held").then
         };
-        script.iter().filter_map(learn).collect()
+        script.iter().flat_map(learn).collect()
     }
 
     fn introduced(client_info: &str) -> Vec<Effect> {

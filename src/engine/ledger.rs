@@ -138,7 +138,6 @@ pub enum Order {
 
 impl Order {
     /// The token of the report.
-    #[must_use]
     pub fn token(&self) -> Option<Token> {
         match self {
             Order::Keep(_) => None,
@@ -207,7 +206,6 @@ pub struct RequestEnd {
 
 impl RequestEnd {
     /// The end of an answered request.
-    #[must_use]
     pub fn answered(given: GivenRow, status: RequestStatus) -> RequestEnd {
         let GivenRow { request_id, at_us, source, by, payload } = given;
         let (by, payload) = (Some(by), Some(payload));
@@ -215,7 +213,6 @@ impl RequestEnd {
     }
 
     /// The end of an unanswered request.
-    #[must_use]
     pub fn unanswered(
         request_id: String,
         at_us: u64,
@@ -240,7 +237,6 @@ pub enum RequestStatus {
 }
 
 impl RequestStatus {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             RequestStatus::Pending => "pending",
@@ -267,7 +263,6 @@ pub enum RequestSource {
 }
 
 impl RequestSource {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             RequestSource::Client => "client",
@@ -310,7 +305,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// The name in the ledger.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Delivered => "delivered",

@@ -6,12 +6,12 @@
 use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
-use super::effect::{Decision, Form, Incoming, MaskedLine, OwnLine, Passage};
+use super::effect::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
 use super::requests;
 use super::secrets::{self, Judged, Verdict};
 use super::turn_gate::Prepared;
-use super::{Effect, Engine, Note, Now, Omitted, OmittedReason};
+use super::{Effect, Engine, Now, Omitted, OmittedReason};
 use crate::protocol::{Event, Method, RequestKind, RequestPlace};
 use crate::wire::{Body, Message, RpcId, Side, stands_verbatim};
 
@@ -66,7 +66,6 @@ impl Engine {
     ) -> Decision {
         let event = event_in(body);
         let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
-        let answers = completed.as_ref().and_then(|call| call.method);
         let mut decision = Decision { record: Some(form(&verdict, body, line)), ..Decision::default() };
         let seen = Seen { now, line, verdict, body, opened };
         match (from, &event) {
@@ -84,9 +83,6 @@ impl Engine {
             (Side::Server, Some(event)) => self.server_writes(&seen, event, completed, &mut decision, effects),
         }
         decision.then.extend(self.secrets.take_warning().map(Effect::Warn));
-        if let Some(event) = &event {
-            self.learn_version(from, event, answers, &mut decision.then);
-        }
         decision
     }
 
@@ -113,6 +109,7 @@ impl Engine {
                     self.context.is_ambiguous(other, effects);
                 }
             }
+            (None, Some(_), Some(Method::Initialize)) => self.client_initializes(event, &mut decision.then),
             (_, _, Some(Method::TurnStart)) => self.start_turn(seen, event, prepared, decision, effects),
             (
                 _,
@@ -163,7 +160,7 @@ impl Engine {
             (_, None) => {
                 // This includes late responses to calls that are no longer open: the client never sees responses to ours.
                 let is_ours = event.is_response() && event.id.is_some_and(|id| self.calls.is_own(&RpcId::from_raw(id)));
-                let purpose = completed.and_then(|call| self.call_answered(seen.now, call, event, effects));
+                let purpose = completed.and_then(|call| self.call_answered(seen.now, call, event, decision, effects));
                 if is_ours {
                     decision.line = Passage::Withhold;
                     let stripped = self.context.stripped(seen.line, event, &self.threads);
@@ -203,8 +200,12 @@ impl Engine {
         now: Now,
         mut call: Box<OpenCall>,
         event: &Event<'_>,
+        decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> Option<Purpose> {
+        if call.method == Some(Method::Initialize) {
+            self.server_initialized(event, &mut decision.then);
+        }
         self.context.answered(now, event, &mut call, &mut self.threads, effects);
         if let Some(asked) = call.asked.take() {
             self.answered_about_thread(now, call.key, asked, event, effects);
@@ -262,17 +263,6 @@ impl Engine {
             effects.extend(outcome(event).map(Effect::NotifyIdle));
         }
     }
-
-    fn learn_version(&mut self, from: Side, event: &Event<'_>, answers: Option<Method>, effects: &mut Vec<Effect>) {
-        let Some(learned) = self.version.learn(from, event, answers) else { return };
-        if let Effect::Introduce(client) = &learned {
-            self.client.clone_from(&client.name);
-        }
-        if let Effect::Note(Note::CodexVersion { version: Some(version), .. }) = &learned {
-            self.context.server_is(version);
-        }
-        effects.push(learned);
-    }
 }
 
 pub(super) fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
@@ -298,6 +288,11 @@ pub(super) fn form(verdict: &Verdict, body: &Body<'_>, line: &[u8]) -> Form {
         (Verdict::Open, Body::Message(_) | Body::OtherJson | Body::Text) => Form::Text,
         (Verdict::Open, Body::Bytes) => Form::Base64,
     }
+}
+
+/// Sends lines of ours to the server in one write.
+pub(super) fn inject(lines: Vec<OwnLine>) -> Effect {
+    Effect::Inject(Injection { lines, mark: None })
 }
 
 /// A line of ours to the server that goes with no line of the client.

@@ -68,7 +68,7 @@ use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{CurrentClient, VersionWatch, answer_without_client};
 use context::Context;
-use lines::{Seen, event_in, free_line, own_free_line, own_line};
+use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
 use own_items::OwnItems;
 use requests::{Items, Requests};
@@ -125,7 +125,6 @@ pub struct Engine {
 
 impl Engine {
     /// An engine for a child that has not started yet.
-    #[must_use]
     pub fn new(settings: EngineSettings) -> Engine {
         let mut context = Context::new(settings.context);
         context.may_begin_with(openings_of_users(&settings.assembly.fragments));
@@ -229,7 +228,6 @@ impl Engine {
     }
 
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
-    #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.interrupts.due()]
             .into_iter()
@@ -238,43 +236,36 @@ impl Engine {
     }
 
     /// Number of the user's commands that the model has not seen yet.
-    #[must_use]
     pub fn context_waiting(&self) -> usize {
         self.context.waiting()
     }
 
     /// Whether client lines are held here. Held lines are not on record yet.
-    #[must_use]
     pub fn holds_lines(&self) -> bool {
         !self.assembly.holds.is_empty()
     }
 
     /// Whether the context engine has said that it owns compaction.
-    #[must_use]
     pub fn owns_compaction(&self) -> bool {
         self.assembly.owns_compaction
     }
 
     /// Number of unanswered requests.
-    #[must_use]
     pub fn requests_pending(&self) -> usize {
         self.requests.pending()
     }
 
     /// The API call that admitted the attached (or expected) client.
-    #[must_use]
     pub fn admitted(&self) -> Option<ApiCallId> {
         self.current_client.admitted()
     }
 
     /// How long an attached client may leave buffered output unread.
-    #[must_use]
     pub fn client_stall_max(&self) -> Option<Duration> {
         self.current_client.admitted().map(|_| self.exit_grace)
     }
 
     /// Whether we received a signal. After a signal, the client has limited time to read the rest of the output.
-    #[must_use]
     pub fn was_signalled(&self) -> bool {
         self.shutdown.was_signalled()
     }
@@ -287,7 +278,6 @@ impl Engine {
     }
 
     /// The last token issued, for [`EngineSettings::tokens_before`].
-    #[must_use]
     pub fn last_token(&self) -> Token {
         self.requests.last_token().max(self.assembly.holds.last_token())
     }

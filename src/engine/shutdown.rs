@@ -37,7 +37,6 @@ pub enum Exit {
 
 impl Exit {
     /// Our exit status: the child's, or 128 + n if signal n killed it.
-    #[must_use]
     pub fn status(self) -> i32 {
         match self {
             Exit::Code(code) => code,

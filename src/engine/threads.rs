@@ -119,8 +119,8 @@ impl Threads {
 
     fn evict(&mut self) {
         // Ties are broken by id, so eviction is deterministic.
-        let rank = |(key, thread): &(&Key, &Thread)| (thread.turn.is_some(), thread.last_use, (*key).clone());
-        if let Some((_, _, key)) = self.by_key.iter().map(|entry| rank(&entry)).min() {
+        let first = self.by_key.iter().min_by_key(|(key, thread)| (thread.turn.is_some(), thread.last_use, *key));
+        if let Some(key) = first.map(|(key, _)| key.clone()) {
             self.by_key.remove(&key);
             self.has_evicted = true;
         }

@@ -35,19 +35,34 @@ impl Engine {
             return false;
         }
         let Some(thread_id) = thread_of(event) else { return false };
-        if self.assembly.holds.holds(&thread_id) {
-            let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
-            self.assembly.holds.push(&thread_id, Held { queued, read_at: now.elapsed });
-            self.release_ready(now, effects);
-            return true;
-        }
-        let Some((awaited, wanted)) = self.awaited(now.elapsed, &thread_id, line.bytes, event, effects) else {
-            return false;
+        let needed = match self.assembly.holds.holds(&thread_id) {
+            true => None,
+            false => match self.awaited(now.elapsed, &thread_id, line.bytes, event, effects) {
+                Some(needed) => Some(needed),
+                None => return false,
+            },
         };
-        let queued = Queued::ClientLine(line.bytes.to_vec(), line.end);
-        let held = Held { queued, read_at: now.elapsed };
-        self.hold(now, &thread_id, awaited, wanted, VecDeque::from([held]), effects);
+        self.queue(now, &thread_id, Queued::ClientLine(line.bytes.to_vec(), line.end), needed, effects);
         true
+    }
+
+    /// Queues a message for the answers that it needs, or else behind the held lines of its thread.
+    fn queue(
+        &mut self,
+        now: Now,
+        thread_id: &str,
+        queued: Queued,
+        needed: Option<(Awaited, Wanted)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let held = Held { queued, read_at: now.elapsed };
+        match needed {
+            Some((awaited, wanted)) => self.hold(now, thread_id, awaited, wanted, VecDeque::from([held]), effects),
+            None => {
+                self.assembly.holds.push(thread_id, held);
+                self.release_ready(now, effects);
+            }
+        }
     }
 
     /// The answers that the first line of a hold waits for, and the query for the context engine.
@@ -138,17 +153,12 @@ impl Engine {
         queued: Queued,
         effects: &mut Vec<Effect>,
     ) -> Option<Queued> {
-        if self.assembly.holds.holds(thread_id) {
-            self.assembly.holds.push(thread_id, Held { queued, read_at: now.elapsed });
-            self.release_ready(now, effects);
-            return None;
-        }
-        let (Some(awaited), Queued::ApiInput { text, .. }) = (self.assembly.awaited(now.elapsed), &queued) else {
-            return Some(queued);
+        let needed = match (self.assembly.holds.holds(thread_id), self.assembly.awaited(now.elapsed), &queued) {
+            (true, _, _) => None,
+            (false, Some(awaited), Queued::ApiInput { text, .. }) => Some((awaited, Wanted::by_api_caller(text))),
+            (false, _, _) => return Some(queued),
         };
-        let wanted = Wanted::Context { prompt: text.clone(), model: None, cwd: None };
-        let held = Held { queued, read_at: now.elapsed };
-        self.hold(now, thread_id, awaited, wanted, VecDeque::from([held]), effects);
+        self.queue(now, thread_id, queued, needed, effects);
         None
     }
 
@@ -237,10 +247,7 @@ impl Engine {
                 }
                 Body::OtherJson | Body::Text | Body::Bytes => return None,
             },
-            Queued::ApiInput { text, .. } => {
-                let wanted = Wanted::Context { prompt: text.clone(), model: None, cwd: None };
-                (self.assembly.awaited(held.read_at)?, wanted)
-            }
+            Queued::ApiInput { text, .. } => (self.assembly.awaited(held.read_at)?, Wanted::by_api_caller(text)),
             Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
         };
         let in_time = awaited.not_overdue(now.elapsed);
@@ -270,6 +277,11 @@ enum Wanted {
 }
 
 impl Wanted {
+    /// The query for input of an API caller.
+    fn by_api_caller(text: &str) -> Wanted {
+        Wanted::Context { prompt: text.to_owned(), model: None, cwd: None }
+    }
+
     /// The context engine call for this query.
     fn method(&self) -> &'static str {
         match self {

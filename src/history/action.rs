@@ -2,14 +2,12 @@
 //!
 //! Derived from tool rows alone, so nothing extra is stored.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::event::start_of;
-use super::time::rfc3339_millis;
-use super::tool_row::{Phase, ToolEvent};
+use super::excerpt::{rfc3339_millis, start_of};
+use super::tool_rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{one_line, without_shell};
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.
@@ -18,68 +16,41 @@ const TARGET_CHARS_MAX: usize = 80;
 /// Longest error in a summary, in characters. Source: session-manager.
 const ERROR_CHARS_MAX: usize = 120;
 
-/// The kind of an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActionKind {
-    Command,
-    FileChange,
-    /// A call of any other tool.
-    Tool,
-    /// A request for permission.
-    Approval,
-    /// A question to the user.
-    UserInput,
-}
-
-impl ActionKind {
-    /// The name in a document. Source: the contract.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ActionKind::Command => "command",
-            ActionKind::FileChange => "file_change",
-            ActionKind::Tool => "tool",
-            ActionKind::Approval => "approval",
-            ActionKind::UserInput => "user_input",
-        }
+named! {
+    /// The kind of an action.
+    pub enum ActionKind {
+        Command = "command",
+        FileChange = "file_change",
+        /// A call of any other tool.
+        Tool = "tool",
+        /// A request for permission.
+        Approval = "approval",
+        /// A question to the user.
+        UserInput = "user_input",
     }
 }
 
-/// The progress of an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActionStatus {
-    /// In progress.
-    Running,
-    /// Waiting for a human.
-    Pending,
-    /// Completed; for a request: answered, whatever the answer was.
-    Completed,
-    Failed,
-    Declined,
-    /// Its turn was interrupted.
-    Interrupted,
-    /// No longer needed.
-    Cancelled,
-    /// Not answered in time.
-    Timeout,
+named! {
+    /// The progress of an action.
+    pub enum ActionStatus {
+        /// In progress.
+        Running = "running",
+        /// Waiting for a human.
+        Pending = "pending",
+        /// Completed; for a request: answered, whatever the answer was.
+        Completed = "completed",
+        Failed = "failed",
+        Declined = "declined",
+        /// Its turn was interrupted.
+        Interrupted = "interrupted",
+        /// No longer needed.
+        Cancelled = "cancelled",
+        /// Not answered in time.
+        Timeout = "timeout",
+    }
 }
 
 impl ActionStatus {
-    /// The name in a document.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ActionStatus::Running => "running",
-            ActionStatus::Pending => "pending",
-            ActionStatus::Completed => "completed",
-            ActionStatus::Failed => "failed",
-            ActionStatus::Declined => "declined",
-            ActionStatus::Interrupted => "interrupted",
-            ActionStatus::Cancelled => "cancelled",
-            ActionStatus::Timeout => "timeout",
-        }
-    }
-
     fn of(event: ToolEvent) -> ActionStatus {
         match event {
             ToolEvent::RequestApproval | ToolEvent::RequestUserInput => ActionStatus::Pending,
@@ -164,52 +135,24 @@ pub(crate) fn action_in_words(kind: &str, status: &str, what: &str) -> String {
     }
 }
 
-/// The stored columns of a `codex_tool_events` row that actions use.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct KeptTool<'a> {
-    /// Microseconds since the Unix epoch.
-    pub at_us: u64,
-    pub session_id: Cow<'a, str>,
-    pub thread_id: Option<Cow<'a, str>>,
-    pub turn_id: Option<Cow<'a, str>>,
-    pub item_id: Option<Cow<'a, str>>,
-    /// The request's name in the ledger.
-    pub request_id: Option<Cow<'a, str>>,
-    /// The name of a [`ToolEvent`].
-    pub event_type: Cow<'a, str>,
-    /// The item type of the protocol.
-    pub item_type: Option<Cow<'a, str>>,
-    /// The name of a [`Phase`].
-    pub phase: Option<Cow<'a, str>>,
-    pub command: Option<Cow<'a, str>>,
-    pub exit_code: Option<i64>,
-    /// The first changed file.
-    pub file_path: Option<Cow<'a, str>>,
-    /// The size of the change.
-    pub diff_summary: Option<Cow<'a, str>>,
-    /// The decision.
-    pub approval_decision: Option<Cow<'a, str>>,
-    /// Milliseconds since the start.
-    pub latency_ms: Option<u64>,
-    pub error_code: Option<Cow<'a, str>>,
-    pub error_message: Option<Cow<'a, str>>,
-    /// An excerpt of the recorded payload.
-    pub raw_payload_json: Option<Cow<'a, str>>,
+/// A stored row of `codex_tool_events`.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptTool {
+    pub(crate) session_id: String,
+    pub(crate) row: ToolRow,
 }
 
 /// The `limit` most recently changed actions, one per item and request, most recent last. `rows` come newest first.
-/// Rows of an unknown `event_type` are skipped.
-pub(crate) fn actions<'a>(rows: impl Iterator<Item = KeptTool<'a>>, limit: usize) -> Vec<Action> {
+pub(crate) fn actions(rows: impl Iterator<Item = KeptTool>, limit: usize) -> Vec<Action> {
     let mut known: HashMap<Identity, usize> = HashMap::new();
-    let mut drafts: Vec<Draft<'a>> = Vec::new();
-    for row in rows {
-        let Some(event) = ToolEvent::of(&row.event_type) else { continue };
-        let identity = Identity::of(&row);
+    let mut drafts: Vec<Draft> = Vec::new();
+    for KeptTool { session_id, row } in rows {
+        let identity = Identity::of(&session_id, &row);
         match known.get(&identity) {
-            Some(index) => drafts[*index].has_older(event, row),
+            Some(index) => drafts[*index].has_older(row),
             None if drafts.len() < limit => {
                 known.insert(identity, drafts.len());
-                drafts.push(Draft::of(event, row));
+                drafts.push(Draft::of(session_id, row));
             }
             None => {}
         }
@@ -226,64 +169,56 @@ enum Identity {
 }
 
 impl Identity {
-    fn of(row: &KeptTool<'_>) -> Identity {
-        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        match &row.request_id {
-            Some(request_id) => Identity::Request(request_id.clone().into_owned()),
-            None => Identity::Place(
-                row.session_id.clone().into_owned(),
-                owned(&row.thread_id),
-                owned(&row.turn_id),
-                owned(&row.item_id),
-                is_request(row),
-            ),
+    fn of(session_id: &str, row: &ToolRow) -> Identity {
+        match row.request_id.clone() {
+            Some(request_id) => Identity::Request(request_id),
+            None => {
+                let (thread_id, turn_id, item_id) = (row.thread_id.clone(), row.turn_id.clone(), row.item_id.clone());
+                Identity::Place(session_id.to_owned(), thread_id, turn_id, item_id, is_request(row))
+            }
         }
     }
 }
 
-fn is_request(row: &KeptTool<'_>) -> bool {
-    row.request_id.is_some() || row.phase.as_deref() == Some(Phase::Pre.name())
+fn is_request(row: &ToolRow) -> bool {
+    row.request_id.is_some() || row.phase == Phase::Pre
 }
 
 /// An action; its older rows may not have been read yet.
-struct Draft<'a> {
-    event: ToolEvent,
+struct Draft {
+    session_id: String,
     /// The newest row, or the end; older rows fill in missing columns.
-    row: KeptTool<'a>,
+    row: ToolRow,
     /// The name of the tool, or the question.
     name: Option<String>,
     is_input: bool,
     started_us: u64,
 }
 
-impl<'a> Draft<'a> {
-    fn of(event: ToolEvent, row: KeptTool<'a>) -> Draft<'a> {
-        Draft { event, name: name(&row), is_input: is_input(event), started_us: began_us(&row), row }
+impl Draft {
+    fn of(session_id: String, row: ToolRow) -> Draft {
+        let (name, is_input, started_us) = (name(&row), is_input(row.event_type), began_us(&row));
+        Draft { session_id, row, name, is_input, started_us }
     }
 
-    fn has_older(&mut self, event: ToolEvent, older: KeptTool<'a>) {
+    fn has_older(&mut self, mut older: ToolRow) {
         self.started_us = self.started_us.min(began_us(&older));
         self.name = self.name.take().or_else(|| name(&older));
-        self.is_input |= is_input(event);
-        let is_end = |event| ActionStatus::of(event).is_end();
+        self.is_input |= is_input(older.event_type);
+        let is_end = |row: &ToolRow| ActionStatus::of(row.event_type).is_end();
         // Output may arrive after the end.
-        let (newest, older) = if is_end(event) && !is_end(self.event) {
-            self.event = event;
-            (older, std::mem::take(&mut self.row))
-        } else {
-            (std::mem::take(&mut self.row), older)
-        };
-        self.row = KeptTool {
-            item_type: newest.item_type.or(older.item_type),
-            command: newest.command.or(older.command),
-            file_path: newest.file_path.or(older.file_path),
-            diff_summary: newest.diff_summary.or(older.diff_summary),
-            ..newest
-        };
+        if is_end(&older) && !is_end(&self.row) {
+            std::mem::swap(&mut self.row, &mut older);
+        }
+        let fill = |column: &mut Option<String>, older: Option<String>| *column = column.take().or(older);
+        fill(&mut self.row.item_type, older.item_type);
+        fill(&mut self.row.command, older.command);
+        fill(&mut self.row.file_path, older.file_path);
+        fill(&mut self.row.diff_summary, older.diff_summary);
     }
 
     fn into_action(self) -> Action {
-        let status = ActionStatus::of(self.event);
+        let status = ActionStatus::of(self.row.event_type);
         let kind = match (is_request(&self.row), self.row.item_type.as_deref()) {
             (true, _) if self.is_input => ActionKind::UserInput,
             (true, _) => ActionKind::Approval,
@@ -291,17 +226,16 @@ impl<'a> Draft<'a> {
             (false, Some("fileChange")) => ActionKind::FileChange,
             (false, Some(_) | None) => ActionKind::Tool,
         };
-        let owned = |part: Option<Cow<'_, str>>| part.map(Cow::into_owned);
         Action {
             action_kind: kind,
             summary_text: self.summary(kind),
             status,
             started_at_us: self.started_us,
             ended_at_us: status.is_end().then_some(self.row.at_us),
-            session_id: self.row.session_id.into_owned(),
-            thread_id: owned(self.row.thread_id),
-            turn_id: owned(self.row.turn_id),
-            item_id: owned(self.row.item_id),
+            session_id: self.session_id,
+            thread_id: self.row.thread_id,
+            turn_id: self.row.turn_id,
+            item_id: self.row.item_id,
         }
     }
 
@@ -313,7 +247,7 @@ impl<'a> Draft<'a> {
             ActionKind::UserInput => "User input",
             ActionKind::Command | ActionKind::FileChange | ActionKind::Tool => "",
         };
-        let verb = match self.event {
+        let verb = match self.row.event_type {
             ToolEvent::RequestApproval | ToolEvent::RequestUserInput => "requested".to_owned(),
             ToolEvent::ApprovalDecision => format!("decision{}", decision.unwrap_or_default()),
             ToolEvent::UserInputSubmitted => "submitted".to_owned(),
@@ -330,7 +264,7 @@ impl<'a> Draft<'a> {
         let what = self.target(kind).map(|target| format!(": {target}")).unwrap_or_default();
         let exit = self.row.exit_code.filter(|code| *code != 0).map(|code| format!(" (exit {code})"));
         let error = self.row.error_message.as_deref().or(self.row.error_code.as_deref());
-        let error = error.filter(|_| self.event == ToolEvent::Failed);
+        let error = error.filter(|_| self.row.event_type == ToolEvent::Failed);
         let error = error.map(|error| format!(": {}", short(error, ERROR_CHARS_MAX)));
         [verb, what, exit.unwrap_or_default(), error.unwrap_or_default()].concat()
     }
@@ -359,12 +293,12 @@ fn is_input(event: ToolEvent) -> bool {
     matches!(event, ToolEvent::RequestUserInput | ToolEvent::UserInputSubmitted)
 }
 
-fn began_us(row: &KeptTool<'_>) -> u64 {
+fn began_us(row: &ToolRow) -> u64 {
     row.at_us.saturating_sub(row.latency_ms.unwrap_or_default().saturating_mul(1_000))
 }
 
 /// The tool name or question, if the payload is stored whole.
-fn name(row: &KeptTool<'_>) -> Option<String> {
+fn name(row: &ToolRow) -> Option<String> {
     // The columns have these already.
     if !is_request(row) && matches!(row.item_type.as_deref(), Some("commandExecution" | "fileChange")) {
         return None;
@@ -406,26 +340,24 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::item::ToolCall;
+    use crate::history::of_name;
+    use crate::history::record_event::OwnPlace;
 
     /// Rows, oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`; `~` is a missing value.
-    fn rows(actual: &'static str) -> Vec<KeptTool<'static>> {
-        let part = |text: &'static str| (text != "~").then_some(Cow::Borrowed(text));
-        let row = |line: &'static str| {
+    fn rows(actual: &str) -> Vec<KeptTool> {
+        let part = |text: &str| (text != "~").then(|| text.to_owned());
+        let row = |line: &str| {
             let mut parts = line.trim().splitn(7, ' ');
             let mut next = || parts.next().unwrap_or("~");
             let (at, event_type, phase, item_type, item, request) = (next(), next(), next(), next(), next(), next());
-            let mut row = KeptTool {
-                at_us: at.parse::<u64>().expect("BUG: a test gives times") * 1_000,
-                session_id: Cow::Borrowed("s"),
-                thread_id: Some(Cow::Borrowed("t")),
-                turn_id: Some(Cow::Borrowed("u")),
-                event_type: Cow::Borrowed(event_type),
-                phase: part(phase),
-                item_type: part(item_type),
-                item_id: part(item),
-                request_id: part(request),
-                ..KeptTool::default()
-            };
+            let at_us = at.parse::<u64>().expect("BUG: a test gives times") * 1_000;
+            let (thread_id, turn_id, item_id) = (part("t"), part("u"), part(item));
+            let does = ToolCall { item_type: part(item_type), ..ToolCall::default() };
+            let event = of_name(event_type).expect("BUG: a test names events");
+            let phase = of_name(phase).unwrap_or(Phase::Running);
+            let mut row = ToolRow::new(at_us, event, phase, &OwnPlace { thread_id, turn_id, item_id }, does);
+            row.request_id = part(request);
             for pair in parts.next().unwrap_or_default().split(';').filter(|pair| !pair.is_empty()) {
                 let (name, value) = pair.split_once('=').expect("BUG: a test gives pairs");
                 match name {
@@ -441,12 +373,12 @@ mod tests {
                     _ => panic!("BUG: {name} is no name"),
                 }
             }
-            row
+            KeptTool { session_id: "s".to_owned(), row }
         };
         actual.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
     }
 
-    fn check_limit(actual: &'static str, limit: usize, expect: &[&str]) {
+    fn check_limit(actual: &str, limit: usize, expect: &[&str]) {
         let actions = actions(rows(actual).into_iter().rev(), limit);
         let say = |action: &Action| {
             let ended = action.ended_at_us.map_or("-".to_owned(), |at_us| (at_us / 1_000).to_string());
@@ -456,7 +388,7 @@ mod tests {
         assert_eq!(actions.iter().map(say).collect::<Vec<_>>(), expect);
     }
 
-    fn check(actual: &'static str, expect: &str) {
+    fn check(actual: &str, expect: &str) {
         check_limit(actual, 20, &[expect]);
     }
 
@@ -582,19 +514,16 @@ mod tests {
         let actual = "1 started running x a ~
                     2 started running x b ~
                     3 started running x c ~
-                    4 completed post x b ~
-                    5 nonsense post x d ~";
+                    4 completed post x b ~";
         check_limit(actual, 2, &["tool running 3..- Started: x", "tool completed 2..4 Completed: x"]);
         check_limit(actual, 0, &[]);
     }
 
     #[test]
     fn texts_are_short() {
-        let long: &'static str = Box::leak(
-            format!("5 failed post commandExecution i ~ cmd={};error={}", "x".repeat(200), "e".repeat(200)).into(),
-        );
+        let long = format!("5 failed post commandExecution i ~ cmd={};error={}", "x".repeat(200), "e".repeat(200));
         let text = format!("Failed: {}…: {}…", "x".repeat(79), "e".repeat(119));
-        check(long, &format!("command failed 5..5 {text}"));
+        check(&long, &format!("command failed 5..5 {text}"));
     }
 
     #[test]

@@ -1,17 +1,12 @@
-//! The activity of a session and its threads, reduced from the records.
+//! The activity of a session and its threads: a view of the conversations.
 //!
-//! A state depends only on the records and the current time: [`ActivityFold::threads`] and [`ActivityFold::session`]
+//! It depends only on the records and the current time: [`SessionActivity::threads`] and [`SessionActivity::session`]
 //! take the time as an argument. Waiting for a human never times out.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-
-use super::bounded::{Bounded, Weigh};
-use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
-use crate::protocol::{Method, RequestKind, RequestType};
-use crate::wire::{Members, elements, text};
+use super::bounded::Weigh;
+use super::conversation::Conversation;
+use super::request::Request;
+use super::turn::Thread;
 
 /// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
@@ -19,34 +14,21 @@ const WORKING_US: u64 = 2_500_000;
 /// Silence after which a turn counts as stalled, in microseconds. Source: the contract.
 const STALLED_US: u64 = 300_000_000;
 
-/// The activity of a session or a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activity {
-    /// A turn is running but silent.
-    Thinking,
-    Working,
-    WaitingPermission,
-    WaitingInput,
-    Idle,
-    /// The child is not running.
-    Stopped,
+named! {
+    /// The activity of a session or a thread.
+    pub enum Activity {
+        /// A turn is running but silent.
+        Thinking = "thinking",
+        Working = "working",
+        WaitingPermission = "waiting_permission",
+        WaitingInput = "waiting_input",
+        Idle = "idle",
+        /// The child is not running.
+        Stopped = "stopped",
+    }
 }
 
 impl Activity {
-    /// The name in a document.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Activity::Thinking => "thinking",
-            Activity::Working => "working",
-            Activity::WaitingPermission => "waiting_permission",
-            Activity::WaitingInput => "waiting_input",
-            Activity::Idle => "idle",
-            Activity::Stopped => "stopped",
-        }
-    }
-
     /// The more urgent of two activities for a person.
     fn first(self, other: Activity) -> Activity {
         let rank = |activity: Activity| match activity {
@@ -76,147 +58,47 @@ pub struct ThreadActivity {
     pub stalled_since_us: Option<u64>,
 }
 
-/// State of the session and its threads.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActivityFold {
+/// The activity of a session and its threads at any time after the last record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionActivity {
     child_runs: bool,
     /// When the child started or ended.
     child_since_us: u64,
-    threads: Bounded<String, Thread>,
-    /// Open requests by the server's id.
-    requests: Bounded<String, Open>,
-    /// The ledger name of the next request.
-    next_request: Option<String>,
-    /// The thread of each unanswered `turn/start`, by call id.
-    #[serde(default)]
-    turn_calls: Bounded<String, String>,
+    threads: Vec<(String, Facts)>,
+    /// Open requests without a thread, and since when.
+    nowhere: Vec<(Activity, u64)>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Thread {
-    turn: Turn,
-    /// The last turn that ended.
-    ended: Option<String>,
-    /// When a turn last began or ended.
-    turn_us: u64,
-    emitted_us: u64,
-    /// The server reports that it waits, and for what.
-    waits: Option<Wanted>,
-    waits_us: u64,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Turn {
-    #[default]
-    None,
-    /// A turn with an unknown id.
-    Some,
-    /// The server accepted the turn but has not reported its start.
-    Accepted(String),
-    Named(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Wanted {
-    Permission,
-    Input,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Open {
-    request_id: Option<String>,
-    thread_id: Option<String>,
+/// What the activity of a thread depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Facts {
     turn_id: Option<String>,
-    item_id: Option<String>,
-    wanted: Wanted,
-    at_us: u64,
+    is_at_work: bool,
+    turn_us: u64,
+    heard_us: u64,
+    /// The most urgent wait for a human, and since when.
+    waiting: Option<(Activity, u64)>,
+    pending: u64,
 }
 
-/// A thread status reported by the server.
-pub(super) struct StatusKind {
-    pub(super) kind: String,
-    waits: Option<Wanted>,
-}
-
-impl StatusKind {
-    /// Parses `thread/status/changed`. Invalid flags are ignored.
-    pub(super) fn of(params: Params<'_>) -> Option<StatusKind> {
-        let params = Members::of(params.written()?)?;
-        let status = Members::of(params.get("status")?)?;
-        let flags = status.get("activeFlags").and_then(elements);
-        let waits = flags.unwrap_or_default().into_iter().find_map(|flag| match text(flag)?.as_str() {
-            "waitingOnApproval" => Some(Wanted::Permission),
-            "waitingOnUserInput" => Some(Wanted::Input),
-            _ => None,
-        });
-        Some(StatusKind { kind: status.text("type")?, waits })
-    }
-}
-
-impl ActivityFold {
-    /// Processes a record.
-    pub(super) fn take(&mut self, seen: &Seen<'_>) {
-        match &seen.event {
-            RecordEvent::Notification(message) => {
-                self.runs(seen.at_us);
-                self.message(seen.at_us, message);
-            }
-            RecordEvent::ServerRequest { message, id } => {
-                self.runs(seen.at_us);
-                self.asked(seen.at_us, message, id.to_string());
-            }
-            RecordEvent::ShimEvent { event: "generation_started", .. } => {
-                *self = ActivityFold { child_runs: true, child_since_us: seen.at_us, ..ActivityFold::default() };
-            }
-            RecordEvent::ShimEvent { event: "request_opened", data } => {
-                self.next_request = data.and_then(|data| named(Params::Written(data)));
-            }
-            RecordEvent::ShimEvent { event: "request_resolved", data } => {
-                if let Some(request_id) = data.and_then(|data| named(Params::Written(data))) {
-                    self.requests.take_if(|_, open| open.request_id.as_ref() == Some(&request_id));
-                }
-            }
-            // The request line of the note may be lost.
-            RecordEvent::Gap { .. } => self.next_request = None,
-            RecordEvent::ClientRequest { message, id } => {
-                if let (Some(Method::TurnStart), Some(thread_id)) = (message.known, message.place.thread_id.as_deref())
-                {
-                    self.turn_calls.insert(id.to_string(), thread_id.to_owned());
-                }
-            }
-            RecordEvent::Response { id, result, error: _ } => {
-                if let Some(thread_id) = self.turn_calls.remove(&id.to_string())
-                    && let Some(turn_id) = result.and_then(accepted_turn)
-                {
-                    self.thread_mut(&thread_id, seen.at_us, |thread| thread.accepts(turn_id, seen.at_us));
-                }
-            }
-            RecordEvent::Generation(_) | RecordEvent::ShimEvent { .. } | RecordEvent::Other => {}
+impl SessionActivity {
+    pub(super) fn of(conversation: &Conversation) -> SessionActivity {
+        let nowhere = conversation.open_requests().filter(|request| request.place.thread_id.is_none());
+        SessionActivity {
+            child_runs: conversation.child_runs,
+            child_since_us: conversation.child_since_us,
+            threads: conversation
+                .threads()
+                .map(|(id, thread)| (id.to_owned(), Facts::of(conversation, id, thread)))
+                .collect(),
+            nowhere: nowhere.map(waiting).collect(),
         }
-    }
-
-    /// Any server message shows that the child is running, even if the note of its start is missing.
-    fn runs(&mut self, at_us: u64) {
-        if !std::mem::replace(&mut self.child_runs, true) {
-            self.child_since_us = at_us;
-        }
-    }
-
-    /// The activity of one thread at `now_us`, in microseconds since the Unix epoch.
-    pub(super) fn thread_of(&self, thread_id: &str, now_us: u64) -> Option<ThreadActivity> {
-        let thread_id = thread_id.to_owned();
-        self.threads.get(&thread_id).map(|thread| self.thread(&thread_id, thread, now_us))
-    }
-
-    /// The child has ended.
-    pub(super) fn run_ended(&mut self, at_us: u64) {
-        *self = ActivityFold { child_since_us: at_us, ..ActivityFold::default() };
     }
 
     /// The activity of each thread at `now_us`, in microseconds since the Unix epoch, in order of first appearance.
     #[must_use]
     pub fn threads(&self, now_us: u64) -> Vec<ThreadActivity> {
-        self.threads.iter().map(|(thread_id, thread)| self.thread(thread_id, thread, now_us)).collect()
+        self.threads.iter().map(|(thread_id, facts)| facts.at(thread_id, now_us)).collect()
     }
 
     /// The activity of the session at `now_us` and its start, both in microseconds since the Unix epoch.
@@ -225,180 +107,70 @@ impl ActivityFold {
         if !self.child_runs {
             return (Activity::Stopped, self.child_since_us);
         }
-        // A request may name no thread.
-        let nowhere = self.requests.iter().filter(|(_, open)| open.thread_id.is_none());
-        let nowhere = nowhere.map(|(_, open)| (open.wanted.activity(), open.at_us));
-        let threads = self.threads.iter().map(|(thread_id, thread)| {
-            let message = self.thread(thread_id, thread, now_us);
-            (message.activity, message.since_us)
-        });
+        let threads = self.threads(now_us).into_iter().map(|thread| (thread.activity, thread.since_us));
         let idle = (Activity::Idle, self.child_since_us);
-        nowhere.chain(threads).fold(idle, |(most, since_us), (activity, at_us)| match most.first(activity) {
-            // Idle since the last thread became idle; busy since the first became busy.
-            first if first == most && first == activity && first == Activity::Idle => (first, since_us.max(at_us)),
-            first if first == most && first == activity => (first, since_us.min(at_us)),
-            first if first == most => (first, since_us),
-            first => (first, at_us),
+        // A request may name no thread.
+        self.nowhere.iter().copied().chain(threads).fold(idle, |(most, since_us), (activity, at_us)| {
+            match most.first(activity) {
+                // Idle since the last thread became idle; busy since the first became busy.
+                first if first == most && first == activity && first == Activity::Idle => (first, since_us.max(at_us)),
+                first if first == most && first == activity => (first, since_us.min(at_us)),
+                first if first == most => (first, since_us),
+                first => (first, at_us),
+            }
         })
     }
+}
 
-    fn thread(&self, thread_id: &str, thread: &Thread, now_us: u64) -> ThreadActivity {
-        let open = || self.requests.iter().filter(|(_, open)| open.thread_id.as_deref() == Some(thread_id));
-        let asked = open().map(|(_, open)| (open.wanted.activity(), open.at_us));
-        let waits = thread.waits.map(|wanted| (wanted.activity(), thread.waits_us));
-        let waiting = asked.chain(waits).reduce(|(most, since_us), (activity, at_us)| match most.first(activity) {
-            first if first == most && most == activity => (most, since_us.min(at_us)),
-            first if first == most => (most, since_us),
-            first => (first, at_us),
-        });
-        let silent_us = now_us.saturating_sub(thread.emitted_us);
-        let (activity, since_us) = match (waiting, &thread.turn) {
-            (Some(waiting), _) => waiting,
-            (None, Turn::None) => (Activity::Idle, thread.turn_us),
-            (None, Turn::Some | Turn::Accepted(_) | Turn::Named(_)) if silent_us >= WORKING_US => {
-                (Activity::Thinking, thread.emitted_us + WORKING_US)
-            }
-            (None, Turn::Some | Turn::Accepted(_) | Turn::Named(_)) => (Activity::Working, thread.turn_us),
+impl ThreadActivity {
+    /// The activity of one thread at `now_us`, in microseconds since the Unix epoch.
+    pub(super) fn of(conversation: &Conversation, thread_id: &str, now_us: u64) -> Option<ThreadActivity> {
+        let thread = conversation.thread_of(thread_id)?;
+        Some(Facts::of(conversation, thread_id, thread).at(thread_id, now_us))
+    }
+}
+
+/// What a request waits for, and since when.
+fn waiting(request: &Request) -> (Activity, u64) {
+    (request.wanted.asks().activity(), request.at_us)
+}
+
+impl Facts {
+    fn of(conversation: &Conversation, thread_id: &str, thread: &Thread) -> Facts {
+        let open = || conversation.open_requests().filter(|it| it.place.thread_id.as_deref() == Some(thread_id));
+        let waits = thread.waits.map(|(asks, at_us)| (asks.activity(), at_us));
+        let most =
+            open().map(waiting).chain(waits).reduce(|(most, since_us), (activity, at_us)| match most.first(activity) {
+                first if first == most && most == activity => (most, since_us.min(at_us)),
+                first if first == most => (most, since_us),
+                first => (first, at_us),
+            });
+        Facts {
+            turn_id: thread.works_on().map(str::to_owned),
+            is_at_work: thread.is_at_work(),
+            turn_us: thread.turn_us,
+            heard_us: thread.heard_us,
+            waiting: most,
+            pending: open().count() as u64,
+        }
+    }
+
+    fn at(&self, thread_id: &str, now_us: u64) -> ThreadActivity {
+        let silent_us = now_us.saturating_sub(self.heard_us);
+        let (activity, since_us) = match self.waiting {
+            Some(waiting) => waiting,
+            None if !self.is_at_work => (Activity::Idle, self.turn_us),
+            None if silent_us >= WORKING_US => (Activity::Thinking, self.heard_us + WORKING_US),
+            None => (Activity::Working, self.turn_us),
         };
         let is_silent = matches!(activity, Activity::Thinking) && silent_us >= STALLED_US;
         ThreadActivity {
             thread_id: thread_id.to_owned(),
             activity,
             since_us,
-            turn_id: thread.turn.id().map(str::to_owned),
-            pending: open().count() as u64,
-            stalled_since_us: is_silent.then_some(thread.emitted_us),
-        }
-    }
-
-    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>) {
-        if message.known == Some(Method::RequestResolved) {
-            #[derive(Deserialize)]
-            #[serde(rename_all = "camelCase")]
-            struct Resolved<'a> {
-                #[serde(borrow)]
-                request_id: &'a RawValue,
-            }
-            if let Some(resolved) = message.params.read::<Resolved<'_>>() {
-                self.requests.remove(&crate::wire::RpcId::from_raw(resolved.request_id).to_string());
-            }
-        }
-        let Some(thread_id) = message.place.thread_id.as_deref() else { return };
-        let turn_id = message.place.turn_id.as_deref();
-        match message.known {
-            Some(Method::ItemCompleted) => {
-                let item_id = message.place.item_id.as_deref();
-                self.requests.take_if(|_, open| {
-                    item_id.is_some()
-                        && open.item_id.as_deref() == item_id
-                        && open.turn_id.as_deref() == turn_id
-                        && open.thread_id.as_deref() == Some(thread_id)
-                });
-            }
-            Some(Method::TurnCompleted) => {
-                self.requests.take_if(|_, open| {
-                    open.thread_id.as_deref() == Some(thread_id)
-                        && (open.turn_id.is_none() || open.turn_id.as_deref() == turn_id)
-                });
-            }
-            _ => {}
-        }
-        self.thread_mut(thread_id, at_us, |thread| thread.message(at_us, message));
-    }
-
-    fn asked(&mut self, at_us: u64, message: &MethodMessage<'_>, id: String) {
-        let request_id = self.next_request.take();
-        let wanted = match RequestKind::of(&message.method).map(RequestKind::request_type) {
-            Some(RequestType::Approval | RequestType::Permissions) => Wanted::Permission,
-            Some(RequestType::UserInput | RequestType::Elicitation) => Wanted::Input,
-            Some(RequestType::Other) | None => return,
-        };
-        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        let place = &message.place;
-        let (thread_id, turn_id, item_id) = (owned(&place.thread_id), owned(&place.turn_id), owned(&place.item_id));
-        if let Some(thread_id) = &thread_id {
-            self.thread_mut(thread_id, at_us, |thread| thread.emitted_us = at_us);
-        }
-        // A repeated request keeps its age.
-        let at_us = self.requests.get(&id).filter(|open| open.item_id == item_id).map_or(at_us, |open| open.at_us);
-        self.requests.insert(id, Open { request_id, thread_id, turn_id, item_id, wanted, at_us });
-    }
-
-    /// Changes the state of a thread. The thread heard from least recently is evicted.
-    fn thread_mut(&mut self, thread_id: &str, at_us: u64, change: impl FnOnce(&mut Thread)) {
-        let key = thread_id.to_owned();
-        if self.threads.get(&key).is_none() {
-            self.threads.insert(key.clone(), Thread { turn_us: at_us, ..Thread::default() });
-        }
-        self.threads.change(&key, change);
-    }
-}
-
-impl Thread {
-    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>) {
-        let turn_id = message.place.turn_id.as_deref();
-        self.emitted_us = at_us;
-        match message.known {
-            Some(Method::TurnStarted) => self.begins(turn_id, at_us),
-            Some(Method::TurnCompleted) => self.ends(turn_id, at_us),
-            Some(Method::ThreadStatusChanged) => {
-                if let Some(status) = StatusKind::of(message.params) {
-                    self.apply_status(&status, at_us);
-                }
-            }
-            // This includes turns that began before the recording. A completion may follow the end of its turn.
-            method
-                if (method == Some(Method::ItemStarted) || message.place.delta.is_some())
-                    && (self.turn == Turn::None && turn_id.is_some() && self.ended.as_deref() != turn_id) =>
-            {
-                self.begins(turn_id, at_us);
-            }
-            _ => {}
-        }
-    }
-
-    fn begins(&mut self, turn_id: Option<&str>, at_us: u64) {
-        if self.turn == Turn::None {
-            self.turn_us = at_us;
-        }
-        self.turn = turn_id.map_or(Turn::Some, |turn_id| Turn::Named(turn_id.to_owned()));
-    }
-
-    /// The server accepted a turn: a new one, or the running one that takes the message.
-    fn accepts(&mut self, turn_id: String, at_us: u64) {
-        if self.turn == Turn::None && self.ended.as_ref() != Some(&turn_id) {
-            (self.turn_us, self.emitted_us) = (at_us, at_us);
-            self.turn = Turn::Accepted(turn_id);
-        }
-    }
-
-    fn ends(&mut self, turn_id: Option<&str>, at_us: u64) {
-        // The end of a replaced turn may arrive late.
-        if turn_id.is_some_and(|turn_id| self.turn.id().is_some_and(|runs| runs != turn_id)) {
-            return;
-        }
-        self.ended = turn_id.map(str::to_owned);
-        self.turn = Turn::None;
-        self.turn_us = at_us;
-        self.waits = None;
-    }
-
-    fn apply_status(&mut self, status: &StatusKind, at_us: u64) {
-        if status.kind != "active" {
-            // A status from before an accepted turn does not end it.
-            if !matches!(self.turn, Turn::None | Turn::Accepted(_)) {
-                self.ended = self.turn.id().map(str::to_owned);
-                self.turn = Turn::None;
-                self.turn_us = at_us;
-            }
-            self.waits = None;
-            return;
-        }
-        if self.turn == Turn::None {
-            self.begins(None, at_us);
-        }
-        if self.waits != status.waits {
-            (self.waits, self.waits_us) = (status.waits, at_us);
+            turn_id: self.turn_id.clone(),
+            pending: self.pending,
+            stalled_since_us: is_silent.then_some(self.heard_us),
         }
     }
 }
@@ -407,57 +179,6 @@ impl Weigh for Activity {
     fn weight(&self) -> usize {
         size_of::<Activity>()
     }
-}
-
-impl Weigh for Thread {
-    fn weight(&self) -> usize {
-        let turn = match &self.turn {
-            Turn::Accepted(turn_id) | Turn::Named(turn_id) => turn_id.weight(),
-            Turn::None | Turn::Some => 0,
-        };
-        size_of::<Thread>() + turn + self.ended.weight()
-    }
-}
-
-impl Weigh for Open {
-    fn weight(&self) -> usize {
-        let Open { request_id, thread_id, turn_id, item_id, wanted: _, at_us: _ } = self;
-        size_of::<Open>() + [request_id, thread_id, turn_id, item_id].map(Weigh::weight).into_iter().sum::<usize>()
-    }
-}
-
-impl Turn {
-    fn id(&self) -> Option<&str> {
-        match self {
-            Turn::Accepted(turn_id) | Turn::Named(turn_id) => Some(turn_id),
-            Turn::None | Turn::Some => None,
-        }
-    }
-}
-
-impl Wanted {
-    fn activity(self) -> Activity {
-        match self {
-            Wanted::Permission => Activity::WaitingPermission,
-            Wanted::Input => Activity::WaitingInput,
-        }
-    }
-}
-
-/// The turn in the result of a `turn/start`, unless it has ended already.
-fn accepted_turn(result: &RawValue) -> Option<String> {
-    let turn = Members::of(result).and_then(|result| result.get("turn")).and_then(Members::of)?;
-    let is_over = turn.text("status").is_some_and(|status| status != "inProgress");
-    if is_over { None } else { turn.text("id") }
-}
-
-/// The request that one of our notes names.
-fn named(data: Params<'_>) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Note {
-        request_id: String,
-    }
-    data.read::<Note>().map(|note| note.request_id)
 }
 
 #[cfg(test)]
@@ -578,6 +299,26 @@ mod tests {
         stays("20 < item/completed t/u/j {\"type\":\"commandExecution\"}");
         stays("20 ! request_resolved {\"request_id\":\"g-1\"}");
         stays("20 < turn/completed t/v\n20 < turn/started t/u");
+    }
+
+    #[test]
+    fn request_without_turn_ends_with_its_item() {
+        let early = "9 ?0 execCommandApproval t/~/~ {\"callId\":\"i\"}\n";
+        let ends = "20 < item/completed t/u/i {\"type\":\"commandExecution\"}";
+        check(&format!("{STARTED}{early}{ends}"), 21, &["working 5", "t working 5 u 0"]);
+        // Item ids are unique only within a turn.
+        check(
+            &format!("{STARTED}{ASKED}{}", ends.replace("t/u/i", "t/v/i")),
+            21,
+            &["waiting_permission 9", "t waiting_permission 9 u 1"],
+        );
+    }
+
+    #[test]
+    fn first_record_names_an_active_turn() {
+        let active = "20 < thread/status/changed t {\"status\":{\"type\":\"active\"}}\n";
+        let item = "22 < item/started t/u/i {\"type\":\"reasoning\"}";
+        check(&format!("{active}{item}"), 23, &["working 20", "t working 20 u 0"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! A map bounded in entries and bytes.
+//! A map bounded in entries and bytes, and a set of recently seen things.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha1::{Digest as _, Sha1};
 
 /// A value that can estimate its size in memory.
 pub(super) trait Weigh {
@@ -54,26 +55,30 @@ impl<A: Weigh, B: Weigh> Weigh for (A, B) {
     }
 }
 
-/// A map of at most [`Bounded::MAX`] entries and `BYTES_MAX` bytes. Beyond that, the oldest entries are evicted and
+/// Limit of a map without a limit of its own, in bytes.
+const BYTES_MAX: usize = 2 << 20;
+
+/// A map of at most [`Bounded::MAX`] entries and so many bytes. Beyond that, the oldest entries are evicted and
 /// returned to the caller of `insert`. An entry that is too large by itself is returned at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(K, V)>", into = "Vec<(K, V)>")]
 #[serde(
     bound = "K: Ord + Clone + Weigh + Serialize + serde::de::DeserializeOwned, V: Clone + Weigh + Serialize + serde::de::DeserializeOwned"
 )]
-pub(super) struct Bounded<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize = { 2 << 20 }> {
+pub(super) struct Bounded<K: Ord + Clone + Weigh, V: Clone + Weigh> {
     entries: BTreeMap<K, V>,
     oldest_first: VecDeque<K>,
     bytes: usize,
+    bytes_max: usize,
 }
 
-impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Default for Bounded<K, V, BYTES_MAX> {
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh> Default for Bounded<K, V> {
     fn default() -> Self {
-        Bounded { entries: BTreeMap::new(), oldest_first: VecDeque::new(), bytes: 0 }
+        Bounded::with_bytes_max(BYTES_MAX)
     }
 }
 
-impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> From<Vec<(K, V)>> for Bounded<K, V, BYTES_MAX> {
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh> From<Vec<(K, V)>> for Bounded<K, V> {
     fn from(entries: Vec<(K, V)>) -> Self {
         let mut bounded = Bounded::default();
         entries.into_iter().for_each(|(key, value)| drop(bounded.insert(key, value)));
@@ -81,8 +86,8 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> From<Vec<
     }
 }
 
-impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> From<Bounded<K, V, BYTES_MAX>> for Vec<(K, V)> {
-    fn from(mut bounded: Bounded<K, V, BYTES_MAX>) -> Vec<(K, V)> {
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh> From<Bounded<K, V>> for Vec<(K, V)> {
+    fn from(mut bounded: Bounded<K, V>) -> Vec<(K, V)> {
         bounded.take_all()
     }
 }
@@ -92,14 +97,18 @@ fn weight<K: Weigh, V: Weigh>(key: &K, value: &V) -> usize {
     2 * key.weight() + value.weight()
 }
 
-impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K, V, BYTES_MAX> {
+impl<K: Ord + Clone + Weigh, V: Clone + Weigh> Bounded<K, V> {
     /// Most entries.
     pub(super) const MAX: usize = 4_096;
+
+    pub(super) fn with_bytes_max(bytes_max: usize) -> Self {
+        Bounded { entries: BTreeMap::new(), oldest_first: VecDeque::new(), bytes: 0, bytes_max }
+    }
 
     /// Inserts a value; returns the previous value of the key and evicted entries.
     pub(super) fn insert(&mut self, key: K, value: V) -> Vec<(K, V)> {
         let added = weight(&key, &value);
-        if added > BYTES_MAX {
+        if added > self.bytes_max {
             let before = self.remove(&key).map(|before| (key.clone(), before));
             return before.into_iter().chain([(key, value)]).collect();
         }
@@ -125,9 +134,18 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
         Some((given, self.over()))
     }
 
+    /// Changes all values without making any of them larger.
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(&mut V)) {
+        for value in self.entries.values_mut() {
+            let before = value.weight();
+            change(value);
+            self.bytes = self.bytes + value.weight() - before;
+        }
+    }
+
     fn over(&mut self) -> Vec<(K, V)> {
         let mut gone = Vec::new();
-        while self.oldest_first.len() > Self::MAX || self.bytes > BYTES_MAX {
+        while self.oldest_first.len() > Self::MAX || self.bytes > self.bytes_max {
             let Some(oldest) = self.oldest_first.front().cloned() else { break };
             gone.extend(self.remove(&oldest).map(|value| (oldest, value)));
         }
@@ -161,7 +179,8 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
 
     /// Removes all entries, oldest first.
     pub(super) fn take_all(&mut self) -> Vec<(K, V)> {
-        let Bounded { mut entries, oldest_first, bytes: _ } = std::mem::take(self);
+        let empty = Bounded::with_bytes_max(self.bytes_max);
+        let Bounded { mut entries, oldest_first, .. } = std::mem::replace(self, empty);
         oldest_first.into_iter().filter_map(|key| entries.remove(&key).map(|value| (key, value))).collect()
     }
 
@@ -173,6 +192,50 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh, const BYTES_MAX: usize> Bounded<K
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.oldest_first.iter().filter_map(|key| self.entries.get_key_value(key))
     }
+}
+
+/// The most recently seen things, stored as digests that do not reveal them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Recent(VecDeque<u64>);
+
+/// Whether something is new, as far as remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Met {
+    First,
+    Again,
+}
+
+impl Recent {
+    /// Capacity; a state has several of these sets and is stored often.
+    const MAX: usize = 128;
+
+    /// Remembers something, identified by its parts.
+    pub(super) fn meet(&mut self, parts: &[&str]) -> Met {
+        if self.knows(parts) {
+            return Met::Again;
+        }
+        if self.0.len() == Self::MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(digest(parts));
+        Met::First
+    }
+
+    /// Whether something is remembered.
+    pub(super) fn knows(&self, parts: &[&str]) -> bool {
+        self.0.contains(&digest(parts))
+    }
+}
+
+/// Stable across versions, because it is stored.
+fn digest(parts: &[&str]) -> u64 {
+    let mut sha1 = Sha1::new();
+    for part in parts {
+        sha1.update((part.len() as u64).to_le_bytes());
+        sha1.update(part.as_bytes());
+    }
+    sha1.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -202,7 +265,7 @@ mod tests {
 
     #[test]
     fn oldest_entries_are_evicted_by_bytes() {
-        let mut bounded: Bounded<usize, String, 1_000> = Bounded::default();
+        let mut bounded: Bounded<usize, String> = Bounded::with_bytes_max(1_000);
         let text = |bytes: usize| "x".repeat(bytes);
         let keys = |gone: Vec<(usize, String)>| gone.into_iter().map(|(key, _)| key).collect::<Vec<_>>();
         assert!(keys(bounded.insert(1, text(300))).is_empty());
@@ -218,6 +281,23 @@ mod tests {
         // An oversized value evicts nothing else.
         assert_eq!(keys(bounded.insert(5, text(1_000))), [5]);
         assert_eq!(bounded.insert(4, text(1_000)), [(4, text(900)), (4, text(1_000))]);
-        assert_eq!(bounded, Bounded::default());
+        assert_eq!(bounded, Bounded::with_bytes_max(1_000));
+    }
+
+    #[test]
+    fn recently_seen_things_are_recognized() {
+        let mut recent = Recent::default();
+        assert_eq!((recent.meet(&["a", "b"]), recent.meet(&["a", "b"])), (Met::First, Met::Again));
+        assert_eq!((recent.meet(&["ab", ""]), recent.meet(&["", "ab"])), (Met::First, Met::First));
+        assert!(recent.knows(&["a", "b"]) && !recent.knows(&["a"]));
+        (0..Recent::MAX - 3).for_each(|number| assert_eq!(recent.meet(&[&number.to_string()]), Met::First));
+        assert!(recent.knows(&["a", "b"]) && recent.0.len() == Recent::MAX);
+        recent.meet(&["one more"]);
+        assert!(!recent.knows(&["a", "b"]) && recent.0.len() == Recent::MAX);
+    }
+
+    #[test]
+    fn a_digest_is_the_same_in_every_version() {
+        assert_eq!(digest(&["thread", "turn"]), 0x88eaa89c495a291a);
     }
 }

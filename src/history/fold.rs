@@ -1,17 +1,18 @@
 //! The fold: records in, rows out.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use super::activity::ActivityFold;
-use super::event::{EventRow, Key};
+use super::activity::SessionActivity;
+use super::conversation::{Conversation, Purpose};
+use super::excerpt::{PREVIEW_CHARS_MAX, cut, preview};
 use super::groups::{Group, Groups};
-use super::record_event::{RecordEvent, Seen};
-use super::tool_row::ToolRow;
-use super::tools::Tools;
+use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
+use super::tool_rows::{ToolRow, output_row, tool_rows};
 use super::transcript::{Entry, Transcript};
-use super::turns::{TurnRow, Turns};
+use super::turn_rows::{TurnRow, turn_rows};
 use crate::journal::Position;
-use crate::protocol::Method;
 
 /// Our own events that appear in a history. Source: the contract of the history.
 const OURS: [&str; 14] = [
@@ -54,71 +55,125 @@ pub struct GapRow {
     pub reason: String,
 }
 
+/// The position of an event's record, or of its first piece. It is unique within a session, even before the event has a
+/// number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(pub Position);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { segment, offset } = &self.0;
+        write!(f, "{}:{}:{offset}", segment.generation, segment.number)
+    }
+}
+
+/// An event row without its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRow {
+    pub key: Key,
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    /// The method, or the name of our own event.
+    pub event_type: String,
+    pub thread_id: Option<String>,
+    pub turn_id: Option<String>,
+    pub item_id: Option<String>,
+    /// The payload as JSON: bounded and masked.
+    pub payload_preview: String,
+    /// Number of joined pieces.
+    pub delta_count: Option<u64>,
+}
+
+impl EventRow {
+    /// The row of a message.
+    pub(super) fn of(key: Key, at_us: u64, message: &MethodMessage<'_>) -> EventRow {
+        let OwnPlace { thread_id, turn_id, item_id } = message.place.owned();
+        EventRow {
+            key,
+            at_us,
+            event_type: message.method.clone().into_owned(),
+            thread_id,
+            turn_id,
+            item_id,
+            payload_preview: preview(message.params, PREVIEW_CHARS_MAX),
+            delta_count: None,
+        }
+    }
+
+    /// The row of our own event. `payload` is JSON.
+    pub(super) fn ours(key: Key, at_us: u64, event_type: &str, payload: &str) -> EventRow {
+        EventRow {
+            key,
+            at_us,
+            event_type: event_type.to_owned(),
+            thread_id: None,
+            turn_id: None,
+            item_id: None,
+            payload_preview: cut(payload, PREVIEW_CHARS_MAX),
+            delta_count: None,
+        }
+    }
+}
+
 /// State between two records.
+///
+/// A server may stream a key in pieces, and only the whole key can be recognized. So a fold is stored without the text
+/// of open streams; [`Recall`] reads it again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fold {
-    generation: Option<String>,
     /// Time of the last record, in microseconds since the Unix epoch.
     at_us: u64,
     groups: Groups,
-    tools: Tools,
-    turns: Turns,
+    conversation: Conversation,
     transcript: Transcript,
-    activity: ActivityFold,
 }
 
 impl Fold {
+    /// The version of the stored form. A fold of another version is built again from the journal.
+    pub(crate) const FORM: u32 = 2;
+
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
         self.at_us = seen.at_us;
         let mut over = Vec::new();
         self.groups.time(seen.at_us, &mut over);
+        let event = self.event(at, seen, &mut over);
+        if self.conversation.ends_run(&seen.event) {
+            self.groups.close_all(&mut over);
+        }
+        // Tools that end now are still known.
         self.join(&mut over, rows);
-        let mut event = None;
+        rows.events.extend(event);
+        if let RecordEvent::Gap { lines, reason } = &seen.event {
+            self.gap(at, *lines, reason, rows);
+        }
+        let step = self.conversation.take(Purpose::Rows(at), seen);
+        tool_rows(&step, &self.conversation, &mut rows.tools);
+        turn_rows(&step, &mut rows.turns);
+        self.transcript.take(&step, &self.conversation, &mut rows.entries);
+    }
+
+    /// The event of a record, if it has one of its own.
+    fn event(&mut self, at: &Position, seen: &Seen<'_>, over: &mut Vec<Group>) -> Option<EventRow> {
+        let key = || Key(at.clone());
         match &seen.event {
-            RecordEvent::Generation(generation) => {
-                if self.generation.as_ref() != Some(generation) {
-                    self.run_ended(seen.at_us, rows);
-                    self.generation = Some(generation.clone());
-                }
-                return;
-            }
             RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, id: _ } => {
-                let is_piece = self.groups.take(at, seen.at_us, message, &mut over);
-                self.join(&mut over, rows);
-                if !is_piece {
-                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, message));
-                }
+                let is_piece = self.groups.take(at, seen.at_us, message, over);
+                (!is_piece).then(|| EventRow::of(key(), seen.at_us, message))
             }
             RecordEvent::ClientRequest { message, id: _ } => {
-                if message.method.starts_with("turn/") || message.method.starts_with("thread/") {
-                    event = Some(EventRow::of(Key(at.clone()), seen.at_us, message));
-                }
+                let is_about_thread = message.method.starts_with("turn/") || message.method.starts_with("thread/");
+                is_about_thread.then(|| EventRow::of(key(), seen.at_us, message))
             }
-            RecordEvent::ShimEvent { event: name, data } => {
-                if *name == "generation_ended" {
-                    self.run_ended(seen.at_us, rows);
-                }
-                if OURS.contains(name) {
-                    let payload = data.map_or("null", |data| data.get());
-                    event = Some(EventRow::ours(Key(at.clone()), seen.at_us, name, payload));
-                }
+            RecordEvent::ShimEvent { event, data } => {
+                let payload = data.map_or("null", |data| data.get());
+                OURS.contains(event).then(|| EventRow::ours(key(), seen.at_us, event, payload))
             }
-            RecordEvent::Gap { lines, reason } => self.gap(at, *lines, reason, rows),
-            RecordEvent::Response { .. } | RecordEvent::Other => {}
+            RecordEvent::Generation(_)
+            | RecordEvent::Response { .. }
+            | RecordEvent::Gap { .. }
+            | RecordEvent::Other => None,
         }
-        rows.events.extend(event);
-        if let RecordEvent::Notification(message) = &seen.event
-            && message.known == Some(Method::TurnStarted)
-            && let Some(turn_id) = self.turns.replaced_by(&message.place)
-        {
-            let thread_id = message.place.thread_id.as_deref();
-            self.tools.turn_replaced(seen.at_us, thread_id, turn_id, &mut rows.tools);
-        }
-        self.tools.take(seen, &mut rows.tools);
-        self.turns.take(at, seen, &mut rows.turns);
-        self.transcript.take(seen, &mut rows.entries);
-        self.activity.take(seen);
     }
 
     /// A stretch of the journal is missing; reading continues at `at`.
@@ -150,16 +205,21 @@ impl Fold {
         self.groups.first()
     }
 
+    /// Forgets the streams that began before `at`; their rows were emitted in a silence.
+    pub(crate) fn forget_streams_before(&mut self, at: &Position) {
+        self.groups.forget_before(at);
+    }
+
     /// The position of the first record whose text is not stored.
-    pub(super) fn streamed_since(&self) -> Option<&Position> {
-        self.groups.first().into_iter().chain(self.turns.streamed_since()).min()
+    fn streamed_since(&self) -> Option<&Position> {
+        self.groups.first().into_iter().chain(self.conversation.streamed_since()).min()
     }
 
     /// Takes the text of a record that was processed before the fold was stored.
-    pub(super) fn recall(&mut self, at: &Position, seen: &Seen<'_>, met: &mut Vec<Position>) {
+    fn recall(&mut self, at: &Position, seen: &Seen<'_>, met: &mut Vec<Position>) {
         if let RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, id: _ } = &seen.event {
             self.groups.recall(at, message, met);
-            self.turns.recall(at, message, met);
+            self.conversation.recall(at, message, met);
         }
     }
 
@@ -171,37 +231,57 @@ impl Fold {
 
     /// The activity of the session and its threads.
     #[must_use]
-    pub fn activity(&self) -> &ActivityFold {
-        &self.activity
+    pub fn activity(&self) -> SessionActivity {
+        SessionActivity::of(&self.conversation)
     }
 
     /// Emits the rows of closed groups.
     fn join(&self, over: &mut Vec<Group>, rows: &mut Rows) {
         for group in over.drain(..) {
-            self.tools.output(&group, &mut rows.tools);
+            rows.tools.extend(output_row(&group, &self.conversation));
             rows.events.push(group.into_event());
         }
     }
 
-    fn join_all(&mut self, rows: &mut Rows) {
+    fn gap(&mut self, at: &Position, lines: u64, reason: &str, rows: &mut Rows) {
         let mut over = Vec::new();
         self.groups.close_all(&mut over);
         self.join(&mut over, rows);
-    }
-
-    fn gap(&mut self, at: &Position, lines: u64, reason: &str, rows: &mut Rows) {
-        self.join_all(rows);
         rows.gaps.push(GapRow { after_events: rows.events.len(), lines, reason: reason.to_owned() });
         let payload = serde_json::json!({ "lines": lines, "reason": reason }).to_string();
         rows.events.push(EventRow::ours(Key(at.clone()), self.at_us, "event_gap", &payload));
     }
+}
 
-    /// The child has ended: work in progress has no end of its own.
-    fn run_ended(&mut self, at_us: u64, rows: &mut Rows) {
-        self.join_all(rows);
-        self.tools.run_ended(at_us, &mut rows.tools);
-        self.turns.run_ended(at_us, &mut rows.turns);
-        self.transcript.run_ended(at_us, &mut rows.entries);
-        self.activity.run_ended(at_us);
+/// A stored fold whose text is being read again.
+#[derive(Debug)]
+pub(crate) struct Recall {
+    fold: Fold,
+    /// The first records of streams whose text is complete again.
+    met: Vec<Position>,
+}
+
+impl Recall {
+    /// Starts from a stored fold.
+    #[must_use]
+    pub(crate) fn of(fold: Fold) -> Recall {
+        Recall { fold, met: Vec::new() }
+    }
+
+    /// The first record that is needed; `None` if nothing is missing.
+    #[must_use]
+    pub(crate) fn begins(&self) -> Option<&Position> {
+        self.fold.streamed_since()
+    }
+
+    /// Processes a record that the fold had processed before it was stored.
+    pub(crate) fn take(&mut self, at: &Position, seen: &Seen<'_>) {
+        self.fold.recall(at, seen, &mut self.met);
+    }
+
+    /// The fold with the restored text.
+    #[must_use]
+    pub(crate) fn finish(self) -> Fold {
+        self.fold
     }
 }

@@ -2,18 +2,28 @@
 //!
 //! Grouping depends on the records alone: a group has the pieces of one item and method within [`GROUP_US_MAX`] of its
 //! first, up to [`GROUP_BYTES_MAX`] of text, without another record of that item in between. Source: the contract of
-//! the history. Servers of early 2026 report each piece in two protocols, which are grouped separately: see
-//! [`super::piece`].
+//! the history.
+//!
+//! Servers of early 2026 report a piece up to three times, on separate lines: under its current name and under two
+//! `codex/event/` names, one with the item id and one without. The two protocols are grouped independently: a line of
+//! one does not close groups of the other, or nothing would be joined.
 //!
 //! All rows about pieces, both events and tool output, are built from these groups.
 
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
-use super::event::{EventRow, Key, cut};
-use super::piece::{OfItem, Piece, Spelling, Telling};
-use super::record_event::MethodMessage;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::excerpt::{PREVIEW_CHARS_MAX, cut};
+use super::fold::{EventRow, Key};
+use super::record_event::{MethodMessage, Place, name};
 use crate::engine::redacted;
 use crate::journal::Position;
+use crate::protocol::EARLY_PREFIX;
+use crate::wire::{Members, TokenKind, text, tokens};
 
 /// Longest duration of a group after its first piece, in microseconds.
 const GROUP_US_MAX: u64 = 100_000;
@@ -45,7 +55,7 @@ pub(super) struct Group {
     pub(super) telling: Telling,
     #[serde(default)]
     spelling: Spelling,
-    /// The parameters of the first piece before and after its text. Not stored, like the text: see [`super::recall`].
+    /// The parameters of the first piece before and after its text. Not stored, like the text: see [`super::Recall`].
     #[serde(default, skip_serializing)]
     beside: Option<(String, String)>,
     /// The joined text; masked once the group is closed.
@@ -77,6 +87,11 @@ impl Groups {
     /// The position of the first piece in any open group.
     pub(super) fn first(&self) -> Option<&Position> {
         self.0.iter().map(|group| &group.at).min()
+    }
+
+    /// Forgets the groups that began before `at`.
+    pub(super) fn forget_before(&mut self, at: &Position) {
+        self.0.retain(|group| group.at >= *at);
     }
 
     /// Processes a message; returns whether it was a piece. Any other message about an item closes that item's groups.
@@ -153,7 +168,7 @@ impl Group {
         piece: &Piece<'_>,
         beside: Option<(String, String)>,
     ) -> Group {
-        let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
         Group {
             at: at.clone(),
             first_us,
@@ -190,7 +205,7 @@ impl Group {
     pub(super) fn into_event(self) -> EventRow {
         let payload = self.spelling.params(self.beside, self.text);
         EventRow {
-            payload_preview: cut(&payload, super::event::PREVIEW_CHARS_MAX),
+            payload_preview: cut(&payload, PREVIEW_CHARS_MAX),
             key: Key(self.at),
             at_us: self.first_us,
             event_type: self.method,
@@ -199,6 +214,136 @@ impl Group {
             item_id: self.item_id,
             delta_count: Some(self.count),
         }
+    }
+}
+
+/// Longest parameters stored of a group's first piece, without its text, in bytes.
+const BESIDE_BYTES_MAX: usize = 2 << 10;
+
+/// The protocol version of a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Telling {
+    #[default]
+    Now,
+    /// `codex/event/*`
+    Early,
+}
+
+/// The encoding of a piece's text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Spelling {
+    /// As `delta`.
+    #[default]
+    Plain,
+    /// In Base64, as `chunk`.
+    Base64,
+}
+
+/// A message about an item.
+struct OfItem<'a> {
+    telling: Telling,
+    thread_id: Option<Cow<'a, str>>,
+    turn_id: Option<Cow<'a, str>>,
+    /// Missing only in some pieces of early 2026, which belong to the current item of their turn.
+    item_id: Option<Cow<'a, str>>,
+    piece: Option<Piece<'a>>,
+}
+
+/// A piece of an item.
+struct Piece<'a> {
+    spelling: Spelling,
+    text: Cow<'a, str>,
+}
+
+impl<'a> OfItem<'a> {
+    /// Classifies a message; `None` if it is not about an item.
+    fn read(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
+        if message.method.starts_with(EARLY_PREFIX) {
+            return OfItem::early(message);
+        }
+        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &message.place else { return None };
+        let piece = delta.as_deref().filter(|_| is_piece(&message.method));
+        Some(OfItem {
+            telling: Telling::Now,
+            thread_id: thread_id.as_deref().map(Cow::Borrowed),
+            turn_id: turn_id.as_deref().map(Cow::Borrowed),
+            item_id: Some(Cow::Borrowed(item_id)),
+            piece: piece.map(|text| Piece { spelling: Spelling::Plain, text: Cow::Borrowed(text) }),
+        })
+    }
+
+    /// `{id,msg:{…},conversationId}`, where `id` is the turn id.
+    fn early(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            id: Option<&'a RawValue>,
+            #[serde(borrow)]
+            msg: &'a RawValue,
+        }
+        let Named { id, msg } = message.params.read()?;
+        let msg = Members::of(msg)?;
+        let held = || Members::of(msg.get("item")?)?.text("id");
+        Some(OfItem {
+            telling: Telling::Early,
+            thread_id: message.place.thread_id.as_deref().map(Cow::Borrowed),
+            turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned).map(name),
+            item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned).map(name),
+            piece: message.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
+        })
+    }
+}
+
+impl Piece<'_> {
+    /// Parses a piece of early 2026. Bytes that are not UTF-8, such as half a character, are not a piece; they stay an
+    /// event of their own.
+    fn early(msg: &Members<'_>) -> Option<Piece<'static>> {
+        let (spelling, text) = match (msg.text("delta"), msg.text("chunk")) {
+            (Some(delta), _) => (Spelling::Plain, delta),
+            (None, Some(chunk)) => (Spelling::Base64, String::from_utf8(BASE64_STANDARD.decode(chunk).ok()?).ok()?),
+            (None, None) => return None,
+        };
+        Some(Piece { spelling, text: Cow::Owned(text) })
+    }
+}
+
+/// Whether a method of the current protocol reports a piece of an item.
+fn is_piece(method: &str) -> bool {
+    let last = method.rsplit('/').next().unwrap_or_default();
+    last.ends_with("Delta") || last == "delta"
+}
+
+impl Spelling {
+    /// The member with the text.
+    fn name(self) -> &'static str {
+        match self {
+            Spelling::Plain => "\"delta\"",
+            Spelling::Base64 => "\"chunk\"",
+        }
+    }
+
+    /// The first piece's parameters with the joined text.
+    fn params(self, beside: Option<(String, String)>, text: String) -> String {
+        let text = match self {
+            Spelling::Plain => serde_json::Value::from(text).to_string(),
+            Spelling::Base64 => format!("\"{}\"", BASE64_STANDARD.encode(text)),
+        };
+        match beside {
+            Some((before, after)) => format!("{before}{text}{after}"),
+            None => format!("{{{}:{text}}}", self.name()),
+        }
+    }
+
+    /// The parameters of a piece before and after its text; `None` if they are too long.
+    fn beside(self, params: &str) -> Option<(String, String)> {
+        let mut is_next = false;
+        let text = tokens(params).find(|token| {
+            let found = is_next && token.kind == TokenKind::Text;
+            is_next = token.kind == TokenKind::Name && &params[token.range.clone()] == self.name();
+            found
+        })?;
+        let (before, after) = (&params[..text.range.start], &params[text.range.end..]);
+        (before.len() + after.len() <= BESIDE_BYTES_MAX).then(|| (before.to_owned(), after.to_owned()))
     }
 }
 
@@ -259,7 +404,7 @@ mod tests {
     fn payload_of(said: &str) -> String {
         let (head, text) = said.rsplit_once(' ').expect("BUG: a test gives a text");
         let params = serde_json::json!({"delta": text, "itemId": "i", "threadId": "t", "turnId": "u"}).to_string();
-        format!("{head} {}", cut(&params, crate::history::event::PREVIEW_CHARS_MAX))
+        format!("{head} {}", cut(&params, crate::history::excerpt::PREVIEW_CHARS_MAX))
     }
 
     #[test]

@@ -1,10 +1,14 @@
-//! Items of the protocol, as transcripts and the UI use them.
+//! Items of the protocol: their text and kind, their document, and their action as shown in a tool row.
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::masked::masked_json;
-use super::object::{Object, bounded, tail};
+use super::bounded::Weigh;
+use super::excerpt::{EXCERPT_CHARS_MAX, bounded, masked_json, masked_start, tail};
+use super::record_event::{Params, name};
+use crate::protocol::RequestKind;
+use crate::wire::Members;
 
 /// Longest command output that is stored whole, in bytes; of a longer one the end is stored. Also the limit of any
 /// other tool input or output, as JSON.
@@ -26,10 +30,76 @@ pub(super) enum ItemKind {
     Tool,
 }
 
+impl ItemKind {
+    /// The kind of an item type.
+    fn of(item_type: &str) -> ItemKind {
+        match item_type {
+            "userMessage" => ItemKind::User,
+            "agentMessage" => ItemKind::Assistant,
+            "reasoning" => ItemKind::Reasoning,
+            "plan" => ItemKind::Plan,
+            "contextCompaction" => ItemKind::Compaction,
+            "hookPrompt" | "enteredReviewMode" | "exitedReviewMode" => ItemKind::Aside,
+            "commandExecution" => ItemKind::Command,
+            "fileChange" => ItemKind::FileChange,
+            _ => ItemKind::Tool,
+        }
+    }
+
+    pub(super) fn is_tool(self) -> bool {
+        match self {
+            ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => true,
+            ItemKind::User
+            | ItemKind::Assistant
+            | ItemKind::Reasoning
+            | ItemKind::Plan
+            | ItemKind::Compaction
+            | ItemKind::Aside => false,
+        }
+    }
+
+    /// The speaker or entry type; `None` for tools.
+    pub(super) fn role(self) -> Option<&'static str> {
+        match self {
+            ItemKind::User => Some("user"),
+            ItemKind::Assistant => Some("assistant"),
+            ItemKind::Reasoning => Some("reasoning"),
+            ItemKind::Plan => Some("plan"),
+            ItemKind::Compaction => Some("context_compacted"),
+            ItemKind::Command => Some("command"),
+            ItemKind::FileChange => Some("file_change"),
+            ItemKind::Aside | ItemKind::Tool => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Item {
     pub(super) kind: ItemKind,
     members: Map<String, Value>,
+}
+
+documents! {
+    /// A tool's input and output.
+    #[derive(Debug, Clone, PartialEq)]
+    pub(super) struct ItemDocument {
+        item_type: String,
+        tool?: String,
+        server?: String,
+        command?: String,
+        cwd?: String,
+        arguments?: Value,
+        changes?: Value,
+        output?: String,
+        output_truncated_by_bytes?: usize,
+        result?: Value,
+        details?: Value,
+        exit_code?: Value,
+        duration_ms?: Value,
+        status?: String,
+        is_error?: bool,
+        error_message?: Value,
+    }
 }
 
 /// Members that give the item's status, or appear under other names.
@@ -57,9 +127,15 @@ const SAID: [&str; 20] = [
 ];
 
 impl Item {
-    /// Parses an item; `None` if it has no type.
-    pub(super) fn read(raw: &RawValue) -> Option<Item> {
-        Item::of(serde_json::from_str(raw.get()).ok()?)
+    /// Parses the item of a notification; `None` if it has no type. A member that cannot be parsed is left out.
+    pub(super) fn read(params: Params<'_>) -> Option<Item> {
+        let raw = Members::of(params.written()?)?.get("item")?;
+        if let Ok(members) = serde_json::from_str(raw.get()) {
+            return Item::of(members);
+        }
+        let members = Members::of(raw)?;
+        let parsed = |(name, raw): (&str, &RawValue)| Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?));
+        Item::of(members.iter().filter_map(parsed).collect())
     }
 
     /// The masked item; masking comes first so that a later cut cannot split a key.
@@ -71,17 +147,7 @@ impl Item {
 
     /// Builds an item from its members.
     pub(super) fn of(members: Map<String, Value>) -> Option<Item> {
-        let kind = match members.get("type")?.as_str()? {
-            "userMessage" => ItemKind::User,
-            "agentMessage" => ItemKind::Assistant,
-            "reasoning" => ItemKind::Reasoning,
-            "plan" => ItemKind::Plan,
-            "contextCompaction" => ItemKind::Compaction,
-            "hookPrompt" | "enteredReviewMode" | "exitedReviewMode" => ItemKind::Aside,
-            "commandExecution" => ItemKind::Command,
-            "fileChange" => ItemKind::FileChange,
-            _ => ItemKind::Tool,
-        };
+        let kind = ItemKind::of(members.get("type")?.as_str()?);
         Some(Item { kind, members })
     }
 
@@ -137,7 +203,7 @@ impl Item {
     }
 
     pub(super) fn command(&self) -> Option<String> {
-        super::approval::command(self.members.get("command")?)
+        command(self.members.get("command")?)
     }
 
     /// The working folder of its command.
@@ -145,8 +211,23 @@ impl Item {
         self.string("cwd")
     }
 
-    /// Adds the input and output of a tool under uniform names.
-    pub(super) fn describe(&self, object: Object) -> Object {
+    /// The start of its error message, masked.
+    pub(super) fn error_excerpt(&self) -> Option<String> {
+        let message = self.members.get("error")?.get("message")?.as_str()?;
+        Some(masked_start(message, EXCERPT_CHARS_MAX))
+    }
+
+    pub(super) fn status(&self) -> Option<&str> {
+        self.string("status")
+    }
+
+    pub(super) fn exit_code(&self) -> Option<i64> {
+        self.members.get("exitCode")?.as_i64()
+    }
+
+    /// The input and output of a tool under uniform names.
+    pub(super) fn document(&self) -> ItemDocument {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
         let member = |name: &str| self.members.get(name).filter(|value| !value.is_null());
         let whole = |name: &str| member(name).map(|value| bounded(value, OUTPUT_BYTES_MAX));
         let output = self.string("aggregatedOutput").map(|output| tail(output, OUTPUT_BYTES_MAX));
@@ -158,29 +239,30 @@ impl Item {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         let details = (self.kind == ItemKind::Tool && !rest.is_empty()).then_some(Value::Object(rest));
-        object
-            .with("item_type", self.item_type())
-            .with_some("tool", self.string("tool").or_else(|| self.string("name")))
-            .with_some("server", self.string("server").or_else(|| self.string("namespace")))
-            .with_some("command", self.command())
-            .with_some("cwd", self.cwd())
-            .with_some("arguments", whole("arguments"))
-            .with_some("changes", self.changes())
-            .with_some("output", output.map(|(output, _)| output))
-            .with_some("output_truncated_by_bytes", output.map(|(_, cut_bytes)| cut_bytes).filter(|cut| *cut > 0))
-            .with_some("result", whole("result"))
-            .with_some("details", details.map(|details| bounded(&details, OUTPUT_BYTES_MAX)))
-            .with_some("exit_code", member("exitCode"))
-            .with_some("duration_ms", member("durationMs"))
-            .with_some("status", self.string("status"))
-            .with_some("is_error", self.is_error())
-            .with_some("error_message", error)
+        ItemDocument {
+            item_type: self.item_type().to_owned(),
+            tool: owned(self.string("tool").or_else(|| self.string("name"))),
+            server: owned(self.string("server").or_else(|| self.string("namespace"))),
+            command: self.command(),
+            cwd: owned(self.cwd()),
+            arguments: whole("arguments"),
+            changes: self.changes().cloned(),
+            output: owned(output.map(|(output, _)| output)),
+            output_truncated_by_bytes: output.map(|(_, cut_bytes)| cut_bytes).filter(|cut| *cut > 0),
+            result: whole("result"),
+            details: details.map(|details| bounded(&details, OUTPUT_BYTES_MAX)),
+            exit_code: member("exitCode").cloned(),
+            duration_ms: member("durationMs").cloned(),
+            status: owned(self.status()),
+            is_error: self.is_error(),
+            error_message: error.filter(|error| !error.is_null()).cloned(),
+        }
     }
 
     /// Whether it failed, once that is known.
     fn is_error(&self) -> Option<bool> {
         let member = |name: &str| self.members.get(name).filter(|value| !value.is_null());
-        let by_status = match self.string("status")? {
+        let by_status = match self.status()? {
             "inProgress" => return None,
             status => matches!(status, "failed" | "declined" | "interrupted"),
         };
@@ -191,5 +273,164 @@ impl Item {
 
     fn string(&self, name: &str) -> Option<&str> {
         self.members.get(name)?.as_str()
+    }
+}
+
+/// A command; a list of words until early 2026.
+pub(super) fn command(value: &Value) -> Option<String> {
+    match value {
+        Value::String(command) => Some(command.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+/// The action of an item, masked and bounded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ToolCall {
+    /// The item type of the protocol.
+    pub(super) item_type: Option<String>,
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    /// The first changed file.
+    pub(super) file_path: Option<String>,
+    /// The size of the change and the number of files.
+    pub(super) diff_summary: Option<String>,
+}
+
+impl Weigh for ToolCall {
+    fn weight(&self) -> usize {
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = self;
+        [item_type, command, cwd, file_path, diff_summary].map(Weigh::weight).into_iter().sum()
+    }
+}
+
+impl ToolCall {
+    /// Reads it from an item.
+    pub(super) fn of_item(item: &Item) -> ToolCall {
+        let changes = item.changes().and_then(Value::as_array).filter(|changes| !changes.is_empty());
+        let path = changes.and_then(|changes| changes.iter().find_map(|change| change["path"].as_str()));
+        ToolCall {
+            item_type: Some(name(item.item_type().into()).into_owned()),
+            command: item.command().as_deref().map(excerpt),
+            cwd: item.cwd().map(excerpt),
+            file_path: path.map(excerpt),
+            diff_summary: changes.map(|changes| diff_summary(changes)),
+        }
+    }
+
+    /// Reads it from a request about an item.
+    pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> ToolCall {
+        let item_type = match kind {
+            RequestKind::Command | RequestKind::OldCommand => Some("commandExecution"),
+            RequestKind::FileChange | RequestKind::OldPatch => Some("fileChange"),
+            RequestKind::Permissions | RequestKind::UserInput | RequestKind::Elicitation | RequestKind::Other => None,
+        };
+        let item_type = item_type.map(str::to_owned);
+        let Some(params) = params.written().and_then(Members::of) else {
+            return ToolCall { item_type, ..ToolCall::default() };
+        };
+        let changed = params.get("fileChanges").and_then(Members::of);
+        ToolCall {
+            item_type,
+            command: params
+                .get("command")
+                .and_then(|raw| command(&serde_json::from_str(raw.get()).ok()?))
+                .as_deref()
+                .map(excerpt),
+            cwd: params.text("cwd").as_deref().map(excerpt),
+            file_path: changed.and_then(|changed| changed.iter().next().map(|(path, _)| excerpt(path))),
+            diff_summary: None,
+        }
+    }
+
+    /// Fills missing members from `other`.
+    pub(super) fn or(self, other: &ToolCall) -> ToolCall {
+        ToolCall {
+            item_type: self.item_type.or_else(|| other.item_type.clone()),
+            command: self.command.or_else(|| other.command.clone()),
+            cwd: self.cwd.or_else(|| other.cwd.clone()),
+            file_path: self.file_path.or_else(|| other.file_path.clone()),
+            diff_summary: self.diff_summary.or_else(|| other.diff_summary.clone()),
+        }
+    }
+}
+
+fn excerpt(text: &str) -> String {
+    masked_start(text, EXCERPT_CHARS_MAX)
+}
+
+/// For example `+3 -1 in 2 files`.
+fn diff_summary(changes: &[Value]) -> String {
+    let (mut added, mut removed) = (0, 0);
+    for change in changes {
+        let kind = change["kind"].as_str().or_else(|| change["kind"]["type"].as_str());
+        let diff = change["diff"].as_str().unwrap_or_default();
+        match kind {
+            // The diff is the content of the file.
+            Some("add") => added += diff.lines().count(),
+            Some("delete") => removed += diff.lines().count(),
+            // Lines before the first hunk name the files.
+            Some(_) | None => {
+                let hunks = || diff.lines().skip_while(|line| !line.starts_with("@@"));
+                added += hunks().filter(|line| line.starts_with('+')).count();
+                removed += hunks().filter(|line| line.starts_with('-')).count();
+            }
+        }
+    }
+    let files = if changes.len() == 1 { "file" } else { "files" };
+    format!("+{added} -{removed} in {} {files}", changes.len())
+}
+
+/// The item type that the method of a piece names, if that is a tool's.
+pub(super) fn tool_of_piece(method: &str) -> Option<&str> {
+    let named = method.strip_prefix("item/")?.split('/').next()?;
+    (ItemKind::of(named).is_tool()).then_some(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> &RawValue {
+        serde_json::from_str(json).expect("BUG: a test gives JSON")
+    }
+
+    fn in_words(does: &ToolCall) -> String {
+        let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
+        let parts = [item_type, command, cwd, file_path, diff_summary];
+        parts.map(|part| part.as_deref().unwrap_or("~")).join("|")
+    }
+
+    #[test]
+    fn items_describe_their_action() {
+        let check = |item: &str, expect: &str| {
+            let params = format!(r#"{{"item":{{"type":"x",{}}}"#, &item[1..]);
+            let item = Item::read(Params::Written(raw(&params))).expect("BUG: a test gives items");
+            assert_eq!(in_words(&ToolCall::of_item(&item)), expect);
+        };
+        check(r#"{"command":"ls","cwd":"/w"}"#, "x|ls|/w|~|~");
+        check(r#"{"command":["ls","-l"],"cwd":7}"#, "x|ls -l|~|~|~");
+        check(r#"{"command":"TOKEN=hunter22 ls"}"#, "x|TOKEN=[redacted] ls|~|~|~");
+        check(r#"{"command":null,"changes":[]}"#, "x|~|~|~|~");
+        check(r#"{"changes":[{"path":"/a","kind":{"type":"add"},"diff":"a\nb\n"}]}"#, "x|~|~|/a|+2 -0 in 1 file");
+        check(
+            r#"{"changes":[{"path":"/a","kind":"delete","diff":"a"},{"path":"/b","kind":{"type":"update","move_path":null},"diff":"--- a\n+++ b\n@@ -1,2 +1 @@\n-x\n--y\n+z\n w\n"}]}"#,
+            "x|~|~|/a|+1 -3 in 2 files",
+        );
+        let long = format!(r#"{{"command":"{}"}}"#, "ä".repeat(EXCERPT_CHARS_MAX + 1));
+        check(&long, &format!("x|{}|~|~|~", "ä".repeat(EXCERPT_CHARS_MAX)));
+    }
+
+    #[test]
+    fn requests_describe_their_action() {
+        let check = |kind, params: &str, expect: &str| {
+            assert_eq!(in_words(&ToolCall::of_request(kind, Params::Written(raw(params)))), expect);
+        };
+        check(RequestKind::Command, r#"{"command":"ls","cwd":"/w"}"#, "commandExecution|ls|/w|~|~");
+        check(RequestKind::OldCommand, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");
+        check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{},"/b":{}}}"#, "fileChange|~|~|/a|~");
+        check(RequestKind::UserInput, "[]", "~|~|~|~|~");
+        assert_eq!(in_words(&ToolCall::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
     }
 }

@@ -4,50 +4,85 @@
 //! entries. It is the only reader of journal contents: live output and rebuilt output come from the same call, so they
 //! agree.
 //!
+//! One state holds the conversations (`conversation`): threads with their turns, tools in progress, open requests, calls.
+//! Each record makes one step in it, and all output is a view of steps and of that state.
+//!
 //! The output depends only on the records; [`Fold::silence`] merely emits earlier what the next record would have
 //! produced.
 //!
 //! Pure: this room stores no rows. A fold holds bounded state of work in progress, and can be stored and resumed
 //! between any two records. A stored fold has no text of open streams; [`Recall`] reads that text again.
 
+use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::StrDeserializer;
+
+/// Declares an enum whose variants have names in rows and documents.
+macro_rules! named {
+    ($(#[$attr:meta])* $vis:vis enum $enum:ident {
+        $($(#[$doc:meta])* $variant:ident = $name:literal,)*
+    }) => {
+        $(#[$attr])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        $vis enum $enum { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
+
+        impl $enum {
+            /// The name in rows and documents. Source: the contract.
+            #[must_use]
+            $vis fn name(self) -> &'static str {
+                match self { $($enum::$variant => $name,)* }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+/// The variant with this name.
+pub(crate) fn of_name<'a, T: Deserialize<'a>>(name: &'a str) -> Option<T> {
+    let name: StrDeserializer<'a, serde::de::value::Error> = name.into_deserializer();
+    T::deserialize(name).ok()
+}
+
+/// Declares structs that become JSON without their absent members, which have a `?`.
+macro_rules! documents {
+    ($($(#[$attr:meta])* $vis:vis struct $struct:ident $(<$($generic:tt),+>)? {
+        $($(#[$doc:meta])* $member:ident $(?: $may:ty)? $(: $must:ty)?,)*
+    })*) => {
+        $($(#[$attr])*
+        #[derive(serde::Serialize)]
+        $vis struct $struct $(<$($generic),+>)? {
+            $($(#[$doc])*
+            $(pub(super) $member: $must,)?
+            $(#[serde(skip_serializing_if = "Option::is_none")] pub(super) $member: Option<$may>,)?)*
+        })*
+    };
+}
+
 mod action;
 mod activity;
-mod approval;
-mod asked;
 mod bounded;
-mod diff;
-mod event;
-mod failure;
+mod conversation;
+mod excerpt;
 mod fold;
 mod groups;
-mod in_progress;
 mod item;
-mod masked;
-mod object;
-mod piece;
-mod reading;
-mod recall;
-mod recent;
 mod record_event;
-mod time;
-mod tool_call;
-mod tool_row;
-mod tools;
+mod request;
+mod tool_rows;
 mod transcript;
-mod turns;
+mod turn;
+mod turn_rows;
 mod ui;
-mod usage;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions};
-pub use activity::ActivityFold;
+pub use activity::SessionActivity;
 pub(crate) use activity::{Activity, ThreadActivity};
-pub(crate) use event::EventRow;
-pub(crate) use fold::GapRow;
+pub(crate) use excerpt::rfc3339_millis;
+pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
-pub(crate) use recall::Recall;
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use time::rfc3339_millis;
+pub(crate) use tool_rows::{Phase, ToolRow};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 
@@ -55,5 +90,3 @@ pub use ui::UiFold;
 mod playbook;
 #[cfg(test)]
 mod properties;
-#[cfg(test)]
-mod tapes;

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
+use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::Method;
 use crate::wire::{Body, Message, RpcId, Side};
@@ -110,6 +111,20 @@ pub struct Place<'a> {
     pub delta: Option<Cow<'a, str>>,
 }
 
+/// A place that outlives its record.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct OwnPlace {
+    pub(super) thread_id: Option<String>,
+    pub(super) turn_id: Option<String>,
+    pub(super) item_id: Option<String>,
+}
+
+impl Weigh for OwnPlace {
+    fn weight(&self) -> usize {
+        self.thread_id.weight() + self.turn_id.weight() + self.item_id.weight()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Named<'a> {
@@ -195,6 +210,11 @@ impl<'a> Place<'a> {
             item_id: named.item_id.0.or(named.call_id.0).or(named.item.0).map(name),
             delta: named.delta.0,
         }
+    }
+
+    pub(super) fn owned(&self) -> OwnPlace {
+        let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
+        OwnPlace { thread_id: owned(&self.thread_id), turn_id: owned(&self.turn_id), item_id: owned(&self.item_id) }
     }
 }
 

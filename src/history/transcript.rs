@@ -10,23 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::activity::StatusKind;
-use super::approval::{Ask, Asked, End};
-use super::bounded::{Bounded, Weigh};
-use super::diff::{Came, Diffs, digest};
-use super::failure::{Failure, STREAM_CLOSED};
+use super::bounded::{Met, Recent};
+use super::conversation::{Change, Conversation, Step};
+use super::excerpt::{masked_json, rfc3339_millis};
 use super::item::{Item, ItemKind};
-use super::masked::{masked_json, masked_params};
-use super::object::Object;
-use super::reading::ThreadRead;
-use super::recent::{Met, Recent};
-use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
-use super::time::rfc3339_millis;
-use super::usage::Usage;
+use super::request::{End, Request, RequestDocument};
+use super::turn::{Came, Known, Snapshot, Steps, Turn, TurnEnd, TurnState, digest};
 use crate::protocol::Method;
-
-/// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
-const PLAN_BYTES_MAX: usize = 64 << 10;
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,44 +31,12 @@ pub struct Entry {
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Transcript {
-    /// Running turns, by thread and turn.
-    turns: Bounded<(String, String), Turn>,
-    /// Calls whose response has a thread, by call id.
-    reads: Bounded<String, String>,
-    asked: Asked,
-    diffs: Diffs,
     /// Emitted entries, by thread and identity.
     given: Recent,
-    /// Ended turns.
-    ended: Recent,
     /// Turns recorded from beginning to end: a thread read adds nothing to them.
     whole: Recent,
     /// Texts recorded live, by thread, role and text.
-    #[serde(rename = "told")]
     seen_live: Recent,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Turn {
-    began_us: u64,
-    known: Known,
-    /// Its thread is idle, so it has ended; the outcome is not known yet.
-    is_over: bool,
-    /// Number of its items so far.
-    items: u64,
-    /// It reports its compaction by an item, so other reports are ignored.
-    compacts: bool,
-    plan: Option<String>,
-    usage: Option<Usage>,
-}
-
-/// How much of a running turn was recorded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Known {
-    Whole,
-    /// Something is missing.
-    #[default]
-    Part,
 }
 
 /// The place of an entry.
@@ -92,266 +50,170 @@ struct Spot<'a> {
     turn: &'a str,
 }
 
-impl Spot<'_> {
-    fn object(&self, role: &str, item_id: Option<&str>) -> Object {
-        let object = Object::new().with("ts", rfc3339_millis(self.at_us)).with("role", role);
-        object.with_some("item_id", item_id).with("event", self.event).with_some("turn_id", self.turn_id)
+documents! {
+    /// An entry as JSON.
+    struct Document<'a, T> {
+        ts: String,
+        role: &'a str,
+        item_id?: &'a str,
+        event: &'a str,
+        turn_id?: &'a str,
+        #[serde(flatten)]
+        content: T,
     }
-}
 
-impl Weigh for Turn {
-    fn weight(&self) -> usize {
-        size_of::<Turn>() + self.plan.weight()
+    /// The content of an entry with text.
+    #[derive(Default)]
+    struct Said<'a> {
+        item_type?: &'a str,
+        diff_id?: &'a str,
+        supersedes?: &'a str,
+        text?: &'a str,
+        content?: Vec<&'a str>,
+        error_code?: &'a str,
+    }
+
+    /// The content of the entry for a request.
+    struct Approval<'a> {
+        #[serde(flatten)]
+        request: RequestDocument<'a>,
+        text?: &'a str,
+        #[serde(flatten)]
+        end: &'a End,
     }
 }
 
 impl Transcript {
-    /// Processes a record, and appends the new entries.
-    pub(super) fn take(&mut self, seen: &Seen<'_>, entries: &mut Vec<Entry>) {
-        match &seen.event {
-            RecordEvent::Notification(message) => self.message(seen.at_us, message, entries),
-            RecordEvent::ServerRequest { message, id } => {
-                let mut gone = Vec::new();
-                let masked = masked_params(message.params);
-                let params = masked.as_deref().map_or(message.params, Params::Written);
-                let message = MethodMessage {
-                    method: message.method.clone(),
-                    known: message.known,
-                    params,
-                    place: message.place.clone(),
-                };
-                self.asked.asked(&message, id, &mut gone);
-                gone.iter().for_each(|ask| self.resolved(seen.at_us, ask, &End::not_followed(), entries));
-            }
-            RecordEvent::ClientRequest { message, id } => {
-                if matches!(message.known, Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork)) {
-                    self.reads.insert(id.to_string(), message.method.clone().into_owned());
-                }
-            }
-            RecordEvent::Response { id, result, error: _ } => {
-                if !self.reads.is_empty()
-                    && let (Some(method), Some(result)) = (self.reads.remove(&id.to_string()), result)
-                {
-                    self.read(seen.at_us, &method, result, entries);
-                }
-            }
-            RecordEvent::ShimEvent { event, data } => {
-                if let Some((ask, end)) = self.asked.noted(event, *data) {
-                    self.resolved(seen.at_us, &ask, &end, entries);
-                }
-            }
-            RecordEvent::Gap { .. } => {
-                for (key, turn) in self.turns.take_all() {
-                    self.turns.insert(key, Turn { known: Known::Part, ..turn });
-                }
-            }
-            RecordEvent::Generation(_) | RecordEvent::Other => {}
+    /// Appends the new entries of a step.
+    pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<Entry>) {
+        let at_us = step.at_us;
+        let event = step.message.map_or("generation_ended", |message| &*message.method);
+        for (thread_id, turn) in &step.lost.turns {
+            self.turn_lost(step, event, (thread_id.as_deref(), turn), entries);
         }
-    }
-
-    /// The child has ended, so running turns have failed.
-    pub(super) fn run_ended(&mut self, at_us: u64, entries: &mut Vec<Entry>) {
-        for ((thread_id, turn_id), turn) in self.turns.take_all() {
-            let name = turn_name(&turn_id, Some(&turn));
-            let (thread_id, turn_id) = (&*thread_id, Some(&*turn_id));
-            let spot = Spot { at_us, event: "generation_ended", thread_id, turn_id, turn: &name };
-            self.rest(spot, &turn, entries);
-            if !turn.is_over {
-                let object = spot.object("status", None).with("status", "failed").with("error_code", STREAM_CLOSED);
-                self.push(spot, &format!("{name}//status"), object, entries);
+        for request in &step.lost.requests {
+            if !matches!(step.change, Change::RunEnded) {
+                self.resolved(at_us, request, &End::not_followed(), entries);
             }
         }
-        // Call ids start over.
-        self.reads = Bounded::default();
-    }
-
-    fn message(&mut self, at_us: u64, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
-        let (Some(thread_id), None) = (message.place.thread_id.as_deref(), &message.place.delta) else { return };
-        let turn_id = message.place.turn_id.as_deref();
-        let key = turn_id.map(|turn_id| (thread_id.to_owned(), turn_id.to_owned()));
-        match (message.known, key) {
-            (Some(Method::TurnStarted), Some(key)) => self.turn_started(at_us, key, entries),
-            (Some(Method::ItemStarted), Some(key)) => self.item_started(at_us, key, message, entries),
-            (Some(Method::PlanUpdated), Some(key)) => {
-                let plan = message.params.written().map(|params| masked_json(params.get().to_owned()));
-                let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
-                let changed = self.turns.change(&key, |turn| turn.plan = plan);
-                let gone = changed.map(|((), gone)| gone).unwrap_or_default();
-                self.unreported(at_us, &message.method, gone, entries);
+        if let Change::Resolved(request, end) = &step.change {
+            return self.resolved(at_us, request, end, entries);
+        }
+        if let Change::Answered { call: Some(call), result: Some(result), .. } = &step.change {
+            if let Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork) = Method::of(&call.method) {
+                self.read(at_us, &call.method, result, entries);
             }
-            (Some(Method::TokenUsageUpdated), Some(key)) => {
-                if let Some(usage) = Usage::of(message.params) {
-                    self.turns.change(&key, |turn| turn.usage = Some(usage));
-                }
-            }
-            (Some(Method::ThreadStatusChanged), _) => self.thread_status(thread_id, message),
-            (Some(method @ (Method::ItemCompleted | Method::DiffUpdated | Method::ThreadCompacted)), key)
-            | (Some(method @ (Method::Error | Method::TurnCompleted)), key) => {
-                let turn = key.as_ref().and_then(|key| self.turns.get(key));
-                let name = turn_id.map(|turn_id| turn_name(turn_id, turn)).unwrap_or_default();
-                let spot = Spot { at_us, event: &message.method, thread_id, turn_id, turn: &name };
-                match Some(method) {
-                    Some(Method::ItemCompleted) => self.item_completed(spot, message, entries),
-                    Some(Method::DiffUpdated) => self.diff(spot, message, entries),
-                    Some(Method::ThreadCompacted) => self.compacted(spot, entries),
-                    Some(Method::Error) => self.error(spot, message, entries),
-                    _ => self.turn_completed(spot, message, entries),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn turn_started(&mut self, at_us: u64, key: (String, String), entries: &mut Vec<Entry>) {
-        // A thread runs one turn at a time, so any other turn has ended unreported.
-        let others = self.turns.take_if(|(thread_id, turn_id), _| *thread_id == key.0 && *turn_id != key.1);
-        self.unreported(at_us, Method::TurnStarted.name(), others, entries);
-        if self.turns.get(&key).is_none() {
-            let gone = self.turns.insert(key, Turn { began_us: at_us, known: Known::Whole, ..Turn::default() });
-            self.unreported(at_us, Method::TurnStarted.name(), gone, entries);
-        }
-    }
-
-    /// Ends turns without a reported end, or evicted because too many are running.
-    fn unreported(&mut self, at_us: u64, event: &str, turns: Vec<((String, String), Turn)>, entries: &mut Vec<Entry>) {
-        for ((thread_id, turn_id), turn) in turns {
-            let name = turn_name(&turn_id, Some(&turn));
-            let spot = Spot { at_us, event, thread_id: &thread_id, turn_id: Some(&turn_id), turn: &name };
-            self.rest(spot, &turn, entries);
-        }
-    }
-
-    /// An item may be the first record of a turn; one after the end of its turn does not restart it.
-    fn item_started(
-        &mut self,
-        at_us: u64,
-        key: (String, String),
-        message: &MethodMessage<'_>,
-        entries: &mut Vec<Entry>,
-    ) {
-        if self.turns.get(&key).is_none() && !self.ended.knows(&[&key.0, &key.1]) {
-            let gone = self.turns.insert(key.clone(), Turn { began_us: at_us, ..Turn::default() });
-            self.unreported(at_us, Method::ItemStarted.name(), gone, entries);
-        }
-        let is_compaction = || item(message).is_some_and(|item| item.kind == ItemKind::Compaction);
-        self.turns.change(&key, |turn| turn.compacts |= is_compaction());
-    }
-
-    fn thread_status(&mut self, thread_id: &str, message: &MethodMessage<'_>) {
-        if !StatusKind::of(message.params).is_some_and(|status| matches!(status.kind.as_str(), "idle" | "notLoaded")) {
             return;
         }
-        for (key, turn) in self.turns.take_if(|(of, _), _| of == thread_id) {
-            self.turns.insert(key, Turn { is_over: true, ..turn });
+        let Some((message, thread_id)) =
+            step.message.and_then(|message| Some((message, message.place.thread_id.as_deref()?)))
+        else {
+            return;
+        };
+        if matches!(step.change, Change::None | Change::Piece(_)) {
+            return;
+        }
+        let turn_id = message.place.turn_id.as_deref();
+        let ended = if let Change::TurnEnded { turn, .. } = &step.change { turn.as_ref() } else { None };
+        let running = turn_id.and_then(|turn_id| conversation.thread_of(thread_id)?.running(turn_id));
+        let name = turn_id.map(|turn_id| turn_name(turn_id, ended.or(running))).unwrap_or_default();
+        self.change(&step.change, Spot { at_us, event, thread_id, turn_id, turn: &name }, entries);
+    }
+
+    fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut Vec<Entry>) {
+        if let Change::ItemCompleted { item, .. } = change {
+            if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
+                self.seen_live.meet(&[spot.thread_id, role, &text]);
+            }
+            self.item(spot, item, entries);
+        } else if let Change::Diff { text, snapshot: Snapshot { diff_id, supersedes, came: Came::First } } = change {
+            let supersedes = supersedes.as_deref();
+            let said = Said { diff_id: Some(diff_id), supersedes, text: Some(text), ..Said::default() };
+            self.push(spot, diff_id, "diff", None, said, entries);
+        } else if let Change::Compacted { by_item: false } = change {
+            // Since early 2026, items report the same.
+            let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
+            self.push(spot, &identity, "context_compacted", None, Said::default(), entries);
+        } else if let Change::Error { failure, will_retry: false } = change {
+            let text = failure.message.as_deref().unwrap_or_default();
+            let identity = match spot.turn_id {
+                Some(_) => format!("{}/{}/error", spot.turn, digest(text)),
+                None => format!("/@{}/error", spot.at_us),
+            };
+            let said = Said { text: Some(text), error_code: failure.code.as_deref(), ..Said::default() };
+            self.push(spot, &identity, "error", None, said, entries);
+        } else if let (Change::TurnEnded { end, turn, .. }, Some(turn_id)) = (change, spot.turn_id) {
+            if let Some(turn) = turn {
+                self.rest(spot, turn, entries);
+                if turn.items > 0 && turn.known == Known::Whole {
+                    self.whole.meet(&[spot.thread_id, turn_id]);
+                }
+            }
+            self.status(spot, end, entries);
         }
     }
 
-    fn item_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
-        let Some(item) = item(message) else { return };
-        if let Some(turn_id) = spot.turn_id {
-            self.turns.change(&(spot.thread_id.to_owned(), turn_id.to_owned()), |turn| {
-                turn.items += 1;
-                turn.compacts |= item.kind == ItemKind::Compaction;
-            });
+    /// A turn has ended without a report of its own, or is forgotten because too many are running.
+    fn turn_lost(
+        &mut self,
+        step: &Step<'_>,
+        event: &str,
+        (thread_id, turn): (Option<&str>, &Turn),
+        entries: &mut Vec<Entry>,
+    ) {
+        let (Some(thread_id), Some(turn_id), true) = (thread_id, turn.id.as_deref(), turn.is_reported()) else {
+            return;
+        };
+        let name = turn_name(turn_id, Some(turn));
+        let spot = Spot { at_us: step.at_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
+        self.rest(spot, turn, entries);
+        if matches!(step.change, Change::RunEnded) && turn.state != TurnState::Over {
+            self.status(spot, &TurnEnd::unreported(step.lost_code()), entries);
         }
-        if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
-            self.seen_live.meet(&[spot.thread_id, role, &text]);
-        }
-        self.item(spot, &item, entries);
     }
 
     fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<Entry>) {
         let item = item.masked();
         let (role, text) = (item.kind.role().unwrap_or("tool"), item.text());
+        let text = text.as_deref();
         let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
-        let object = spot.object(role, item.id());
-        let object = match item.kind {
-            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan if text.is_none() => return,
-            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan => object.with_some("text", text),
-            ItemKind::User => object.with("text", text.unwrap_or_default()).with_some("content", item.content_types()),
-            ItemKind::Aside => object.with("item_type", item.item_type()).with_some("text", text),
-            ItemKind::Compaction => object,
-            ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => item.describe(object),
-        };
         let identity = format!("{}/{}/{role}", spot.turn, item.id().unwrap_or_default());
-        self.push(spot, &identity, object, entries);
-    }
-
-    fn diff(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
-        let params: Value = message.params.read().unwrap_or_default();
-        let (Some(turn_id), Some(text)) = (spot.turn_id, params["diff"].as_str()) else { return };
-        let Some(snapshot) = self.diffs.take(spot.thread_id, turn_id, text) else { return };
-        if snapshot.came == Came::First {
-            let object = spot.object("diff", None).with("diff_id", &snapshot.diff_id);
-            let object = object.with_some("supersedes", snapshot.supersedes).with("text", text);
-            self.push(spot, &snapshot.diff_id, object, entries);
-        }
-    }
-
-    /// Handles the compaction notification, which items have duplicated since early 2026.
-    fn compacted(&mut self, spot: Spot<'_>, entries: &mut Vec<Entry>) {
-        let key = (spot.thread_id.to_owned(), spot.turn_id.unwrap_or_default().to_owned());
-        if !self.turns.get(&key).is_some_and(|turn| turn.compacts) {
-            let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
-            self.push(spot, &identity, spot.object("context_compacted", None), entries);
-        }
-    }
-
-    fn error(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
-        let params: Value = message.params.read().unwrap_or_default();
-        if params["willRetry"].as_bool() == Some(true) {
-            return;
-        }
-        let Failure { message, code } = Failure::of(&params["error"]);
-        let message = message.unwrap_or_default();
-        let identity = match spot.turn_id {
-            Some(_) => format!("{}/{}/error", spot.turn, digest(&message)),
-            None => format!("/@{}/error", spot.at_us),
-        };
-        let object = spot.object("error", None).with("text", message).with_some("error_code", code);
-        self.push(spot, &identity, object, entries);
-    }
-
-    fn turn_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, entries: &mut Vec<Entry>) {
-        let Some(turn_id) = spot.turn_id else { return };
-        if let Some(turn) = self.turns.remove(&(spot.thread_id.to_owned(), turn_id.to_owned())) {
-            self.rest(spot, &turn, entries);
-            if turn.items > 0 && turn.known == Known::Whole {
-                self.whole.meet(&[spot.thread_id, turn_id]);
+        let said = match item.kind {
+            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan if text.is_none() => return,
+            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan => Said { text, ..Said::default() },
+            ItemKind::User => {
+                Said { text: Some(text.unwrap_or_default()), content: item.content_types(), ..Said::default() }
             }
-        }
-        self.ended.meet(&[spot.thread_id, turn_id]);
-        let params: Value = message.params.read().unwrap_or_default();
-        self.status(spot, &params["turn"], entries);
+            ItemKind::Aside => Said { item_type: Some(item.item_type()), text, ..Said::default() },
+            ItemKind::Compaction => Said::default(),
+            ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
+                return self.push(spot, &identity, role, item.id(), item.document(), entries);
+            }
+        };
+        self.push(spot, &identity, role, item.id(), said, entries);
     }
 
-    fn status(&mut self, spot: Spot<'_>, turn: &Value, entries: &mut Vec<Entry>) {
-        let Failure { message, code } = Failure::of(&turn["error"]);
-        let object = spot.object("status", None).with("status", turn["status"].as_str().unwrap_or("completed"));
-        let object = object.with_some("duration_ms", turn.get("durationMs"));
-        let object = object.with_some("error_code", code).with_some("error_message", message);
-        self.push(spot, &format!("{}//status", spot.turn), object, entries);
+    fn status(&mut self, spot: Spot<'_>, end: &TurnEnd, entries: &mut Vec<Entry>) {
+        self.push(spot, &format!("{}//status", spot.turn), "status", None, end.document(), entries);
     }
 
     /// Emits the entries that belong to the end of a turn.
     fn rest(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
         let plan = turn.plan.as_deref().and_then(|plan| serde_json::from_str::<Value>(plan).ok());
         if let Some(plan) = plan {
-            let object = steps(spot.object("plan", None), &plan);
-            self.push(spot, &format!("{}//plan", spot.turn), object, entries);
+            self.push(spot, &format!("{}//plan", spot.turn), "plan", None, Steps::of(&plan), entries);
         }
         if let Some(usage) = turn.usage {
-            let object = usage.describe(spot.object("token_usage", None));
-            self.push(spot, &format!("{}//token_usage", spot.turn), object, entries);
+            self.push(spot, &format!("{}//token_usage", spot.turn), "token_usage", None, usage, entries);
         }
     }
 
-    fn resolved(&mut self, at_us: u64, ask: &Ask, end: &End, entries: &mut Vec<Entry>) {
-        let (Some(thread_id), Some(request_id)) = (&ask.thread_id, &ask.request_id) else { return };
-        let turn_id = ask.turn_id.as_deref();
-        let spot = Spot { at_us, event: "request_resolved", thread_id, turn_id, turn: "" };
-        let object = ask.describe(spot.object("approval", ask.item_id.as_deref())).with_some("text", ask.text.as_ref());
-        self.push(spot, &format!("/{request_id}/approval"), end.describe(object), entries);
+    fn resolved(&mut self, at_us: u64, request: &Request, end: &End, entries: &mut Vec<Entry>) {
+        let place = &request.place;
+        let (Some(thread_id), Some(request_id)) = (&place.thread_id, &request.request_id) else { return };
+        let spot = Spot { at_us, event: "request_resolved", thread_id, turn_id: place.turn_id.as_deref(), turn: "" };
+        let content = Approval { request: request.document(), text: request.text.as_deref(), end };
+        self.push(spot, &format!("/{request_id}/approval"), "approval", place.item_id.as_deref(), content, entries);
     }
 
     /// A client has read a thread; adds the entries that were not recorded live.
@@ -374,57 +236,27 @@ impl Transcript {
                 continue;
             }
             fresh.into_iter().for_each(|item| self.item(spot, item, entries));
-            self.status(spot, &turn.rest, entries);
+            self.status(spot, &turn.end, entries);
         }
     }
 
-    fn push(&mut self, spot: Spot<'_>, identity: &str, object: Object, entries: &mut Vec<Entry>) {
+    fn push(
+        &mut self,
+        spot: Spot<'_>,
+        identity: &str,
+        role: &str,
+        item_id: Option<&str>,
+        content: impl Serialize,
+        entries: &mut Vec<Entry>,
+    ) {
         if self.given.meet(&[spot.thread_id, identity]) == Met::First {
-            let thread_id = spot.thread_id.to_owned();
-            entries.push(Entry { thread_id, identity: identity.to_owned(), json: masked_json(object.finish()) });
+            let Spot { at_us, event, thread_id, turn_id, turn: _ } = spot;
+            let document = Document { ts: rfc3339_millis(at_us), role, item_id, event, turn_id, content };
+            let json = serde_json::to_string(&document).expect("BUG: plain data becomes JSON without error");
+            let (thread_id, identity) = (thread_id.to_owned(), identity.to_owned());
+            entries.push(Entry { thread_id, identity, json: masked_json(json) });
         }
     }
-}
-
-impl ItemKind {
-    /// The speaker or entry type; `None` for tools.
-    fn role(self) -> Option<&'static str> {
-        match self {
-            ItemKind::User => Some("user"),
-            ItemKind::Assistant => Some("assistant"),
-            ItemKind::Reasoning => Some("reasoning"),
-            ItemKind::Plan => Some("plan"),
-            ItemKind::Compaction => Some("context_compacted"),
-            ItemKind::Command => Some("command"),
-            ItemKind::FileChange => Some("file_change"),
-            ItemKind::Aside | ItemKind::Tool => None,
-        }
-    }
-}
-
-/// The item of a notification.
-pub(super) fn item(message: &MethodMessage<'_>) -> Option<Item> {
-    #[derive(Deserialize)]
-    struct Holds<'a> {
-        #[serde(borrow)]
-        item: &'a RawValue,
-    }
-    Item::read(message.params.read::<Holds<'_>>()?.item)
-}
-
-/// Adds the steps of a plan.
-pub(super) fn steps(object: Object, plan: &Value) -> Object {
-    let status = |status: &Value| match status.as_str() {
-        Some("inProgress") => Value::from("in_progress"),
-        Some(_) | None => status.clone(),
-    };
-    let steps: Vec<Value> = plan["plan"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|step| serde_json::json!({ "step": step["step"], "status": status(&step["status"]) }))
-        .collect();
-    object.with("steps", steps).with_some("explanation", plan["explanation"].as_str())
 }
 
 /// The name of a turn in its thread. Until early 2026, turns were numbered from 0 in every run of the server.
@@ -435,10 +267,99 @@ fn turn_name(turn_id: &str, turn: Option<&Turn>) -> String {
     }
 }
 
+/// A thread as returned to a client that reads it: ended turns with their items. Only one turn is held in full at a time, because a thread can have many megabytes.
+struct ThreadRead<'a> {
+    thread_id: String,
+    /// Ended turns, in order.
+    turns: Box<dyn Iterator<Item = TurnRead> + 'a>,
+}
+
+/// An ended turn.
+struct TurnRead {
+    turn_id: String,
+    items: Vec<Item>,
+    /// End time in microseconds since the Unix epoch.
+    at_us: Option<u64>,
+    end: TurnEnd,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Holds<'a> {
+    #[serde(borrow)]
+    thread: Thread<'a>,
+    #[serde(borrow)]
+    initial_turns_page: Option<Page<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Thread<'a> {
+    id: String,
+    #[serde(borrow)]
+    turns: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    data: Option<Vec<&'a RawValue>>,
+}
+
+impl<'a> ThreadRead<'a> {
+    /// Parses a response; `None` if it has no thread.
+    fn of(result: &'a RawValue) -> Option<ThreadRead<'a>> {
+        let Holds { thread, initial_turns_page } = serde_json::from_str(result.get()).ok()?;
+        let mut page = initial_turns_page.and_then(|page| page.data).unwrap_or_default();
+        if let [first, .., last] = page[..]
+            && began(first) > began(last)
+        {
+            page.reverse();
+        }
+        let turns = thread.turns.unwrap_or_default().into_iter().chain(page).filter_map(TurnRead::of);
+        Some(ThreadRead { thread_id: thread.id, turns: Box::new(turns) })
+    }
+}
+
+impl TurnRead {
+    /// Parses a turn; `None` if it is invalid or still running.
+    fn of(raw: &RawValue) -> Option<TurnRead> {
+        let mut turn: Value = serde_json::from_str(raw.get()).ok()?;
+        if matches!(turn["status"].as_str()?, "inProgress") {
+            return None;
+        }
+        let items = match turn.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            Some(_) | None => Vec::new(),
+        };
+        let items = items.into_iter().filter_map(|item| match item {
+            Value::Object(members) => Item::of(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
+        });
+        let seconds = turn["completedAt"].as_u64().or_else(|| turn["startedAt"].as_u64());
+        let at_us = seconds.map(|seconds| seconds.saturating_mul(1_000_000));
+        Some(TurnRead {
+            turn_id: turn["id"].as_str()?.to_owned(),
+            items: items.collect(),
+            at_us,
+            end: TurnEnd::of(&turn),
+        })
+    }
+}
+
+/// Start time in seconds since the Unix epoch.
+fn began(raw: &RawValue) -> Option<u64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Began {
+        started_at: Option<u64>,
+    }
+    serde_json::from_str::<Began>(raw.get()).ok()?.started_at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::tapes::{entries, records};
+    use crate::history::properties::{entries, records};
 
     /// A line of `expect` is the identity and content of an entry, without members that repeat the identity or the
     /// time.

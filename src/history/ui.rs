@@ -2,22 +2,18 @@
 //!
 //! Pieces are emitted as they arrive and never joined here.
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::activity::{Activity, ActivityFold, ThreadActivity};
-use super::approval::{Ask, Asked, End, Wanted};
+use super::activity::{Activity, SessionActivity, ThreadActivity};
 use super::bounded::Bounded;
-use super::diff::Diffs;
-use super::failure::{Failure, STREAM_CLOSED};
-use super::in_progress::{InProgress, Operation};
-use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX};
-use super::object::{Object, bounded};
-use super::record_event::{MethodMessage, Params, Place, RecordEvent, Seen};
-use super::time::rfc3339_millis;
-use super::transcript::{item, steps};
-use super::usage::Usage;
+use super::conversation::{Call, Change, Conversation, Purpose, Step, ToolDetails};
+use super::excerpt::{bounded, rfc3339_millis};
+use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX};
+use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
+use super::request::{Asks, End, Request, Wanted};
+use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
 use crate::protocol::Method;
 use crate::wire::RpcId;
 
@@ -25,8 +21,9 @@ use crate::wire::RpcId;
 const OWN_IDS: &str = "codex-shim:";
 
 /// The kind of a UI event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UiKind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum UiKind {
     /// The activity of a thread changed.
     Activity,
     /// A user message.
@@ -62,170 +59,175 @@ pub enum UiKind {
     RpcError,
 }
 
-impl UiKind {
-    /// The name in a document.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            UiKind::Activity => "activity",
-            UiKind::Message => "message",
-            UiKind::AssistantDelta => "assistant_delta",
-            UiKind::AssistantFinalize => "assistant_finalize",
-            UiKind::ReasoningDelta => "reasoning_delta",
-            UiKind::ReasoningFinalize => "reasoning_finalize",
-            UiKind::Diff => "diff",
-            UiKind::Approval => "approval",
-            UiKind::UserInput => "user_input",
-            UiKind::ToolBegin => "tool_begin",
-            UiKind::ToolDelta => "tool_delta",
-            UiKind::ToolEnd => "tool_end",
-            UiKind::Plan => "plan",
-            UiKind::TokenCount => "token_count",
-            UiKind::Status => "status",
-            UiKind::Error => "error",
-            UiKind::RpcResponse => "rpc_response",
-            UiKind::RpcError => "rpc_error",
-        }
+documents! {
+    /// A UI event, which becomes JSON as `{"type",…}`.
+    #[derive(Debug, Clone)]
+    pub struct UiEvent {
+        #[serde(rename = "type")]
+        kind: UiKind,
+        #[serde(rename = "ts", serialize_with = "rfc3339")]
+        at_us: u64,
+        thread_id?: String,
+        turn_id?: String,
+        item_id?: String,
+        #[serde(flatten)]
+        detail: Detail,
     }
 }
 
-/// A UI event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UiEvent {
-    pub kind: UiKind,
-    /// The event as JSON: `{"type",…}`.
-    pub json: String,
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(super) enum Detail {
+    Activity { activity: Activity },
+    Said(Said),
+    Delta(Delta),
+    Progress(Progress),
+    Diff(Diff),
+    Tool(Box<ItemDocument>),
+    Plan(Steps),
+    Usage(Usage),
+    Status(Status),
+    Error(Error),
+    Pending(Box<Pending>),
+    Resolved(Resolved),
+    Answer(Box<Answer>),
+}
+
+documents! {
+    #[derive(Debug, Clone)]
+    pub(super) struct Said {
+        role?: &'static str,
+        text: String,
+        content?: Vec<String>,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Delta {
+        part?: &'static str,
+        delta: String,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Progress {
+        delta?: String,
+        stdin?: String,
+        changes?: Value,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Diff {
+        diff_id: String,
+        supersedes?: String,
+        text: String,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Status {
+        subject: &'static str,
+        #[serde(flatten)]
+        end: EndDocument,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Error {
+        message: String,
+        error_code?: String,
+        will_retry: bool,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Answer {
+        id: Value,
+        method?: String,
+        code?: Value,
+        message?: Value,
+        result?: Box<RawValue>,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Resolved {
+        request_id?: String,
+        kind: Wanted,
+        #[serde(flatten)]
+        end: End,
+    }
+
+    /// Everything needed to decide on a request.
+    #[derive(Debug, Clone)]
+    pub(super) struct Pending {
+        status: &'static str,
+        request_id?: String,
+        kind: Wanted,
+        command?: String,
+        cwd?: String,
+        reason?: String,
+        changes?: Value,
+        grant_root?: String,
+        permissions?: Value,
+        questions?: Value,
+        message?: String,
+        schema?: Value,
+        server?: String,
+        mode?: String,
+        url?: String,
+        decisions?: Vec<Value>,
+        decisions_left_out?: usize,
+    }
+}
+
+fn rfc3339<S: Serializer>(at_us: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339_millis(*at_us))
 }
 
 /// State between two records.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct UiFold {
-    generation: Option<String>,
-    activity: ActivityFold,
+    conversation: Conversation,
     /// The last emitted activity by thread.
-    #[serde(rename = "told")]
     emitted: Bounded<String, Activity>,
-    /// Methods and threads of open calls, by call id.
-    calls: Bounded<String, (String, Option<String>)>,
-    asked: Asked,
-    items: InProgress,
-    diffs: Diffs,
-    /// Turns that report their compaction by an item, by thread.
-    compacting: Bounded<String, String>,
 }
 
-/// The place of an event.
-#[derive(Clone, Copy)]
-struct Spot<'a> {
-    at_us: u64,
-    thread_id: Option<&'a str>,
-    turn_id: Option<&'a str>,
-    item_id: Option<&'a str>,
-}
-
-impl<'a> Spot<'a> {
-    fn of(at_us: u64, place: &'a Place<'_>) -> Spot<'a> {
-        Spot {
-            at_us,
-            thread_id: place.thread_id.as_deref(),
-            turn_id: place.turn_id.as_deref(),
-            item_id: place.item_id.as_deref(),
-        }
-    }
-
-    fn object(&self, kind: UiKind) -> Object {
-        Object::new()
-            .with("type", kind.name())
-            .with("ts", rfc3339_millis(self.at_us))
-            .with_some("thread_id", self.thread_id)
-            .with_some("turn_id", self.turn_id)
-            .with_some("item_id", self.item_id)
-    }
-
-    fn emit(&self, kind: UiKind, more: impl FnOnce(Object) -> Object, out: &mut Vec<UiEvent>) {
-        out.push(UiEvent { kind, json: more(self.object(kind)).finish() });
-    }
-
-    fn status(&self, subject: &str, status: &str, out: &mut Vec<UiEvent>) {
-        self.emit(UiKind::Status, |object| object.with("subject", subject).with("status", status), out);
+impl Default for UiFold {
+    fn default() -> UiFold {
+        UiFold { conversation: Conversation::of_ui(), emitted: Bounded::default() }
     }
 }
 
 impl UiFold {
     /// Processes a record, and appends its UI events.
     pub fn take(&mut self, seen: &Seen<'_>, out: &mut Vec<UiEvent>) {
-        match &seen.event {
-            RecordEvent::Generation(generation) => {
-                if self.generation.as_ref() != Some(generation) {
-                    self.run_ended(seen.at_us, out);
-                    self.generation = Some(generation.clone());
-                }
+        let step = self.conversation.take(Purpose::Ui, seen);
+        let at_us = step.at_us;
+        let mut view = View { at_us, place: OwnPlace::default(), conversation: &self.conversation, out };
+        match step.message {
+            Some(message) => {
+                view.place = message.place.owned();
+                view.message(message, &step);
             }
-            RecordEvent::Notification(message) => self.message(Spot::of(seen.at_us, &message.place), message, out),
-            RecordEvent::ServerRequest { message, id } => {
-                let mut gone = Vec::new();
-                let ask = self.asked.asked(message, id, &mut gone);
-                gone.iter().for_each(|ask| closed(seen.at_us, ask, &End::not_followed(), out));
-                if let Some(ask) = ask {
-                    let (does, params) = (self.items.of(&message.place), message.params.read().unwrap_or_default());
-                    let spot = Spot::of(seen.at_us, &message.place);
-                    spot.emit(kind(ask), |object| opened(object, ask, &params, does), out);
-                }
-            }
-            RecordEvent::ClientRequest { message, id } => {
-                let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
-                self.calls.insert(id.to_string(), (message.method.clone().into_owned(), thread_id));
-            }
-            RecordEvent::Response { id, result, error } => self.answered(seen.at_us, id, (*result, *error), out),
-            RecordEvent::ShimEvent { event, data } => {
-                if *event == "generation_ended" {
-                    self.run_ended(seen.at_us, out);
-                }
-                if let Some((ask, end)) = self.asked.noted(event, *data) {
-                    closed(seen.at_us, &ask, &end, out);
-                }
-            }
-            RecordEvent::Gap { .. } | RecordEvent::Other => {}
+            None => view.change_without_message(&step),
         }
-        self.activity.take(seen);
-        match &seen.event {
+        if let Change::RunEnded = step.change {
+            for (thread_id, activity) in self.emitted.take_all() {
+                if activity != Activity::Stopped {
+                    view.activity(thread_id, None, Activity::Stopped);
+                }
+            }
+        }
+        let threads = match &seen.event {
             RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, .. } => {
-                let thread = message.place.thread_id.as_deref().and_then(|id| self.activity.thread_of(id, seen.at_us));
-                self.emit_activity(seen.at_us, thread, out);
+                let thread_id = message.place.thread_id.as_deref();
+                let thread = thread_id.and_then(|id| ThreadActivity::of(&self.conversation, id, at_us));
+                thread.into_iter().collect()
             }
             // The end of a request may affect any thread.
-            RecordEvent::ShimEvent { .. } => self.emit_activity(seen.at_us, self.activity.threads(seen.at_us), out),
+            RecordEvent::ShimEvent { .. } => SessionActivity::of(&self.conversation).threads(at_us),
             RecordEvent::Generation(_)
             | RecordEvent::ClientRequest { .. }
             | RecordEvent::Response { .. }
             | RecordEvent::Gap { .. }
-            | RecordEvent::Other => {}
-        }
-    }
-
-    /// The child has ended.
-    fn run_ended(&mut self, at_us: u64, out: &mut Vec<UiEvent>) {
-        for thread in self.activity.threads(at_us) {
-            if let Some(turn_id) = &thread.turn_id {
-                let spot = Spot { at_us, thread_id: Some(&thread.thread_id), turn_id: Some(turn_id), item_id: None };
-                let failed = |object: Object| {
-                    object.with("subject", "turn").with("status", "failed").with("error_code", STREAM_CLOSED)
-                };
-                spot.emit(UiKind::Status, failed, out);
-            }
-        }
-        self.activity.run_ended(at_us);
-        for (thread_id, activity) in self.emitted.take_all() {
-            if activity != Activity::Stopped {
-                push_activity(at_us, &thread_id, None, Activity::Stopped, out);
-            }
-        }
-        self.calls = Bounded::default();
-        self.items = InProgress::default();
-    }
-
-    /// Emits changed activities. The duration of a silence is left to callers with a clock.
-    fn emit_activity(&mut self, at_us: u64, threads: impl IntoIterator<Item = ThreadActivity>, out: &mut Vec<UiEvent>) {
+            | RecordEvent::Other => Vec::new(),
+        };
+        // The duration of a silence is left to callers with a clock.
         for thread in threads {
             let activity = match thread.activity {
                 Activity::Thinking | Activity::Working => Activity::Working,
@@ -233,225 +235,224 @@ impl UiFold {
                 rests @ (Activity::Idle | Activity::Stopped) => rests,
             };
             if self.emitted.get(&thread.thread_id) != Some(&activity) {
-                push_activity(at_us, &thread.thread_id, thread.turn_id.as_deref(), activity, out);
+                view.activity(thread.thread_id.clone(), thread.turn_id, activity);
                 self.emitted.insert(thread.thread_id, activity);
             }
         }
     }
+}
 
-    fn message(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
-        if let Some(delta) = message.place.delta.as_deref() {
-            return piece(spot, message, delta, out);
+/// Appends the events of a step.
+struct View<'a> {
+    at_us: u64,
+    /// The place of the message.
+    place: OwnPlace,
+    conversation: &'a Conversation,
+    out: &'a mut Vec<UiEvent>,
+}
+
+impl View<'_> {
+    fn emit(&mut self, kind: UiKind, detail: Detail) {
+        self.emit_at(self.place.clone(), kind, detail);
+    }
+
+    fn emit_at(&mut self, place: OwnPlace, kind: UiKind, detail: Detail) {
+        let OwnPlace { thread_id, turn_id, item_id } = place;
+        self.out.push(UiEvent { kind, at_us: self.at_us, thread_id, turn_id, item_id, detail });
+    }
+
+    fn activity(&mut self, thread_id: String, turn_id: Option<String>, activity: Activity) {
+        let place = OwnPlace { thread_id: Some(thread_id), turn_id, item_id: None };
+        self.emit_at(place, UiKind::Activity, Detail::Activity { activity });
+    }
+
+    fn status(&mut self, subject: &'static str, status: &str) {
+        self.emit(UiKind::Status, Detail::Status(Status { subject, end: EndDocument::of_status(status) }));
+    }
+
+    fn delta(&mut self, kind: UiKind, part: Option<&'static str>, delta: &str) {
+        self.emit(kind, Detail::Delta(Delta { part, delta: delta.to_owned() }));
+    }
+
+    /// Events of a step that is not of a message of the server.
+    fn change_without_message(&mut self, step: &Step<'_>) {
+        if let Change::RunEnded = step.change {
+            for (thread_id, turn) in step.lost.turns.iter().filter(|(id, turn)| id.is_some() && turn.is_at_work()) {
+                let Turn { id: Some(turn_id), .. } = turn else { continue };
+                let end = TurnEnd::unreported(step.lost_code()).document();
+                let place = OwnPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
+                self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: "turn", end }));
+            }
+        } else if let Change::Resolved(request, end) = &step.change {
+            self.closed(request, end.clone());
+        } else if let Change::Answered { id, call, result, error } = &step.change {
+            self.answered(id, call.as_ref(), (*result, *error));
         }
+    }
+
+    fn message(&mut self, message: &MethodMessage<'_>, step: &Step<'_>) {
+        step.lost.requests.iter().for_each(|request| self.closed(request, End::not_followed()));
+        match &step.change {
+            Change::None | Change::RunEnded | Change::Answered { .. } => {}
+            Change::TurnStarted { .. } => self.status("turn", "in_progress"),
+            Change::TurnEnded { end, .. } => {
+                self.emit(UiKind::Status, Detail::Status(Status { subject: "turn", end: end.document() }));
+            }
+            Change::Piece(delta) => self.piece(message, delta),
+            Change::ItemStarted { item, .. } => self.item_started(item),
+            Change::ItemCompleted { item, .. } => self.item_completed(item),
+            Change::SummaryPart => self.delta(UiKind::ReasoningDelta, Some("summary"), "\n\n"),
+            Change::Progress(params) => {
+                let text = |name: &str| params[name].as_str().map(str::to_owned);
+                let changes = params.get("changes").filter(|changes| !changes.is_null()).cloned();
+                let progress = Detail::Progress(Progress { delta: text("message"), stdin: text("stdin"), changes });
+                self.emit(UiKind::ToolDelta, progress);
+            }
+            Change::Diff { text, snapshot } => {
+                let (diff_id, supersedes) = (snapshot.diff_id.clone(), snapshot.supersedes.clone());
+                self.emit(UiKind::Diff, Detail::Diff(Diff { diff_id, supersedes, text: text.clone() }));
+            }
+            Change::Plan => {
+                let plan: Value = message.params.read().unwrap_or_default();
+                self.emit(UiKind::Plan, Detail::Plan(Steps::of(&plan)));
+            }
+            Change::Usage(usage) => self.emit(UiKind::TokenCount, Detail::Usage(*usage)),
+            Change::Compacted { by_item: true } => {}
+            Change::Compacted { by_item: false } => self.status("compaction", "completed"),
+            Change::Error { failure, will_retry } => {
+                let (message, error_code) = (failure.message.clone().unwrap_or_default(), failure.code.clone());
+                self.emit(UiKind::Error, Detail::Error(Error { message, error_code, will_retry: *will_retry }));
+            }
+            Change::Asked(id) => {
+                if let Some(request) = self.conversation.request(id) {
+                    self.opened(request, &message.params.read().unwrap_or_default());
+                }
+            }
+            Change::Resolved(request, end) => self.closed(request, end.clone()),
+        }
+    }
+
+    /// A piece of an item.
+    fn piece(&mut self, message: &MethodMessage<'_>, delta: &str) {
         match message.known {
-            Some(Method::TurnStarted) => spot.status("turn", "in_progress", out),
-            Some(Method::TurnCompleted) => turn_completed(spot, message.params, out),
-            Some(Method::ItemStarted) => self.item_started(spot, message, out),
-            Some(Method::ItemCompleted) => self.item_completed(spot, message, out),
-            Some(Method::ReasoningSummaryPartAdded) => {
-                let params: Value = message.params.read().unwrap_or_default();
-                if params["summaryIndex"].as_u64().is_some_and(|index| index > 0) {
-                    let more = |object: Object| object.with("part", "summary").with("delta", "\n\n");
-                    spot.emit(UiKind::ReasoningDelta, more, out);
-                }
-            }
-            Some(Method::ToolCallProgress | Method::TerminalInteraction | Method::PatchUpdated) => {
-                let params: Value = message.params.read().unwrap_or_default();
-                let progress = |object: Object| {
-                    let object = object.with_some("delta", params["message"].as_str());
-                    object.with_some("stdin", params["stdin"].as_str()).with_some("changes", params.get("changes"))
-                };
-                spot.emit(UiKind::ToolDelta, progress, out);
-            }
-            Some(Method::DiffUpdated) => self.diff(spot, message.params, out),
-            Some(Method::PlanUpdated) => {
-                let params: Value = message.params.read().unwrap_or_default();
-                spot.emit(UiKind::Plan, |object| steps(object, &params), out);
-            }
-            Some(Method::TokenUsageUpdated) => {
-                if let Some(usage) = Usage::of(message.params) {
-                    spot.emit(UiKind::TokenCount, |object| usage.describe(object), out);
-                }
-            }
-            Some(Method::ThreadCompacted) => {
-                let by_item = spot.thread_id.and_then(|thread_id| self.compacting.get(&thread_id.to_owned()));
-                if by_item.is_none() || by_item.map(String::as_str) != spot.turn_id {
-                    spot.status("compaction", "completed", out);
-                }
-            }
-            Some(Method::Error) => {
-                let params: Value = message.params.read().unwrap_or_default();
-                let Failure { message, code } = Failure::of(&params["error"]);
-                let more = |object: Object| {
-                    let object = object.with("message", message.unwrap_or_default()).with_some("error_code", code);
-                    object.with("will_retry", params["willRetry"].as_bool() == Some(true))
-                };
-                spot.emit(UiKind::Error, more, out);
-            }
-            Some(Method::RequestResolved) => {
-                if let Some(ask) = self.asked.over(message) {
-                    closed(spot.at_us, &ask, &End::unknown(), out);
-                }
-            }
+            Some(Method::AgentMessageDelta) => self.delta(UiKind::AssistantDelta, None, delta),
+            Some(Method::ReasoningSummaryTextDelta) => self.delta(UiKind::ReasoningDelta, Some("summary"), delta),
+            Some(Method::ReasoningTextDelta) => self.delta(UiKind::ReasoningDelta, Some("content"), delta),
+            Some(Method::PlanDelta) => self.delta(UiKind::Plan, None, delta),
+            _ if message.method.starts_with("item/") => self.delta(UiKind::ToolDelta, None, delta),
             _ => {}
         }
     }
 
-    fn item_started(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
-        let Some(item) = item(message) else { return };
+    fn item_started(&mut self, item: &Item) {
         match item.kind {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
-            ItemKind::Compaction => {
-                if let (Some(thread_id), Some(turn_id)) = (spot.thread_id, spot.turn_id) {
-                    self.compacting.insert(thread_id.to_owned(), turn_id.to_owned());
-                }
-                spot.status("compaction", "in_progress", out);
-            }
+            ItemKind::Compaction => self.status("compaction", "in_progress"),
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.items.started(&message.place, &item);
-                spot.emit(UiKind::ToolBegin, |object| item.describe(object), out);
+                self.emit(UiKind::ToolBegin, Detail::Tool(Box::new(item.document())));
                 // Until early 2026, a request came before the start of its item.
-                if let Some(ask) = self.asked.about(&message.place) {
-                    let does = self.items.of(&message.place);
-                    spot.emit(kind(ask), |object| opened(object, ask, &Value::Null, does), out);
+                if let Some(request) = self.conversation.request_about(&self.place) {
+                    self.opened(request, &Value::Null);
                 }
             }
         }
     }
 
-    fn item_completed(&mut self, spot: Spot<'_>, message: &MethodMessage<'_>, out: &mut Vec<UiEvent>) {
-        let Some(item) = item(message) else { return };
-        let said = |kind: UiKind, out: &mut Vec<UiEvent>| {
-            spot.emit(kind, |object| object.with("text", item.text().unwrap_or_default()), out);
-        };
+    fn item_completed(&mut self, item: &Item) {
+        let text = || item.text().unwrap_or_default();
+        let said = || Detail::Said(Said { role: None, text: text(), content: None });
         match item.kind {
-            ItemKind::User => spot.emit(UiKind::Message, |object| message_object(object, &item), out),
-            ItemKind::Assistant => said(UiKind::AssistantFinalize, out),
-            ItemKind::Reasoning => said(UiKind::ReasoningFinalize, out),
-            ItemKind::Plan => said(UiKind::Plan, out),
-            ItemKind::Compaction => spot.status("compaction", "completed", out),
+            ItemKind::User => {
+                let content = item.content_types().map(|types| types.into_iter().map(str::to_owned).collect());
+                self.emit(UiKind::Message, Detail::Said(Said { role: Some("user"), text: text(), content }));
+            }
+            ItemKind::Assistant => self.emit(UiKind::AssistantFinalize, said()),
+            ItemKind::Reasoning => self.emit(UiKind::ReasoningFinalize, said()),
+            ItemKind::Plan => self.emit(UiKind::Plan, said()),
+            ItemKind::Compaction => self.status("compaction", "completed"),
             ItemKind::Aside => {}
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.items.completed(&message.place);
-                spot.emit(UiKind::ToolEnd, |object| item.describe(object), out);
+                self.emit(UiKind::ToolEnd, Detail::Tool(Box::new(item.document())));
             }
         }
     }
 
-    fn diff(&mut self, spot: Spot<'_>, params: Params<'_>, out: &mut Vec<UiEvent>) {
-        let params: Value = params.read().unwrap_or_default();
-        let (Some(thread_id), Some(turn_id), Some(text)) = (spot.thread_id, spot.turn_id, params["diff"].as_str())
-        else {
-            return;
-        };
-        if let Some(snapshot) = self.diffs.take(thread_id, turn_id, text) {
-            let more = |object: Object| {
-                let object = object.with("diff_id", snapshot.diff_id).with_some("supersedes", snapshot.supersedes);
-                object.with("text", text)
-            };
-            spot.emit(UiKind::Diff, more, out);
-        }
-    }
-
-    fn answered(
-        &mut self,
-        at_us: u64,
-        id: &RpcId,
-        (result, error): (Option<&RawValue>, Option<&RawValue>),
-        out: &mut Vec<UiEvent>,
-    ) {
-        let (method, thread_id) = self.calls.remove(&id.to_string()).unzip();
+    fn answered(&mut self, id: &RpcId, call: Option<&Call>, (result, error): (Option<&RawValue>, Option<&RawValue>)) {
         let id = match id {
             RpcId::Text(text) if text.starts_with(OWN_IDS) => return,
             RpcId::Integer(integer) => Value::from(*integer),
             RpcId::Text(text) => Value::from(text.as_str()),
             RpcId::Other(raw) => serde_json::from_str(raw).unwrap_or_default(),
         };
-        let thread_id = thread_id.flatten();
-        let spot = Spot { at_us, thread_id: thread_id.as_deref(), turn_id: None, item_id: None };
-        let called = |object: Object| object.with("id", id).with_some("method", method);
+        let method = call.map(|call| call.method.clone());
+        let place = OwnPlace { thread_id: call.and_then(|call| call.thread_id.clone()), ..OwnPlace::default() };
         match error {
             Some(error) => {
                 let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
-                let more = |object: Object| {
-                    called(object).with_some("code", error.get("code")).with_some("message", error.get("message"))
-                };
-                spot.emit(UiKind::RpcError, more, out);
+                let member = |name: &str| error.get(name).filter(|value| !value.is_null()).cloned();
+                let (code, message) = (member("code"), member("message"));
+                self.emit_at(
+                    place,
+                    UiKind::RpcError,
+                    Detail::Answer(Box::new(Answer { id, method, code, message, result: None })),
+                );
             }
             None => {
-                let result = result.filter(|result| result.get().len() <= OUTPUT_BYTES_MAX);
-                spot.emit(UiKind::RpcResponse, |object| called(object).with_some("result", result), out);
+                let is_shown = |result: &&RawValue| result.get().len() <= OUTPUT_BYTES_MAX && result.get() != "null";
+                let result = result.filter(is_shown).map(RawValue::to_owned);
+                let answer = Detail::Answer(Box::new(Answer { id, method, code: None, message: None, result }));
+                self.emit_at(place, UiKind::RpcResponse, answer);
             }
         }
     }
-}
 
-fn push_activity(at_us: u64, thread_id: &str, turn_id: Option<&str>, activity: Activity, out: &mut Vec<UiEvent>) {
-    let spot = Spot { at_us, thread_id: Some(thread_id), turn_id, item_id: None };
-    spot.emit(UiKind::Activity, |object| object.with("activity", activity.name()), out);
-}
+    fn opened(&mut self, request: &Request, params: &Value) {
+        let details = self.conversation.tool_at(&request.place).and_then(|tool| tool.details.as_ref());
+        let pending = Pending::of(request, params, details);
+        self.emit(kind(request), Detail::Pending(Box::new(pending)));
+    }
 
-/// A piece of an item.
-fn piece(spot: Spot<'_>, message: &MethodMessage<'_>, delta: &str, out: &mut Vec<UiEvent>) {
-    let (kind, part) = match message.known {
-        Some(Method::AgentMessageDelta) => (UiKind::AssistantDelta, None),
-        Some(Method::ReasoningSummaryTextDelta) => (UiKind::ReasoningDelta, Some("summary")),
-        Some(Method::ReasoningTextDelta) => (UiKind::ReasoningDelta, Some("content")),
-        Some(Method::PlanDelta) => (UiKind::Plan, None),
-        _ if message.method.starts_with("item/") => (UiKind::ToolDelta, None),
-        _ => return,
-    };
-    spot.emit(kind, |object| object.with_some("part", part).with("delta", delta), out);
-}
-
-fn message_object(object: Object, item: &Item) -> Object {
-    let object = object.with("role", "user").with("text", item.text().unwrap_or_default());
-    object.with_some("content", item.content_types())
-}
-
-fn turn_completed(spot: Spot<'_>, params: Params<'_>, out: &mut Vec<UiEvent>) {
-    let params: Value = params.read().unwrap_or_default();
-    let turn = &params["turn"];
-    let Failure { message, code } = Failure::of(&turn["error"]);
-    let more = |object: Object| {
-        object
-            .with("subject", "turn")
-            .with("status", turn["status"].as_str().unwrap_or("completed"))
-            .with_some("duration_ms", turn.get("durationMs"))
-            .with_some("error_code", code)
-            .with_some("error_message", message)
-    };
-    spot.emit(UiKind::Status, more, out);
-}
-
-fn kind(ask: &Ask) -> UiKind {
-    match ask.wanted {
-        Wanted::Command | Wanted::Diff | Wanted::Permissions => UiKind::Approval,
-        Wanted::Questions | Wanted::Elicitation => UiKind::UserInput,
+    fn closed(&mut self, request: &Request, end: End) {
+        let resolved = Detail::Resolved(Resolved { request_id: request.request_id.clone(), kind: request.wanted, end });
+        self.emit_at(request.place.clone(), kind(request), resolved);
     }
 }
 
-/// Adds everything needed for a decision.
-fn opened(object: Object, ask: &Ask, params: &Value, does: Option<&Operation>) -> Object {
-    let (item_command, item_cwd, changes) = match does {
-        Some(Operation::Runs { command, cwd }) => (command.clone(), cwd.clone(), None),
-        Some(Operation::Changes(changes)) => (None, None, serde_json::from_str(changes).ok()),
-        None => (None, None, None),
-    };
-    let ask = Ask { command: ask.command.clone().or(item_command), cwd: ask.cwd.clone().or(item_cwd), ..ask.clone() };
-    let member = |name: &str| params.get(name).map(|value| bounded(value, OUTPUT_BYTES_MAX));
-    ask.describe(object.with("status", "pending"))
-        .with_some("changes", changes.or_else(|| old_changes(params)))
-        .with_some("grant_root", params["grantRoot"].as_str())
-        .with_some("permissions", member("permissions"))
-        .with_some("questions", member("questions"))
-        .with_some("message", ask.text.as_ref().filter(|_| ask.wanted == Wanted::Elicitation))
-        .with_some("schema", member("requestedSchema"))
-        .with_some("server", params["serverName"].as_str())
-        .with_some("mode", params["mode"].as_str())
-        .with_some("url", params["url"].as_str())
-        .with_some("decisions", Some(&ask.decisions).filter(|decisions| !decisions.is_empty()))
-        .with_some("decisions_left_out", Some(ask.decisions_left_out).filter(|left_out| *left_out > 0))
+fn kind(request: &Request) -> UiKind {
+    match request.wanted.asks() {
+        Asks::Permission => UiKind::Approval,
+        Asks::Input => UiKind::UserInput,
+    }
+}
+
+impl Pending {
+    fn of(request: &Request, params: &Value, item: Option<&ToolDetails>) -> Pending {
+        let text = |name: &str| params[name].as_str().map(str::to_owned);
+        let member = |name: &str| {
+            params.get(name).filter(|value| !value.is_null()).map(|value| bounded(value, OUTPUT_BYTES_MAX))
+        };
+        let changes = item.and_then(|item| serde_json::from_str(item.changes.as_deref()?).ok());
+        let Request { request_id, wanted, command, cwd, reason, decisions, decisions_left_out, .. } = request.clone();
+        Pending {
+            status: "pending",
+            request_id,
+            kind: wanted,
+            command: command.or_else(|| item?.command.clone()),
+            cwd: cwd.or_else(|| item?.cwd.clone()),
+            reason,
+            changes: changes.or_else(|| old_changes(params)),
+            grant_root: text("grantRoot"),
+            permissions: member("permissions"),
+            questions: member("questions"),
+            message: request.text.clone().filter(|_| wanted == Wanted::Elicitation),
+            schema: member("requestedSchema"),
+            server: text("serverName"),
+            mode: text("mode"),
+            url: text("url"),
+            decisions: Some(decisions).filter(|decisions| !decisions.is_empty()),
+            decisions_left_out: Some(decisions_left_out).filter(|left_out| *left_out > 0),
+        }
+    }
 }
 
 /// The changes of a request until early 2026: an object by path.
@@ -463,24 +464,18 @@ fn old_changes(params: &Value) -> Option<Value> {
     Some(changes.collect())
 }
 
-fn closed(at_us: u64, ask: &Ask, end: &End, out: &mut Vec<UiEvent>) {
-    let spot = Spot {
-        at_us,
-        thread_id: ask.thread_id.as_deref(),
-        turn_id: ask.turn_id.as_deref(),
-        item_id: ask.item_id.as_deref(),
-    };
-    let more = |object: Object| {
-        let object = object.with_some("request_id", ask.request_id.as_ref()).with("kind", ask.wanted.name());
-        end.describe(object)
-    };
-    spot.emit(kind(ask), more, out);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::tapes::{records, ui_events};
+    use crate::history::properties::{records, ui_events};
+
+    fn as_json<T: serde::de::DeserializeOwned>(event: &UiEvent) -> T {
+        serde_json::from_str(&serde_json::to_string(event).expect("plain data")).expect("it is JSON")
+    }
+
+    fn name(kind: UiKind) -> String {
+        serde_json::to_value(kind).expect("plain data").as_str().unwrap_or_default().to_owned()
+    }
 
     /// A line of `expect` is the type and content of an event, without its place and time. Activity events are compared
     /// only if expected.
@@ -489,9 +484,9 @@ mod tests {
         let wants_activity = expect.iter().any(|line| line.starts_with("activity"));
         let actual = ui_events(&records(playbook)).into_iter();
         let actual = actual.filter(|event| wants_activity || event.kind != UiKind::Activity).map(|event| {
-            let mut json: serde_json::Map<String, Value> = serde_json::from_str(&event.json).expect("it is JSON");
+            let mut json: serde_json::Map<String, Value> = as_json(&event);
             ["type", "ts", "thread_id", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
-            format!("{} {}", event.kind.name(), Value::Object(json))
+            format!("{} {}", name(event.kind), Value::Object(json))
         });
         assert_eq!(actual.collect::<Vec<_>>(), expect);
     }
@@ -588,7 +583,7 @@ mod tests {
             r#"token_count {"context_window":9,"input_tokens":1,"thread_total":3,"total":2}"#,
         );
         let diff = |text: &str| notification("turn/diff/updated", &format!(r#""diff":"{text}""#));
-        let id = |text: &str| format!("t:u:{}", crate::history::diff::digest(text));
+        let id = |text: &str| format!("t:u:{}", crate::history::turn::digest(text));
         check(
             &[diff("a"), diff("a"), diff("b"), diff("a")].join("\n"),
             &format!(
@@ -661,8 +656,7 @@ mod tests {
                 "{actual}\n<< {{\"method\":\"serverRequest/resolved\",\"params\":{{\"threadId\":\"t\",\"requestId\":\"r\"}}}}"
             );
             let actual = ui_events(&records(&actual)).into_iter().filter(|event| event.kind == UiKind::Approval);
-            let actual: Vec<Value> =
-                actual.map(|event| serde_json::from_str(&event.json).expect("it is JSON")).collect();
+            let actual: Vec<Value> = actual.map(|event| as_json(&event)).collect();
             let status: Vec<&str> = actual.iter().filter_map(|event| event["status"].as_str()).collect();
             assert_eq!(status, ["pending", "resolved"]);
             let decisions = actual[0]["decisions"].as_array().expect("decisions are a list");

@@ -1,7 +1,7 @@
 //! Epochs over real files: which evidence continues an epoch, and what begins a new one.
 
 use super::tables::RowPage;
-use super::tests::{Lab, numbered, words};
+use super::tests::{Lab, numbered, piece, told, words};
 use super::*;
 use crate::journal::{Generation, SegmentName};
 
@@ -90,16 +90,11 @@ fn rebuild_that_gives_other_events_begins_an_epoch() {
 #[test]
 fn rebuild_in_another_order_begins_an_epoch() {
     let lab = Lab::new();
-    let params = r#"{"threadId":"t","turnId":"u","itemId":"i","delta":"x"}"#;
-    lab.append(
-        1,
-        1,
-        &[format!(r#"{{"at":1000,"from":"server","line":{{"method":"item/agentMessage/delta","params":{params}}}}}"#)],
-    );
+    let now_us = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_micros() as u64;
+    lab.append(1, 1, &[piece(now_us, "x")]);
     // This read closes the group at once; a rebuild closes it after the next event.
     lab.catch_up();
-    lab.append(1, 1, &[r#"{"at":1002,"from":"server","line":{"method":"m"}}"#.to_owned()]);
-    lab.append(1, 1, &numbered(3..=3));
+    lab.append(1, 1, &[told(now_us + 2, "m"), told(now_us + 200_000, "m3")]);
     let epoch = lab.epoch();
     assert_eq!(lab.events(), ["1 item/agentMessage/delta", "2 m", "3 m3"]);
     std::fs::remove_file(lab.history()).expect("it is there");

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
-use super::committed::{Reached, first_segment};
+use super::database::{Reached, first_segment};
+use crate::history::{named, of_name};
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
 use crate::store::{FoundWitness, SeqMark, Witness, boot_id, booted_unix_s};
 
@@ -37,53 +38,28 @@ pub(super) struct Epoch {
     pub(super) promised: u64,
 }
 
-/// Why an epoch began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The session had no epoch before.
-    First,
-    /// The database is lost, and the journal no longer has its first record.
-    StartLost,
-    /// The database is lost or older than the issued numbers, and the journal cannot prove that it has all records that had
-    /// one.
-    JournalShorter,
-    /// The machine was restarted before a run recorded its end.
-    MachineRestarted,
-    /// The home or the session was restored from a copy.
-    Copied,
-    /// The database belongs to another epoch.
-    OtherHistory,
-    /// The journal yields other events for the issued numbers.
-    OtherEvents,
+named! {
+    /// Why an epoch began.
+    pub(super) enum Cause {
+        /// The session had no epoch before.
+        First = "first",
+        /// The database is lost, and the journal no longer has its first record.
+        StartLost = "start_lost",
+        /// The database is lost or older than the issued numbers, and the journal cannot prove that it has all records that had
+        /// one.
+        JournalShorter = "journal_shorter",
+        /// The machine was restarted before a run recorded its end.
+        MachineRestarted = "machine_restarted",
+        /// The home or the session was restored from a copy.
+        Copied = "copied",
+        /// The database belongs to another epoch.
+        OtherHistory = "other_history",
+        /// The journal yields other events for the issued numbers.
+        OtherEvents = "other_events",
+    }
 }
 
 impl Cause {
-    const ALL: [Cause; 7] = [
-        Cause::First,
-        Cause::StartLost,
-        Cause::JournalShorter,
-        Cause::MachineRestarted,
-        Cause::Copied,
-        Cause::OtherHistory,
-        Cause::OtherEvents,
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Cause::First => "first",
-            Cause::StartLost => "start_lost",
-            Cause::JournalShorter => "journal_shorter",
-            Cause::MachineRestarted => "machine_restarted",
-            Cause::Copied => "copied",
-            Cause::OtherHistory => "other_history",
-            Cause::OtherEvents => "other_events",
-        }
-    }
-
-    pub(super) fn of_name(name: &str) -> Option<Cause> {
-        Cause::ALL.into_iter().find(|cause| cause.name() == name)
-    }
-
     /// Whether the mark may be lower than numbers that were issued.
     fn may_have_old_mark(self) -> bool {
         match self {
@@ -270,7 +246,7 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
             let epoch = Epoch {
                 id: witness.epoch.clone(),
                 after_seq: witness.after_seq,
-                cause: Cause::of_name(&witness.cause).unwrap_or(Cause::First),
+                cause: of_name(&witness.cause).unwrap_or(Cause::First),
                 promised: witness.after_seq,
             };
             let reached =

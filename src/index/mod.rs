@@ -15,10 +15,7 @@
 //! *Locking.* SQLite's own; readers and the index never wait for each other. A process that indexes a session or rewrites
 //! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
 
-mod batch;
-#[cfg(test)]
-mod checkpoint_tests;
-mod committed;
+mod database;
 #[cfg(test)]
 mod epoch_tests;
 mod epochs;
@@ -26,37 +23,25 @@ mod follow;
 mod indexer;
 mod maintenance;
 mod opening;
-mod page;
 #[cfg(test)]
 mod plans;
 mod query;
-mod retention;
-mod schema;
-mod settings;
 mod shared;
-mod stamp;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod transcript_pages;
 mod transcripts;
-mod upkeep;
 
+pub(crate) use database::HISTORY_FORM;
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]
 pub(crate) use indexer::Stepped;
-pub(crate) use maintenance::{indexed_before, prune_history, redact_history};
-pub use page::Cursor;
-pub(crate) use page::{EventPage, GapReason};
-pub use query::History;
-pub(crate) use query::HistoryError;
-pub(crate) use retention::Pruned;
-pub(crate) use schema::HISTORY_FORM;
-pub use settings::{HISTORY_FILE, IndexSettings};
-pub(crate) use settings::{IndexNotice, Marks, Notify};
-pub(crate) use shared::{IndexState, LiveEvent};
+pub(crate) use maintenance::{Pruned, indexed_before, prune_history, redact_history};
+pub use query::{Cursor, History};
+pub(crate) use query::{EventPage, GapReason, HistoryError};
+pub use shared::{HISTORY_FILE, IndexSettings};
+pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
 pub(crate) use tables::Table;
-pub(crate) use transcript_pages::{JournalGap, Side, TranscriptLine};
-pub(crate) use transcripts::TRANSCRIPTS_DIR;
 pub use transcripts::TranscriptFiles;
+pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};

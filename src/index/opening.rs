@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::committed::{Database, Reached, first_segment};
+use super::database::{Database, Reached, first_segment};
 use super::epochs::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
-use super::settings::{IndexNotice, IndexSettings};
+use super::shared::{IndexNotice, IndexSettings};
 use crate::journal::Position;
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile};
 

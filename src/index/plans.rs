@@ -2,14 +2,14 @@
 
 use rusqlite::{Connection, StatementStatus, params};
 
-use super::{query, retention, schema, tables, transcript_pages, transcripts};
+use super::{database, maintenance, query, tables, transcripts};
 
 /// Rows per table: more than a query returns, and enough that a scan would show.
 const ROWS: i64 = 3_000;
 
 fn filled() -> Connection {
     let mut connection = Connection::open_in_memory().expect("memory");
-    let form = schema::form();
+    let form = database::form();
     form.migrations.iter().for_each(|migration| connection.execute_batch(migration).expect("our own SQL"));
     let transaction = connection.transaction().expect("a transaction");
     for row in 1..=ROWS {
@@ -83,16 +83,16 @@ fn no_question_reads_more_than_it_tells_of() {
         check(table.after(), &[&(ROWS / 2), &500], 500);
     }
     check(tables::LAST_TOOLS, &[&200], 200);
-    check(transcript_pages::LINES_BEFORE, &[&last, &300], 300);
-    check(transcript_pages::LINES_AFTER, &[&(ROWS / 2), &300, &last], 300);
-    check(transcript_pages::LINE_FROM, &[&(ROWS / 2)], 1);
-    check(transcript_pages::LAST_LINE, &[], 1);
-    check(transcript_pages::FIRST_EVENT, &[], 1);
-    check(transcript_pages::JOURNAL_GAPS, &[&100], 100);
+    check(transcripts::LINES_BEFORE, &[&last, &300], 300);
+    check(transcripts::LINES_AFTER, &[&(ROWS / 2), &300, &last], 300);
+    check(transcripts::LINE_FROM, &[&(ROWS / 2)], 1);
+    check(transcripts::LAST_LINE, &[], 1);
+    check(transcripts::FIRST_EVENT, &[], 1);
+    check(transcripts::JOURNAL_GAPS, &[&100], 100);
     check(tables::TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
     check(tables::TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
     check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
-    for pruning in [retention::EVENTS, retention::TOOLS, retention::TURNS] {
+    for pruning in [maintenance::EVENTS, maintenance::TOOLS, maintenance::TURNS] {
         check(pruning.bounds, &[], 1);
         check(pruning.oldest, &[], 1);
         // A batch is visited twice: to find its end, and to delete it.

@@ -2,16 +2,19 @@
 //!
 //! *Locking.* One mutex, held only to copy.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 
-use super::page::EventDocument;
-use super::retention::Pruned;
+use super::maintenance::Pruned;
+use super::query::EventDocument;
+use super::transcripts::TranscriptFiles;
 use crate::config::RetentionBounds;
-use crate::history::{ActivityFold, EventRow, rfc3339_millis};
-use crate::journal::Position;
+use crate::history::{EventRow, SessionActivity, rfc3339_millis};
+use crate::journal::{IndexedTo, Position};
+use crate::store::{SeqMark, SeqWish};
 
 /// Most buffered live events; a reader that is further behind misses some.
 const LIVE_MAX: usize = 1_024;
@@ -72,7 +75,7 @@ impl LiveEvent {
 pub(super) struct Shared {
     pub(super) state: watch::Sender<IndexState>,
     pub(super) live: broadcast::Sender<Arc<LiveEvent>>,
-    activity: Mutex<Arc<ActivityFold>>,
+    activity: Mutex<Arc<SessionActivity>>,
     asked: Mutex<Asked>,
     /// Bounds that were set after the start.
     retention: Mutex<Option<RetentionBounds>>,
@@ -162,13 +165,13 @@ impl Shared {
         self.state.receiver_count() > 0
     }
 
-    pub(super) fn activity(&self) -> Arc<ActivityFold> {
+    pub(super) fn activity(&self) -> Arc<SessionActivity> {
         Arc::clone(&lock(&self.activity))
     }
 
-    pub(super) fn set_activity(&self, activity: &ActivityFold) {
-        if **lock(&self.activity) != *activity {
-            *lock(&self.activity) = Arc::new(activity.clone());
+    pub(super) fn set_activity(&self, activity: SessionActivity) {
+        if **lock(&self.activity) != activity {
+            *lock(&self.activity) = Arc::new(activity);
         }
     }
 }
@@ -177,3 +180,51 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic cannot leave the data half written.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The history's file name in the session's folder.
+pub const HISTORY_FILE: &str = "history.db";
+
+/// Reserves event numbers.
+pub(crate) type Marks = Box<dyn FnMut(SeqWish) -> Result<SeqMark, String> + Send>;
+
+#[derive(Debug, Clone)]
+pub struct IndexSettings {
+    pub session_id: String,
+    /// The session's folder.
+    pub session_dir: PathBuf,
+    /// The journal's folder.
+    pub journal_dir: PathBuf,
+    pub retention: RetentionBounds,
+    /// Whether transcripts are also written as files.
+    pub transcript_files: TranscriptFiles,
+    /// The home in which expired sessions are deleted; `None` deletes none.
+    pub home: Option<PathBuf>,
+    /// Receives the progress of the index.
+    pub indexed_to: IndexedTo,
+}
+
+impl IndexSettings {
+    /// The path of the history.
+    #[must_use]
+    pub fn history_path(&self) -> PathBuf {
+        self.session_dir.join(HISTORY_FILE)
+    }
+}
+
+/// A notification to the thread that started the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IndexNotice {
+    /// Nothing can be indexed; why.
+    Failed(String),
+    /// Nothing can be indexed until the ledger can be used; why it cannot.
+    AwaitsLedger(String),
+    /// Everything that waited is indexed.
+    Recovered,
+    /// A corrupt file was set aside under this path.
+    SetAside(PathBuf),
+    /// A transcript's file is incomplete; why.
+    TranscriptFailed(String),
+}
+
+/// Receives [`IndexNotice`].
+pub(crate) type Notify = Box<dyn FnMut(IndexNotice) + Send>;

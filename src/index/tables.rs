@@ -1,18 +1,16 @@
 //! Queries for tool events, turn events and transcripts.
 
-use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value};
 
-use super::committed::last_row;
+use super::database::last_row;
 use super::epochs::Epoch;
-use super::page::{Around, Begun, Cursor, GapReason};
-use super::query::{History, HistoryError, epoch, number};
-use super::retention;
-use crate::history::{Action, KeptTool, actions};
+use super::maintenance;
+use super::query::{Around, Begun, Cursor, GapReason, History, HistoryError, epoch, number};
+use crate::history::{Action, KeptTool, Phase, ToolRow, actions, of_name};
 
 /// A table whose rows are returned unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +66,8 @@ impl Table {
     /// Queries the lowest and the highest number.
     fn bounds(self) -> &'static str {
         match self {
-            Table::Tools => retention::TOOLS.bounds,
-            Table::Turns => retention::TURNS.bounds,
+            Table::Tools => maintenance::TOOLS.bounds,
+            Table::Turns => maintenance::TURNS.bounds,
         }
     }
 
@@ -137,7 +135,7 @@ impl History {
             let mut select = connection.prepare_cached(TOOLS_NEWEST_FIRST)?;
             let mut failed = None;
             let rows = select.query_map([], kept_tool)?.map_while(|row| row.map_err(|error| failed = Some(error)).ok());
-            let found = actions(rows, usize::try_from(limit).unwrap_or(usize::MAX));
+            let found = actions(rows.flatten(), usize::try_from(limit).unwrap_or(usize::MAX));
             failed.map_or(Ok(found), Err)
         })
     }
@@ -146,9 +144,9 @@ impl History {
     pub fn last_actions(&self, threads: &[String], opened: u64) -> Result<Vec<Option<Action>>, HistoryError> {
         self.read(opened, |connection| {
             let mut select = connection.prepare_cached(LAST_TOOLS)?;
-            let rows: Vec<KeptTool<'_>> = select.query_map([LAST_ACTION_ROWS], kept_tool)?.collect::<Result<_, _>>()?;
+            let rows = select.query_map([LAST_ACTION_ROWS], kept_tool)?.collect::<Result<Vec<_>, _>>()?;
             let last = |thread: &String| {
-                let of_thread = rows.iter().filter(|row| row.thread_id.as_deref() == Some(thread));
+                let of_thread = rows.iter().flatten().filter(|kept| kept.row.thread_id.as_deref() == Some(thread));
                 actions(of_thread.cloned(), 1).pop()
             };
             Ok(threads.iter().map(last).collect())
@@ -226,28 +224,33 @@ fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
     Ok(Value::Object(document))
 }
 
-fn kept_tool(row: &Row<'_>) -> rusqlite::Result<KeptTool<'static>> {
-    let text = |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<String>>(name)?.map(Cow::Owned));
+/// A row of `codex_tool_events`; `None` if its event is unknown.
+fn kept_tool(row: &Row<'_>) -> rusqlite::Result<Option<KeptTool>> {
+    let text = |name: &str| row.get::<_, Option<String>>(name);
     let created_at: String = row.get("created_at")?;
     let at = humantime::parse_rfc3339(&created_at).unwrap_or(UNIX_EPOCH);
-    Ok(KeptTool {
+    let session_id = row.get("session_id")?;
+    let Some(event_type) = of_name(&row.get::<_, String>("event_type")?) else { return Ok(None) };
+    let row = ToolRow {
         at_us: at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
-        session_id: Cow::Owned(row.get("session_id")?),
         thread_id: text("thread_id")?,
         turn_id: text("turn_id")?,
         item_id: text("item_id")?,
         request_id: text("request_id")?,
-        event_type: Cow::Owned(row.get("event_type")?),
+        event_type,
         item_type: text("item_type")?,
-        phase: text("phase")?,
+        phase: text("phase")?.and_then(|phase| of_name(&phase)).unwrap_or(Phase::Running),
         command: text("command")?,
+        cwd: text("cwd")?,
         exit_code: row.get("exit_code")?,
         file_path: text("file_path")?,
         diff_summary: text("diff_summary")?,
         approval_decision: text("approval_decision")?,
         latency_ms: row.get::<_, Option<i64>>("latency_ms")?.and_then(|value| u64::try_from(value).ok()),
+        final_status: text("final_status")?,
         error_code: text("error_code")?,
         error_message: text("error_message")?,
         raw_payload_json: text("raw_payload_json")?,
-    })
+    };
+    Ok(Some(KeptTool { session_id, row }))
 }

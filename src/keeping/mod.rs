@@ -11,12 +11,9 @@
 //!
 //! This room never deletes unindexed data, never follows a link, and changes no byte in a dry run.
 
-mod files;
 mod held;
-mod pieces;
 mod prune;
 mod redact;
 
-pub(crate) use pieces::add_piece;
 pub(crate) use prune::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
-pub(crate) use redact::{Found as Masked, redact};
+pub(crate) use redact::{Found as Masked, add_piece, redact};

@@ -33,7 +33,8 @@ pub(super) fn start(
 ) {
     let Some(home) = running.home.value.clone() else { return };
     let published = Arc::clone(published);
-    published.config(ConfigDocument { loaded_at: Some(now()), ..ConfigDocument::default() });
+    let context = Some(running.context());
+    published.config(ConfigDocument { loaded_at: Some(now()), context, ..ConfigDocument::default() });
     let mut reload = Reload {
         home,
         running: running.clone(),
@@ -124,7 +125,8 @@ impl Reload {
             self.running = applied.clone();
             self.outbox.configure(applied);
         }
-        self.published.config(ConfigDocument { loaded_at, restart_needed, error: None });
+        let context = Some(self.running.context());
+        self.published.config(ConfigDocument { loaded_at, restart_needed, error: None, context });
     }
 
     /// Keeps the settings and reports the mistake, unless the relay has reported it before.

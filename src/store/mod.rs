@@ -31,8 +31,7 @@ pub(crate) use database::{
 };
 pub(crate) use found::{Found, Survey};
 pub use ledger::OfflineLedger;
-pub(crate) use ledger::{KeptRequest, LedgerError};
-pub(crate) use ledger::{LEDGER_FILE, Ledger};
+pub(crate) use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError};
 pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
 pub(crate) use masked_rows::{MaskedTable, mask_tables, wipe};

@@ -254,7 +254,7 @@ fn attach_says_why_it_cannot() {
 
     let live = Live::served();
     refused(http(&live.session, &format!("POST {ATTACH}{UPGRADE}"), b""), (503, "not_ready"));
-    failed(&attach_fails(&live.home), 1, "is not initialized yet");
+    failed(&attach_fails(&live.home), 1, "has not finished its start");
     refused(http(&live.session, &format!("POST {ATTACH}"), b""), (426, "upgrade_required"));
     let home = {
         let mut relay = live;
@@ -323,7 +323,7 @@ fn attached_client_sees_that_the_server_is_stopped() {
     failed(&client.end(), 1, "the server or its relay has exited");
     drop(stdin);
     assert_eq!(stopped.join().expect("it is answered"), (200, json!({"ok": true})));
-    failed(&attach_fails(&live.home), 1, "has exited, is not reading");
+    failed(&attach_fails(&live.home), 1, "the server has ended; `POST /sessions/self/start`");
     live.signal_end();
 }
 

@@ -542,8 +542,15 @@ fn times_are_local_unless_utc_is_asked_for() {
     let mut live = in_turn();
     command_begins(&mut live, "c1", "ls");
     command_ends(&mut live, "c1", "ls", 0);
+    says(&mut live, "m1", "done");
+    asks(&mut live, 1, "true");
+    live.say_plainly(r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":1}}"#);
     asks(&mut live, 0, "make");
     live.push(&json!({"cmd": "make"}), 1);
+    eventually("the resolved request", || {
+        let all = told(&live.tool(&["requests", "--all", "--json"]));
+        (all["requests"][0]["resolved_at"].is_string()).then_some(())
+    });
     let printed = |args: &[&str]| {
         let mut command = live.home.shim(args);
         // A zone that needs no zone file.
@@ -556,10 +563,10 @@ fn times_are_local_unless_utc_is_asked_for() {
         (&["status"], " UTC+0545 (", " UTC ("),
         (&["events"], "+05:45  ", "Z  "),
         (&["tail", "-n", "1"], "ago  ", "Z  "),
-        (&["requests", "--all"], "  -  ", "  -  "),
+        (&["requests", "--all"], "+05:45  run true", "Z  run true"),
         (&["show", "latest"], " UTC+0545 (", " UTC ("),
         (&["context", "show"], " UTC+0545  ", " UTC  "),
-        (&["transcript", "latest"], "", ""),
+        (&["transcript", "latest"], " UTC+0545\n  done", " UTC\n  done"),
     ];
     for (args, local, utc) in tools {
         let shown = printed(args);
@@ -576,8 +583,14 @@ fn times_are_local_unless_utc_is_asked_for() {
 #[test]
 fn tables_fit_the_terminal_and_have_heads() {
     let mut live = in_turn();
+    let tape = live.home.beside().join("tape.jsonl");
+    let tape = tape.to_str().expect("UTF-8");
+    let secret = format!("echo sk-proj-{}", "abcdefgh1234".repeat(4));
     command_begins(&mut live, "c1", &"long ".repeat(40));
     asks(&mut live, 0, &"make ".repeat(40));
+    live.push(&json!({"cmd": "cargo ".repeat(40), "output": secret}), 1);
+    assert!(live.tool(&["tape", "export", "s", "-o", tape]).status.success());
+    let (show, show_tape) = ("tape show s".to_owned(), format!("tape show {tape}"));
     for (args, head) in [
         ("sessions", "SESSION  NAME"),
         ("children", "SESSION  NAME"),
@@ -586,6 +599,9 @@ fn tables_fit_the_terminal_and_have_heads() {
         ("events", "TIME ("),
         ("tail", "WHEN"),
         ("prune --dry-run --older-than 0s", "SESSION  WHAT"),
+        ("redact --dry-run --pattern long", "SESSION  MASKED  IN"),
+        (&show, "RECORD"),
+        (&show_tape, "RECORD"),
     ] {
         for columns in [40, 80, 120] {
             let script = format!("stty cols {columns}; {SHIM} {args}; echo so that ''is all");
@@ -598,6 +614,17 @@ fn tables_fit_the_terminal_and_have_heads() {
             assert!(shown.lines().all(|line| line.chars().count() <= columns), "{args} at {columns}:\n{shown}");
             assert!(!shown.contains('\u{1b}'), "{args}: {shown:?}");
         }
+    }
+    for columns in [40, 80, 120] {
+        let script = format!("stty cols {columns}; {SHIM} status; echo so that ''is all");
+        let mut pane = Pane::start_with(&live.home, &["sh", "-c", &script], &[("NO_COLOR", "1")]);
+        let shown = pane.shows("so that is all");
+        let threads = shown.lines().skip_while(|line| !line.starts_with("threads   THREAD  STATE"));
+        let threads: Vec<&str> = threads.take_while(|line| !line.starts_with("waiting")).collect();
+        // On a narrow terminal even the state is cut.
+        let state = if columns < 80 { "waiting_" } else { "waiting_permission" };
+        assert!(threads.len() == 2 && threads[1].contains(state), "{shown}");
+        assert!(threads.iter().all(|line| line.trim_end().chars().count() <= columns), "at {columns}:\n{shown}");
     }
     live.kill();
 }

@@ -46,5 +46,6 @@ mod support;
 mod surroundings;
 mod tapes;
 mod tidy;
+mod tools;
 mod tui;
 mod wrap;

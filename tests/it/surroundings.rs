@@ -433,7 +433,7 @@ fn a_tape_may_come_through_a_fifo() {
 // Relays that do not answer.
 
 /// Every tool that calls a relay, and whether it fails without an answer.
-const ASKING: [(&[&str], bool); 22] = [
+const ASKING: [(&[&str], bool); 23] = [
     (&["sessions"], false),
     (&["children"], false),
     (&["exec", "--", "true"], false),
@@ -456,6 +456,7 @@ const ASKING: [(&[&str], bool); 22] = [
     (&["context", "clear", "--session", "s"], true),
     (&["fragments", "--session", "s"], true),
     (&["doctor", "--session", "s"], true),
+    (&["config"], false),
 ];
 
 /// Runs all of [`ASKING`] at once; each must end and name the session, the process and the remedy.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use codex_shim::testing::engine::RequestStatus;
-use codex_shim::testing::history::{ActivityFold, Fold, Rows as HistoryRows, Seen};
+use codex_shim::testing::history::{Fold, Rows as HistoryRows, Seen, SessionActivity};
 use codex_shim::testing::index::{Follower, HISTORY_FILE, Next, Patience};
 use codex_shim::testing::journal::{Origin, Position, Record};
 use codex_shim::testing::wire::Side;
@@ -196,7 +196,7 @@ fn one_reading(journal: &Path, stops: &[Position], cut: u64) -> Result<(Fold, Hi
 }
 
 /// Promises 4 and 5: the database equals a single reading of the files, wherever that reading is interrupted.
-pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut: u64) -> Result<(), String> {
+pub fn history(session: &Path, activity: &SessionActivity, stops: &[Position], cut: u64) -> Result<(), String> {
     let (fold, rows) = one_reading(&session.join("journal"), stops, cut)?;
     let expected: Vec<_> =
         rows.events.iter().map(|event| (event.key.to_string(), event.event_type.clone(), event.delta_count)).collect();
@@ -231,7 +231,7 @@ pub fn history(session: &Path, activity: &ActivityFold, stops: &[Position], cut:
             return Err(format!("4: {table} has {found} rows, and one reading gives {count}"));
         }
     }
-    if activity != fold.activity() {
+    if *activity != fold.activity() {
         return Err(format!("5: read live it is {activity:?}, and read again {:?}", fold.activity()));
     }
     Ok(())
@@ -260,7 +260,7 @@ pub fn spoil(session: &Path, sql: &str) {
 }
 
 /// Promise 5: the activity of a session's threads, read from its files, agrees with the server.
-pub fn activity(read: &ActivityFold, now_us: u64, server: &Server) -> Result<(), String> {
+pub fn activity(read: &SessionActivity, now_us: u64, server: &Server) -> Result<(), String> {
     let mut threads: BTreeMap<String, (Option<String>, u64)> = BTreeMap::new();
     for (thread, turn) in &server.running {
         threads.entry(thread.clone()).or_default().0 = Some(turn.clone());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use codex_shim::testing::config::RetentionBounds;
-use codex_shim::testing::history::ActivityFold;
+use codex_shim::testing::history::SessionActivity;
 use codex_shim::testing::index::{Index, IndexSettings, TranscriptFiles};
 use codex_shim::testing::journal::{IndexedTo, Position};
 
@@ -56,7 +56,7 @@ impl World {
         self.holds(checks::activity(&activity, self.now.unix_us, &self.server));
     }
 
-    pub fn catch_up(&mut self, until: Option<Position>) -> Option<Arc<ActivityFold>> {
+    pub fn catch_up(&mut self, until: Option<Position>) -> Option<Arc<SessionActivity>> {
         let settings = IndexSettings {
             session_id: "s".to_owned(),
             session_dir: self.session(),

@@ -1,6 +1,6 @@
 //! The demo's client: writes and reads lines, and waits with a timeout.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdin, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::{Outcome, line_of, write_line};
 
-/// Timeout of every wait.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// Timeout of every wait. It only bounds a hang: on a machine that is busy with a build, the start of a relay and its server
+/// takes many seconds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a wait checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -36,6 +37,8 @@ pub(super) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    /// All of stderr, once it is closed.
+    stderr: Receiver<String>,
     received: Vec<String>,
 }
 
@@ -53,7 +56,16 @@ impl Client {
                 }
             }
         });
-        Ok(Client { child, stdin, lines, received: Vec::new() })
+        let (send, stderr) = sync_channel(1);
+        if let Some(mut from) = child.stderr.take() {
+            std::thread::spawn(move || {
+                let mut said = Vec::new();
+                // What was read before an error is as much as there is to tell.
+                let _ = from.read_to_end(&mut said);
+                send.send(String::from_utf8_lossy(&said).into_owned())
+            });
+        }
+        Ok(Client { child, stdin, lines, stderr, received: Vec::new() })
     }
 
     pub(super) fn send(&mut self, message: &Value) -> Outcome<()> {
@@ -123,11 +135,25 @@ impl Client {
                 Ok(line) => return Ok(line),
                 Err(_) if TOLD_TO_END.load(Ordering::Relaxed) => return Err("interrupted".to_owned()),
                 Err(RecvTimeoutError::Timeout) if began.elapsed() < PATIENCE => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    return Err("nothing came back from the relay".to_owned());
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("nothing came back from the relay in {}s", PATIENCE.as_secs()));
                 }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.how_it_ended()),
             }
         }
+    }
+
+    /// The exit status of a relay that closed its output too early, and the last line of its stderr.
+    fn how_it_ended(&mut self) -> String {
+        // A relay that has closed stdout ends by itself, unless it hangs.
+        drop(self.stdin.take());
+        let status = match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let said = self.stderr.recv_timeout(PATIENCE).unwrap_or_default();
+        let said = said.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
+        format!("the relay ended too early with {status}{said}")
     }
 
     fn write(&mut self, line: &str) -> Outcome<()> {
@@ -139,5 +165,22 @@ impl Drop for Client {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_that_ends_early_is_named_with_its_reason() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'codex-shim: no space' >&2; exit 3"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = Client::start(command).expect("sh starts");
+        let why = client.wait(|_| true).expect_err("nothing is printed");
+        assert_eq!(why, "the relay ended too early with exit status: 3: codex-shim: no space");
     }
 }

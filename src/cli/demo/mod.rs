@@ -1,32 +1,49 @@
 //! `codex-shim demo`: shows the features in a few seconds, installs nothing and leaves nothing behind.
 //!
 //! A bundled tape of the real codex is played behind a relay to a small client. Every figure is measured in that run; if a
-//! promise is not kept, the demo fails.
+//! promise is not kept, the demo fails. It prints text in 80 columns, or one JSON document.
 
 mod client;
-mod screen;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use client::{Client, PATIENCE};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::DemoArguments;
+use super::error::Done;
 use super::history::action_words;
-use super::{FAILED, say};
+use super::requests::print_json;
+use super::screen::{Screen, Tone, plain};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
 use crate::engine::{MARKER_END, MARKER_START, without_shell};
-use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
-use crate::launch;
 use crate::protocol::Method;
 use crate::wire::Side;
-use client::Client;
-use screen::Stage;
+use crate::{files, launch};
+
+/// Show what codex-shim does, in a few seconds
+///
+/// It needs nothing installed: it plays a bundled recording of the real codex behind a relay to a small client, and deletes
+/// everything afterwards.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: 0, or 1 if something does not work as promised.
+
+Examples:
+  codex-shim demo
+  codex-shim demo --json | jq .held")]
+pub(super) struct DemoArguments {
+    /// Print one JSON document at the end
+    #[arg(long)]
+    json: bool,
+}
 
 /// The tape: a turn with an approved command.
 const TAPE: &[u8] = include_bytes!("../../../fixtures/tapes/command_approval.jsonl");
@@ -43,22 +60,14 @@ const LINES_BEFORE_KILL: usize = 20_000;
 type Outcome<T> = Result<T, String>;
 
 /// Runs the demo; returns the exit status.
-pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> i32 {
+pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> Done {
     launch::keep_descriptors();
     let mut stage = if arguments.json { Stage::kept() } else { Stage::of_stdout(environment) };
-    if let Err(error) = client::listen_for_the_end() {
-        say(&format!("demo: listen for signals: {error}"));
-        return FAILED;
-    }
+    client::listen_for_the_end().map_err(|error| format!("demo: listen for signals: {error}"))?;
     let shown = Folder::new().and_then(|folder| show(&folder, &mut stage));
-    match shown {
-        Ok(()) => stage.end(None),
-        Err(why) => {
-            say(&format!("demo: {why}"));
-            stage.end(Some(&why));
-            FAILED
-        }
-    }
+    let printed = stage.end(shown.as_ref().err().map(String::as_str));
+    shown.map_err(|why| format!("demo: {why}"))?;
+    Ok(printed)
 }
 
 fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
@@ -104,7 +113,7 @@ impl Folder {
         }
         command.env("CODEX_SHIM_HOME", self.dir.join(name)).current_dir(&self.dir);
         // Sockets with long paths go here too: a killed relay leaves its socket behind.
-        command.env("XDG_RUNTIME_DIR", self.dir.join("run")).stderr(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", self.dir.join("run")).stderr(Stdio::piped());
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
@@ -150,8 +159,8 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
 
 /// Shows the recorded history.
 fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
-    let page = at_the_side(side::get(session, "/sessions/self/codex-events?since_seq=0&limit=500"))?;
-    let actions = at_the_side(side::get(session, "/sessions/self/activity-actions"))?;
+    let page = at_the_side(side::get_within(session, "/sessions/self/codex-events?since_seq=0&limit=500", PATIENCE))?;
+    let actions = at_the_side(side::get_within(session, "/sessions/self/activity-actions", PATIENCE))?;
     let events = page["events"].as_array().map_or(0, Vec::len) as u64;
     stage.heading("What happened, as the history tells it");
     stage.row("events", &format!("{events}, numbered 1 to {}", page["latest_seq"]));
@@ -169,10 +178,10 @@ fn at_the_side(asked: Result<side::Answer, side::ClientError>) -> Outcome<Value>
 
 /// Accepts the pending request.
 fn answer_at_the_side(session: &Path) -> Outcome<()> {
-    let listed = at_the_side(side::get(session, "/sessions/self/codex-pending-requests"))?;
+    let listed = at_the_side(side::get_within(session, "/sessions/self/codex-pending-requests", PATIENCE))?;
     let request_id = listed["requests"][0]["request_id"].as_str().unwrap_or_default();
     let path = format!("/sessions/self/codex-requests/{request_id}/respond");
-    at_the_side(side::post(session, &path, json!({"decision": "accept"}).to_string()))?;
+    at_the_side(side::post_within(session, &path, json!({"decision": "accept"}).to_string(), PATIENCE))?;
     Ok(())
 }
 
@@ -201,7 +210,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     if let Beside::Terminal(session) = beside {
         said("terminal", "$ cargo test   (fails: test a ... FAILED)");
         let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"}).to_string();
-        at_the_side(side::post(session, "/sessions/self/context", pushed))?;
+        at_the_side(side::post_within(session, "/sessions/self/context", pushed, PATIENCE))?;
     }
     said("editor", "the user writes: run it");
     client.send(&json!({"id": 2, "method": Method::TurnStart.name(), "params": {"threadId": thread,
@@ -234,7 +243,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
 
 /// The context that the model got before the user's words: each command with its output.
 fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
-    let told = at_the_side(side::get(session, "/sessions/self/context/deliveries"))?;
+    let told = at_the_side(side::get_within(session, "/sessions/self/context/deliveries", PATIENCE))?;
     let text = told["deliveries"][0]["text"].as_str().unwrap_or_default();
     let Some((envelope, _)) = text.strip_prefix(MARKER_START).and_then(|text| text.split_once(MARKER_END)) else {
         return Err("the model got no context".to_owned());
@@ -365,4 +374,140 @@ fn line_of(message: &Value) -> String {
 /// Writes a line and flushes it.
 fn write_line(to: &mut impl std::io::Write, line: &str) -> Outcome<()> {
     to.write_all(line.as_bytes()).map_err(|error| format!("write to the relay: {error}"))
+}
+
+/// Line width in columns.
+const COLUMNS: usize = 78;
+
+/// Destination of the demo's output.
+pub(super) struct Stage {
+    shown: Shown,
+    headings: u32,
+}
+
+enum Shown {
+    /// Printed while the demo runs.
+    OnScreen(Screen),
+    /// Collected for one document at the end.
+    Kept(Vec<Part>),
+    Nowhere,
+}
+
+/// A heading with its rows.
+#[derive(Serialize)]
+struct Part {
+    heading: String,
+    said: Vec<Said>,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Said {
+    after_ms: u64,
+    who: String,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    value: String,
+}
+
+impl Stage {
+    /// Prints to stdout.
+    pub(super) fn of_stdout(environment: &Environment) -> Stage {
+        Stage { shown: Shown::OnScreen(Screen::of_stdout(environment)), headings: 0 }
+    }
+
+    /// Collects a document.
+    pub(super) fn kept() -> Stage {
+        Stage { shown: Shown::Kept(Vec::new()), headings: 0 }
+    }
+
+    /// Discards the output.
+    pub(super) fn dark() -> Stage {
+        Stage { shown: Shown::Nowhere, headings: 0 }
+    }
+
+    pub(super) fn title(&mut self, text: &str) {
+        self.line(Tone::Strong, text);
+    }
+
+    pub(super) fn heading(&mut self, text: &str) {
+        self.headings += 1;
+        self.line(Tone::Faint, "");
+        self.line(Tone::Strong, &format!("{:>2}  {text}", self.headings));
+        if let Shown::Kept(parts) = &mut self.shown {
+            parts.push(Part { heading: text.to_owned(), said: Vec::new(), rows: Vec::new() });
+        }
+    }
+
+    /// A line of the conversation with its time.
+    pub(super) fn said(&mut self, after: Duration, who: &str, what: &str) {
+        let tone = match who {
+            "codex" => Tone::Good,
+            "model" => Tone::Faint,
+            _ => Tone::Warning,
+        };
+        self.line(tone, &cut(&format!("    {:>5} ms  {who:>8}  {what}", after.as_millis())));
+        if let Some(part) = self.last() {
+            part.said.push(Said { after_ms: after.as_millis() as u64, who: who.to_owned(), what: what.to_owned() });
+        }
+    }
+
+    pub(super) fn row(&mut self, name: &str, value: &str) {
+        self.write(&cut(&format!("    {name:<24}  {value}")));
+        if let Some(part) = self.last() {
+            part.rows.push(Row { name: name.to_owned(), value: value.to_owned() });
+        }
+    }
+
+    /// Prints the end, with the reason if the demo stopped early; returns the exit status.
+    pub(super) fn end(self, why: Option<&str>) -> i32 {
+        match &self.shown {
+            Shown::Kept(parts) => {
+                let shim = env!("CARGO_PKG_VERSION");
+                // Advice is only for people.
+                let parts: Vec<&Part> =
+                    parts.iter().filter(|part| !part.rows.is_empty() || !part.said.is_empty()).collect();
+                print_json(&json!({ "shim": shim, "held": why.is_none(), "error": why, "parts": parts }))
+            }
+            Shown::OnScreen(_) | Shown::Nowhere => {
+                if why.is_none() {
+                    self.write("");
+                }
+                0
+            }
+        }
+    }
+
+    fn last(&mut self) -> Option<&mut Part> {
+        match &mut self.shown {
+            Shown::Kept(parts) => parts.last_mut(),
+            Shown::OnScreen(_) | Shown::Nowhere => None,
+        }
+    }
+
+    fn line(&self, tone: Tone, text: &str) {
+        if let Shown::OnScreen(screen) = self.shown {
+            self.write(&if text.is_empty() { String::new() } else { screen.paint(tone, text) });
+        }
+    }
+
+    fn write(&self, text: &str) {
+        if matches!(self.shown, Shown::OnScreen(_)) {
+            let mut stdout = std::io::stdout().lock();
+            // A closed stdout does not stop the demo.
+            let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    let plain = plain(text);
+    if plain.chars().count() <= COLUMNS {
+        return plain;
+    }
+    plain.chars().take(COLUMNS - 1).chain(['…']).collect()
 }

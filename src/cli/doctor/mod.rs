@@ -1,25 +1,32 @@
 //! `codex-shim doctor`: checks the installation and its surroundings, and gives a remedy for each problem.
 //!
-//! It changes nothing.
+//! It changes nothing. The checks of shell hooks and of wraps are here; a wrap is run as a tool started from the desktop does.
 
 mod codex;
-mod drift;
-mod hooks;
 mod probe;
 #[cfg(target_os = "linux")]
 mod servers;
 mod state;
-mod wraps;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
+use probe::Ran;
+
+use super::error::Done;
 use super::screen::{Screen, Tone, plain};
 use super::session_args::SessionWord;
+use super::wrap::{self, Look, Made};
 use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
-use crate::launch;
+use crate::files::{Folder, Refused};
+use crate::relay::locate::is_program;
 use crate::store::Otherwise;
+use crate::{files, launch};
 
 /// Check the installation, and say how to fix what is broken
 ///
@@ -95,14 +102,10 @@ impl Verdict {
     }
 }
 
-pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32 {
+pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Done {
     launch::keep_descriptors();
-    let only =
-        match arguments.session.name().map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
-            None => None,
-            Some(Ok(found)) => Some(found.id),
-            Some(Err(error)) => return error.report(),
-        };
+    let named = arguments.session.name();
+    let only = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let mut checks = Vec::new();
     for complaint in complaints {
@@ -113,16 +116,16 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> i32
         checks.push(Check::ok("settings", "all can be used"));
     }
     codex::checks(&settings, environment, &mut checks);
-    checks.extend(wraps::checks(&settings));
-    state::checks(&settings, only.as_deref(), &mut checks);
+    checks.extend(wrap_checks(&settings));
+    state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     #[cfg(target_os = "linux")]
     checks.extend(servers::left_behind());
-    checks.push(hooks::check(environment));
+    checks.push(hook_check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let to = Screen::of_stdout(environment);
     let text = if arguments.json { as_json(&checks, is_healthy) } else { as_text(&checks, to, screen::columns(to)) };
     let printed = screen::print(&text);
-    if is_healthy { printed } else { FAILED }
+    Ok(if is_healthy { printed } else { FAILED })
 }
 
 fn as_json(checks: &[Check], is_healthy: bool) -> String {
@@ -155,6 +158,118 @@ fn as_text(checks: &[Check], to: Screen, columns_max: Option<usize>) -> String {
     text
 }
 
+const HOOKS: &str = "shell hooks";
+
+/// Checks the startup files.
+fn hook_check(environment: &Environment) -> Check {
+    let folder = |variable: &str| environment.get(variable).map(PathBuf::from);
+    let home = folder("HOME").unwrap_or_default();
+    let config = folder("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
+    let zsh = folder("ZDOTDIR").unwrap_or_else(|| home.clone());
+    let files = [home.join(".bashrc"), home.join(".bash_profile"), zsh.join(".zshrc"), config.join("fish/config.fish")];
+    let mut hooked = Vec::new();
+    for file in files {
+        let Some(program) = files::read_named(&file).ok().and_then(|text| program_of(&text)) else { continue };
+        if !is_there(&program, environment) {
+            let found = format!("{} runs `{program} hook`, but {program} does not exist", file.display());
+            return Check::broken(HOOKS, found, "correct that line; `codex-shim hook --help` shows it for each shell");
+        }
+        hooked.push(file.display().to_string());
+    }
+    match hooked.is_empty() {
+        false => Check::ok(HOOKS, format!("in {}", hooked.join(", "))),
+        true => Check::note(
+            HOOKS,
+            "no hook: the model sees only commands that are pushed",
+            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if the model should see what you run",
+        ),
+    }
+}
+
+/// The program whose hook a startup file loads.
+fn program_of(text: &str) -> Option<String> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let mut unquoted = lines.map(|line| line.replace(['"', '\''], ""));
+    let before = unquoted.find_map(|line| line.split_once("codex-shim hook ").map(|(before, _)| before.to_owned()))?;
+    let from = before.rfind(|char: char| char.is_whitespace() || "(`".contains(char)).map_or(0, |at| at + 1);
+    Some(format!("{}codex-shim", &before[from..]))
+}
+
+/// Whether the program exists at its path or on PATH.
+fn is_there(program: &str, environment: &Environment) -> bool {
+    let in_home = ["~/", "$HOME/", "${HOME}/"].iter().find_map(|home| program.strip_prefix(home));
+    if let Some(rest) = in_home {
+        return environment.get("HOME").is_some_and(|home| Path::new(&home).join(rest).exists());
+    }
+    if program.contains('$') {
+        // Only the shell can expand this.
+        return true;
+    }
+    if program.contains('/') {
+        return Path::new(program).exists();
+    }
+    let path = environment.get("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+/// PATH of a tool started from the desktop, on every system.
+const BARE_PATH: &str = "/usr/bin:/bin";
+
+/// How long a wrap may take to print codex's version.
+const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
+
+const WRAPS: &str = "wrap";
+
+fn wrap_checks(settings: &Settings) -> Vec<Check> {
+    let Some(home) = &settings.home.value else { return Vec::new() };
+    // A home that is not trusted is reported by the checks of the home.
+    if Folder::home(home).is_err_and(|error| Refused::behind(&error).is_some()) {
+        return Vec::new();
+    }
+    match wrap::looks(home) {
+        Ok(looks) => looks.into_iter().map(wrap_check).collect(),
+        Err(why) => {
+            vec![Check::broken(WRAPS, why, "move that file away; without it, `unwrap` does not know what to undo")]
+        }
+    }
+}
+
+fn wrap_check(look: Look) -> Check {
+    match look {
+        Look::Broken(why) => Check::broken(WRAPS, why, "until then tools do not use codex-shim, or find no codex"),
+        Look::Changed(found, remedy) => Check::note(WRAPS, found, remedy),
+        Look::AsMade(made) => check_made(&made),
+    }
+}
+
+fn check_made(made: &Made) -> Check {
+    let Made { name, place, program, pinned } = made;
+    let mut command = Command::new(program);
+    // A variable of this terminal may name a codex that the tool never sees.
+    command.arg("--version").env("PATH", BARE_PATH).env_remove("CODEX_SHIM_CODEX");
+    let remedy = || {
+        format!("run `codex-shim wrap {name}` in a terminal where codex works; `codex-shim unwrap {name}` undoes it")
+    };
+    let shown = program.display();
+    match probe::run(&mut command, VERSION_WAIT_MAX) {
+        Ran::Well(version) => {
+            let found = format!("{place} runs {version}, with PATH={BARE_PATH}, too");
+            match pinned.as_ref().filter(|pinned| !is_program(pinned)) {
+                Some(gone) => Check::note(WRAPS, format!("{found}; the pinned {} is gone", gone.display()), remedy()),
+                None => Check::ok(WRAPS, found),
+            }
+        }
+        Ran::Badly(why) => {
+            Check::broken(WRAPS, format!("{place}: with PATH={BARE_PATH}, {shown} --version fails: {why}"), remedy())
+        }
+        Ran::TooSlow => {
+            let found =
+                format!("{place}: with PATH={BARE_PATH}, {shown} --version did not exit within {VERSION_WAIT_MAX:?}");
+            Check::broken(WRAPS, found, remedy())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +285,17 @@ mod tests {
         let narrow = as_text(&checks, Screen::Plain, Some(32));
         assert!(narrow.starts_with("ok      settings  all can be\n  used\n"), "{narrow}");
         assert!(as_json(&checks, false).contains(r#""healthy":false"#));
+    }
+
+    #[test]
+    fn hook_program_is_found() {
+        let check = |text: &str, expect: Option<&str>| assert_eq!(program_of(text).as_deref(), expect, "{text}");
+        check("alias x=y\neval \"$(codex-shim hook bash)\"\n", Some("codex-shim"));
+        check("eval \"$(/opt/bin/codex-shim hook bash)\"", Some("/opt/bin/codex-shim"));
+        check("  ~/bin/codex-shim hook fish | source", Some("~/bin/codex-shim"));
+        check("eval \"$($HOME/bin/codex-shim hook bash)\"", Some("$HOME/bin/codex-shim"));
+        check("eval \"$(\"${HOME}/bin/codex-shim\" hook bash)\"", Some("${HOME}/bin/codex-shim"));
+        check("# eval \"$(codex-shim hook bash)\"", None);
+        check("codex-shim exec -- make", None);
     }
 }

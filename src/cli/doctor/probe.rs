@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::cli::kept_back::KeptBack;
+use super::super::kept_back::KeptBack;
 
 /// Polling interval.
 const LOOK_WAIT: Duration = Duration::from_millis(10);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::process::{Pid, test_kill_process};
 
+use super::super::select_session;
 use super::{Check, Verdict};
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
@@ -21,9 +22,6 @@ const ROOM_LOW: u64 = 1 << 30;
 
 /// Free space below this counts as full, in bytes.
 const ROOM_NONE: u64 = 50 << 20;
-
-/// Sessions checked at the same time.
-const LOOKED_AT_ONCE_MAX: usize = 16;
 
 /// Time limit for checking a database.
 const DATABASE_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -64,12 +62,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             // In parallel, because each hung relay takes the full timeout.
             let meant: Vec<&Found> =
                 sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
-            for some in meant.chunks(LOOKED_AT_ONCE_MAX) {
-                std::thread::scope(|scope| {
-                    let looks: Vec<_> = some.iter().map(|session| scope.spawn(|| of_session(session))).collect();
-                    looks.into_iter().for_each(|look| checks.extend(look.join().unwrap_or_default()));
-                });
-            }
+            checks.extend(select_session::at_once(&meant, |session| of_session(session)).into_iter().flatten());
         }
         Err(StoreError::Io { source, .. }) if Refused::behind(&source).is_some() => {
             let refused = Refused::behind(&source);

@@ -2,19 +2,61 @@
 
 use std::collections::VecDeque;
 
+use clap::Args;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::clock::Clock;
-use super::super::requests::{Stop, print_json, status};
+use super::super::clock::{Clock, Times};
+use super::super::error::{CliError, Done};
+use super::super::offline::Read;
+use super::super::requests::{Common, print_json};
 use super::super::screen::Screen;
+use super::super::session_args::{positive, whole};
 use super::super::table::Table;
-use super::super::{say, screen};
-use super::args::EventsArguments;
-use super::following::{FollowedEvent, Following};
+use super::super::{complete, say, screen};
 use super::words::{Event, table};
-use super::{Page, Read, put, threads};
+use super::{FollowedEvent, Following, Page, put, threads};
 use crate::config::Environment;
+
+/// Print what happened, one event per line
+///
+/// Each line has the time, the number, the type and the thread of an event, and what matters of it. Events that belong
+/// together, such as the pieces of a message, are one. A line says where something is missing.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With -f it keeps printing, also after the relay restarts, until you interrupt
+it. With --json it prints what `GET /sessions/self/codex-events` returns; with
+-f and --json, one event per line.
+
+Exit status: 0, or 1 if events cannot be read, or 3 if there is no such
+session.
+
+Examples:
+  codex-shim events                            the last 50
+  codex-shim events work -f
+  codex-shim events -f --type 'item/*' --type turn/completed
+  codex-shim events --since 0 --thread latest --json | jq .events")]
+pub(in crate::cli) struct EventsArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Start after event number N; 0 starts at the first
+    #[arg(long, value_name = "N", value_parser = whole)]
+    since: Option<u64>,
+    /// Number of events [default: 50, with -f 10, with --since all]
+    #[arg(short = 'n', value_name = "COUNT", value_parser = positive)]
+    limit: Option<u64>,
+    /// Keep printing events as they happen
+    #[arg(short, long)]
+    follow: bool,
+    /// Only events of type T; `item/*` matches a beginning; repeatable
+    #[arg(long = "type", value_name = "T")]
+    types: Vec<String>,
+    /// Only this thread: its id, a unique beginning of it, or `latest`
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
+    thread: Option<String>,
+    #[command(flatten)]
+    times: Times,
+}
 
 /// Events per request. Source: the contract.
 const PAGE: u64 = 500;
@@ -33,12 +75,13 @@ const NEW_EPOCH: &str = "event numbers have restarted, because the history could
 const UNNUMBERED_MAX: usize = 10_000;
 
 /// Prints events.
-pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Environment) -> i32 {
-    status(events(arguments, environment))
-}
-
-fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.common.session.name(), environment)?;
+pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Environment) -> Done {
+    let session = arguments.common.session.name();
+    let mut read = match threads::read_of(session, arguments.thread.as_deref(), environment)? {
+        Ok(read) => read,
+        // A filter may match several threads, and threads without messages.
+        Err(_) => Read::chosen(session, environment)?,
+    };
     let thread = arguments.thread.as_ref().map(|name| threads::thread_or_beginning(&mut read, name)).transpose()?;
     let wanted = Wanted { types: arguments.types.clone(), thread };
     let shown = match (arguments.since, arguments.limit) {
@@ -53,9 +96,7 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
     }
     shown.say_gap();
     let mut printer = Printer::new(arguments, environment);
-    if let Err(status) = printer.print(shown.events.iter().map(|event| event.get())) {
-        return Ok(status);
-    }
+    printer.print(shown.events.iter().map(|event| event.get()))?;
     if !arguments.follow {
         return Ok(0);
     }
@@ -65,9 +106,7 @@ fn events(arguments: &EventsArguments, environment: &Environment) -> Result<i32,
     while left != Some(0) {
         let Some(FollowedEvent { json, event }) = following.next(None)? else { continue };
         if wanted.has(&event) {
-            if let Err(status) = printer.print([&*json]) {
-                return Ok(status);
-            }
+            printer.print([&*json])?;
             left = left.map(|left| left - 1);
         }
     }
@@ -154,7 +193,7 @@ impl Shown {
 }
 
 /// The first wanted events after `since`.
-fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
+fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Shown, CliError> {
     let mut shown = Shown { cursor: since, since: Some(since), ..Shown::default() };
     loop {
         let page = read.events(Some(shown.cursor), PAGE)?;
@@ -180,7 +219,7 @@ fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Sho
 }
 
 /// The last wanted events, searched backwards.
-fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, Stop> {
+fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, CliError> {
     let at_first = if wanted.has_all() { limit.min(PAGE) } else { PAGE };
     let mut page = read.events(None, at_first)?;
     let mut shown = Shown { cursor: page.latest_seq.unwrap_or(0), ..Shown::default() };
@@ -227,7 +266,7 @@ impl Printer {
         Printer { as_json: arguments.common.as_json, screen, clock, table, unnumbered: VecDeque::new() }
     }
 
-    fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a str>) -> Result<(), i32> {
+    fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a str>) -> Result<(), CliError> {
         if self.as_json {
             return events.into_iter().try_for_each(|json| put(&format!("{json}\n")));
         }

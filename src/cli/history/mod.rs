@@ -1,55 +1,38 @@
-//! The history tools: events, actions, transcripts, children.
+//! The history tools: events, actions, transcripts.
 //!
 //! If a relay is running it is queried, otherwise its files are indexed and read: see [`super::offline`].
+//!
+//! [`Following`] follows the events of a session across restarts of its relay. It keeps a cursor. The next event has the next
+//! number, whether it comes from the running relay, from the one after it, or from the files that the last one left. So no
+//! event is missed or repeated.
 
-mod actions;
-mod args;
-mod children;
 mod events;
-mod following;
+mod tail;
 mod threads;
 mod transcript;
 mod words;
 
+use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::FAILED;
-use super::offline::{self, OfflineError, OfflineSession};
-use super::requests::{Stop, answered, readable};
-use crate::config::{Environment, RetentionBounds};
-use crate::control::client::{self, ClientError};
+use super::error::CliError;
+use super::offline::Read;
+use super::requests::Refused;
+use crate::control::{Listener, Listening, Received};
 use crate::history::Action;
-use crate::index::{Cursor, HistoryError};
-use crate::store::Found;
+use crate::index::{Cursor, GapReason};
+use words::Event;
 
-pub(super) use actions::{run_tail, words as action_words};
-pub(super) use args::{ChildrenArguments, EventsArguments, TailArguments, TranscriptArguments};
-pub(super) use children::run_children;
-pub(super) use events::run_events;
-pub(super) use threads::{NotAThread, thread_named, thread_or_id};
-pub(super) use transcript::run_transcript;
-
-/// Attempts while a session keeps starting or ending.
-const TRIES_MAX: u32 = 10;
-
-/// How long a relay may not answer, as happens just after its start.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-
-/// Pause between two attempts.
-const LOOK_WAIT: Duration = Duration::from_millis(50);
-
-/// Access to the history of a session, live or stopped.
-struct Read {
-    session: Found,
-    retention: RetentionBounds,
-    past: Option<OfflineSession>,
-}
+pub(super) use events::{EventsArguments, run_events};
+pub(super) use tail::{TailArguments, age as action_age, run_tail, words as action_words};
+pub(super) use threads::{thread_named, thread_or_id};
+pub(super) use transcript::{TranscriptArguments, run_transcript};
 
 /// A page of events from the control socket.
 #[derive(Debug, Deserialize)]
@@ -71,17 +54,8 @@ struct Actions {
 }
 
 impl Read {
-    /// The session that the flag selects.
-    fn chosen(flag: Option<&str>, environment: &Environment) -> Result<Read, Stop> {
-        Ok(Read::of(readable(flag, environment)?, environment))
-    }
-
-    fn of(session: Found, environment: &Environment) -> Read {
-        Read { session, retention: offline::retention(environment), past: None }
-    }
-
     /// At most `limit` events after `since`, or the last ones.
-    fn events(&mut self, since: Option<u64>, limit: u64) -> Result<Page, Stop> {
+    fn events(&mut self, since: Option<u64>, limit: u64) -> Result<Page, CliError> {
         let since_seq = since.map(|since| format!("since_seq={since}&")).unwrap_or_default();
         let path = format!("/sessions/self/codex-events?{since_seq}limit={limit}");
         self.ask(&path, |past| {
@@ -92,7 +66,7 @@ impl Read {
     }
 
     /// The `limit` most recently changed actions as documents.
-    fn actions(&mut self, limit: u64) -> Result<Vec<Value>, Stop> {
+    fn actions(&mut self, limit: u64) -> Result<Vec<Value>, CliError> {
         let path = format!("/sessions/self/activity-actions?limit={limit}");
         let told: Actions = self.ask(&path, |past| {
             let actions = past.history.actions(limit, 0)?;
@@ -100,60 +74,167 @@ impl Read {
         })?;
         Ok(told.actions)
     }
+}
 
-    /// The relay's response to `GET path`, or the result of `read` if none is running.
-    fn ask<T: DeserializeOwned>(
-        &mut self,
-        path: &str,
-        read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,
-    ) -> Result<T, Stop> {
-        let began = Instant::now();
-        for _ in 0..TRIES_MAX {
-            if self.session.is_still_live() {
-                self.past = None;
-                let mut asked = client::get(&self.session.dir, path);
-                // A relay holds its lock before it listens.
-                let is_young = |asked: &Result<_, ClientError>| asked.as_ref().is_err_and(|error| !error.is_silence());
-                while is_young(&asked) && self.session.is_still_live() && began.elapsed() < SILENCE_MAX {
-                    std::thread::park_timeout(LOOK_WAIT);
-                    asked = client::get(&self.session.dir, path);
-                }
-                if let Some(answer) = answered(&self.session, asked)? {
-                    return answer.document().map_err(Stop::Failed);
-                }
-            }
-            match self.past()? {
-                Some(past) => return read(past).map_err(|error| Stop::Failed(error.to_string())),
-                None => continue,
-            }
-        }
-        Err(Stop::Failed(format!("session {} keeps restarting; try again", self.session.id)))
+/// Prints and flushes text. The exit status is 0 if the reader has closed the pipe.
+fn put(text: &str) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|error| CliError::quiet(if error.kind() == io::ErrorKind::BrokenPipe { 0 } else { FAILED }))
+}
+
+/// How often to check for a running relay.
+const LOOK_WAIT: Duration = Duration::from_millis(200);
+
+/// How long a relay may not answer, as happens just after its start.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Events read at a time from a stopped session.
+const PAGE: u64 = 500;
+
+/// An event with its JSON text.
+#[derive(Debug)]
+struct FollowedEvent {
+    json: String,
+    event: Event,
+}
+
+/// A followed session.
+struct Following<'a> {
+    read: &'a mut Read,
+    /// The number of the last event, and its epoch.
+    cursor: Cursor,
+    listener: Option<Listener>,
+    waiting: VecDeque<FollowedEvent>,
+    /// The files of the last relay were read to the end; nothing more comes until the next relay.
+    has_left_read: bool,
+    /// Since when the running relay has not answered.
+    silent_since: Option<Instant>,
+    /// The relay evicted our stream and asked for a pause until then.
+    ask_again_at: Option<Instant>,
+}
+
+impl<'a> Following<'a> {
+    /// Follows a session from after event `seq`.
+    fn new(read: &'a mut Read, seq: u64) -> Following<'a> {
+        let (cursor, waiting, has_left_read, silent_since) = (Cursor::from(seq), VecDeque::new(), false, None);
+        Following { read, cursor, listener: None, waiting, has_left_read, silent_since, ask_again_at: None }
     }
 
-    /// The history of the stopped session; `None` if a relay is running by now.
-    fn past(&mut self) -> Result<Option<&OfflineSession>, Stop> {
-        if self.past.is_none() {
-            match OfflineSession::open(&self.session, self.retention) {
-                Ok(past) => self.past = Some(past),
-                Err(OfflineError::Live) => return Ok(None),
-                Err(OfflineError::Failed(why)) => return Err(Stop::Failed(why)),
-                Err(OfflineError::NothingRecorded) => {
-                    let id = &self.session.id;
-                    return Err(Stop::Failed(format!(
-                        "session {id} has no recording: its setting `record` is false, or it was never used"
-                    )));
+    /// Access for other queries to the session.
+    fn read(&mut self) -> &mut Read {
+        self.read
+    }
+
+    /// The next event; `None` after `wait_max`. Without a limit it waits indefinitely.
+    fn next(&mut self, wait_max: Option<Duration>) -> Result<Option<FollowedEvent>, CliError> {
+        let began = Instant::now();
+        loop {
+            if let Some(followed) = self.waiting.pop_front() {
+                return Ok(Some(followed));
+            }
+            let left = wait_max.map(|wait_max| wait_max.saturating_sub(began.elapsed()));
+            match &mut self.listener {
+                Some(listener) => match listener.next(left) {
+                    Ok(Received::Event(event)) => {
+                        let followed = parse(event.data);
+                        if let Some(seq) = event.id.as_deref().and_then(|id| id.parse().ok()) {
+                            let epoch = followed.as_ref().and_then(|followed| followed.event.epoch.clone());
+                            self.cursor = Cursor { seq, epoch };
+                        }
+                        self.waiting.extend(followed);
+                    }
+                    Ok(Received::Nothing) => return Ok(None),
+                    // Another relay may be running by now, or soon.
+                    Ok(Received::End) | Err(_) => {
+                        self.ask_again_at = listener.retry_after().map(|after| Instant::now() + after);
+                        self.listener = None;
+                    }
+                },
+                None => {
+                    let is_early = self.ask_again_at.is_some_and(|at| Instant::now() < at);
+                    // The relay that asked for a pause may have exited.
+                    if !is_early || !self.read.session.is_still_live() {
+                        self.ask_again_at = None;
+                        self.find()?;
+                    }
+                    let is_there = self.listener.is_some() || !self.waiting.is_empty();
+                    if !is_there && left.is_some_and(|left| left.is_zero()) {
+                        return Ok(None);
+                    }
+                    if !is_there {
+                        std::thread::park_timeout(left.map_or(LOOK_WAIT, |left| left.min(LOOK_WAIT)));
+                    }
                 }
             }
         }
-        Ok(self.past.as_ref())
+    }
+
+    /// Opens a stream of the running relay, or reads the files that the last one left.
+    fn find(&mut self) -> Result<(), CliError> {
+        let session = self.read.session.clone();
+        if session.is_still_live() {
+            self.has_left_read = false;
+            self.read.forget_past();
+            let path = "/sessions/self/codex-events/stream";
+            match Listener::start(&session.dir, path, Some(&last_id(&self.cursor))) {
+                Ok(Listening::Begun(listener)) => (self.listener, self.silent_since) = (Some(listener), None),
+                Ok(Listening::Refused(answer)) => return Err(CliError::failed(Refused::of(&answer).message)),
+                // The relay has just started or is exiting.
+                Err(why) => {
+                    let silent_since = self.silent_since.get_or_insert_with(Instant::now);
+                    if why.is_silence() || silent_since.elapsed() >= SILENCE_MAX {
+                        return Err(CliError::failed(why.message(&session)));
+                    }
+                }
+            }
+            return Ok(());
+        }
+        if !session.dir.exists() {
+            return Err(CliError::failed(format!("session {} was deleted", session.id)));
+        }
+        if self.has_left_read {
+            return Ok(());
+        }
+        // A history opened before that relay ran does not cover its events.
+        self.read.forget_past();
+        let Some(past) = self.read.past()? else { return Ok(()) };
+        let page = past.history.events(Some(&self.cursor), PAGE, 0, false);
+        let page = page.map_err(|error| CliError::failed(error.to_string()))?;
+        if page.events.len() < PAGE as usize {
+            self.has_left_read = true;
+        }
+        let first = page.events.first().and_then(|event| event.seq);
+        let other_history =
+            page.gap_reason.filter(|reason| matches!(reason, GapReason::NewEpoch | GapReason::CursorAhead));
+        let is_gone = first.is_some_and(|first| first > self.cursor.seq + 1);
+        if let Some(reason) = other_history.or(is_gone.then_some(GapReason::Retention)) {
+            let up_to_seq = first.map(|first| first - 1);
+            let payload = json!({ "reason": reason.name(), "after_seq": self.cursor.seq, "up_to_seq": up_to_seq });
+            let gap = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
+            self.waiting.extend(parse(gap.to_string()));
+        }
+        let seq = if other_history.is_some() { page.next_seq.saturating_sub(1) } else { self.cursor.seq };
+        self.cursor = Cursor { seq, epoch: page.epoch.clone() };
+        for event in &page.events {
+            self.cursor.seq = event.seq.unwrap_or(self.cursor.seq);
+            self.waiting.extend(parse(serde_json::to_string(event).expect("BUG: plain data is JSON")));
+        }
+        Ok(())
     }
 }
 
-/// Prints and flushes text; an error is the exit status, 0 if the reader has closed the pipe.
-fn put(text: &str) -> Result<(), i32> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
-        // The reader has closed the pipe.
-        if error.kind() == io::ErrorKind::BrokenPipe { 0 } else { FAILED }
-    })
+/// A cursor as `Last-Event-ID`.
+fn last_id(cursor: &Cursor) -> String {
+    match &cursor.epoch {
+        Some(epoch) => format!("{epoch}:{}", cursor.seq),
+        None => cursor.seq.to_string(),
+    }
+}
+
+fn parse(json: String) -> Option<FollowedEvent> {
+    let event = serde_json::from_str(&json).ok()?;
+    Some(FollowedEvent { json, event })
 }

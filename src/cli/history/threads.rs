@@ -5,12 +5,13 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Read;
-use crate::cli::requests::{Stop, answered};
+use super::super::error::CliError;
+use super::super::offline::{Read, answered};
+use super::super::select_session;
 use crate::config::Environment;
 use crate::control::client;
 use crate::index::{HISTORY_FILE, History};
-use crate::store::Found;
+use crate::store::{Found, Otherwise};
 
 /// The thread with the latest message.
 const LATEST: &str = "latest";
@@ -20,7 +21,7 @@ const LISTED_MAX: usize = 8;
 
 /// Why a name is not resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) enum NotAThread {
+pub(super) enum NotAThread {
     Unknown { name: String, threads: Vec<String> },
     Ambiguous { name: String, matching: Vec<String> },
 }
@@ -41,6 +42,12 @@ impl fmt::Display for NotAThread {
                 write!(f, "`{name}` is the beginning of several threads: {}; give more of the id", listed(matching))
             }
         }
+    }
+}
+
+impl From<NotAThread> for CliError {
+    fn from(error: NotAThread) -> CliError {
+        CliError::failed(error.to_string())
     }
 }
 
@@ -70,15 +77,43 @@ pub(super) fn find(name: &str, threads: &[String]) -> Result<String, NotAThread>
 }
 
 /// Resolves a thread's name. A session without a history accepts only whole ids.
-pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
+pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &Environment) -> Result<String, CliError> {
+    Ok(resolved(session, name, environment)?)
+}
+
+fn resolved(session: &Found, name: &str, environment: &Environment) -> Result<String, NotAThread> {
     match known(&mut Read::of(session.clone(), environment)) {
-        Ok(threads) => find(name, &threads).map_err(Stop::NoSuchThread),
+        Ok(threads) => find(name, &threads),
         Err(_) => Ok(name.to_owned()),
     }
 }
 
+/// The history of the session of this folder that has the named thread. Without a name, and for `latest`, it is the session
+/// used last.
+pub(super) fn read_of(
+    flag: Option<&str>,
+    name: Option<&str>,
+    environment: &Environment,
+) -> Result<Result<Read, NotAThread>, CliError> {
+    let sessions = select_session::several(flag, Otherwise::Latest, environment)?;
+    let Some(name) = name.filter(|name| *name != LATEST && sessions.len() > 1) else {
+        return Read::chosen(flag, environment).map(Ok);
+    };
+    let (mut reads, mut threads) = (Vec::new(), Vec::new());
+    for session in sessions {
+        let mut read = Read::of(session, environment);
+        let known = known(&mut read)?;
+        threads.extend(known.iter().cloned());
+        reads.push((read, known));
+    }
+    Ok(find(name, &threads).map(|thread| {
+        let read = reads.into_iter().find(|(_, known)| known.contains(&thread));
+        read.expect("BUG: each thread comes from a session").0
+    }))
+}
+
 /// All threads of a session: those with messages, and those that a live relay has seen.
-pub(super) fn known(read: &mut Read) -> Result<Vec<String>, Stop> {
+pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
     let mut threads = all(read)?;
     let session = &read.session;
     // A new thread has no messages yet.
@@ -94,32 +129,32 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, Stop> {
 }
 
 /// [`thread_named`] that accepts an unknown name as a whole id; the caller checks it.
-pub(in crate::cli) fn thread_or_id(session: &Found, name: &str, environment: &Environment) -> Result<String, Stop> {
-    match thread_named(session, name, environment) {
-        Err(Stop::NoSuchThread(NotAThread::Unknown { .. })) if name != LATEST => Ok(name.to_owned()),
-        found => found,
+pub(in crate::cli) fn thread_or_id(session: &Found, name: &str, environment: &Environment) -> Result<String, CliError> {
+    match resolved(session, name, environment) {
+        Err(NotAThread::Unknown { .. }) if name != LATEST => Ok(name.to_owned()),
+        found => Ok(found?),
     }
 }
 
 /// The thread for a filter: `latest`, or the beginning of an existing id.
-pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String, Stop> {
+pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String, CliError> {
     match find(name, &known(read)?) {
         Ok(thread) => Ok(thread),
         // A filter may match several threads, and threads without messages.
         Err(_) if name != LATEST => Ok(name.to_owned()),
-        Err(error) => Err(Stop::NoSuchThread(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// All threads with messages, latest first.
-fn all(read: &mut Read) -> Result<Vec<String>, Stop> {
+fn all(read: &mut Read) -> Result<Vec<String>, CliError> {
     // A relay that has answered has indexed everything it recorded, so its database can be read directly.
     let path = read.session.dir.join(HISTORY_FILE);
     let of_past =
         read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
     match of_past {
         Known::Threads(threads) => Ok(threads),
-        Known::Page {} => History::new(&path).threads(0).map_err(|error| Stop::Failed(error.to_string())),
+        Known::Page {} => History::new(&path).threads(0).map_err(|error| CliError::failed(error.to_string())),
     }
 }
 

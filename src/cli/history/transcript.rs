@@ -2,18 +2,45 @@
 
 use std::fmt::Write as _;
 
+use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::clock::Clock;
-use super::super::requests::{Stop, status};
+use super::super::clock::{Clock, Times};
+use super::super::complete;
+use super::super::error::{CliError, Done};
 use super::super::screen::{self, Screen, Tone};
-use super::args::TranscriptArguments;
-use super::{Read, put, threads};
+use super::super::session_args::SessionFlag;
+use super::{put, threads};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
 use crate::history::action_in_words;
+
+/// Print the conversation and the actions of a thread
+///
+/// Only finished things, in order: messages, commands and how they ended, file changes, approvals and their answers.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: 0, or 1 if there is no such thread, or 3 if there is no such
+session.
+
+Examples:
+  codex-shim transcript
+  codex-shim transcript 0192abcd --session work
+  codex-shim transcript latest --json | jq -r 'select(.role == \"user\").text'")]
+pub(in crate::cli) struct TranscriptArguments {
+    /// Thread: its id, or a unique beginning of it
+    #[arg(value_name = "THREAD", default_value = "latest", add = complete::threads())]
+    thread: String,
+    #[command(flatten)]
+    session: SessionFlag,
+    /// Print one JSON document per line
+    #[arg(long = "json")]
+    as_json: bool,
+    #[command(flatten)]
+    times: Times,
+}
 
 /// Lines shown from the end of an output.
 const OUTPUT_LINES_MAX: usize = 5;
@@ -27,20 +54,16 @@ struct Transcript {
 }
 
 /// Prints a transcript.
-pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> i32 {
-    status(transcript(arguments, environment))
-}
-
-fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Result<i32, Stop> {
-    let mut read = Read::chosen(arguments.session.name(), environment)?;
-    let thread = threads::find(&arguments.thread, &threads::known(&mut read)?).map_err(Stop::NoSuchThread)?;
+pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
+    let mut read = threads::read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
+    let thread = threads::find(&arguments.thread, &threads::known(&mut read)?)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
         Ok(Transcript { entries: entries.into_iter().filter_map(|entry| RawValue::from_string(entry).ok()).collect() })
     })?;
     if told.entries.is_empty() {
-        return Err(Stop::Failed(format!("no messages in thread {thread} yet")));
+        return Err(CliError::failed(format!("no messages in thread {thread} yet")));
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     for entry in &told.entries {
@@ -48,9 +71,7 @@ fn transcript(arguments: &TranscriptArguments, environment: &Environment) -> Res
             true => format!("{entry}\n"),
             false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), &clock, to),
         };
-        if let Err(status) = put(&text) {
-            return Ok(status);
-        }
+        put(&text)?;
     }
     Ok(0)
 }
@@ -110,13 +131,34 @@ fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
 /// The role, and the text below it.
 fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, to: Screen) -> String {
     let mut text = format!("{}  {}\n", to.paint(tone, role), to.paint(Tone::Faint, &screen::plain(at)));
+    let columns_max = screen::columns(to);
+    let mut is_code = false;
     for line in said.lines() {
         let line = screen::plain(&line.replace('\t', "    "));
-        let line = said_tone.map_or(line.clone(), |tone| to.paint(tone, &line));
-        let _ = writeln!(text, "{}", format!("  {line}").trim_end());
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        // Code is copied, so it keeps its lines.
+        let columns_max = columns_max.filter(|_| !is_code && !is_fence);
+        let indented = format!("  {}", screen::wrapped(&line, 2, 2 + hanging(&line), columns_max));
+        for line in indented.lines() {
+            let line = said_tone.map_or(line.to_owned(), |tone| to.paint(tone, line));
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
     }
     text.push('\n');
     text
+}
+
+/// The columns of the blanks and the bullet or number before a text.
+fn hanging(line: &str) -> usize {
+    let text = line.trim_start_matches(' ');
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let mark = match () {
+        () if text.starts_with("- ") || text.starts_with("* ") => 2,
+        () if digits > 0 && text[digits..].starts_with(". ") => digits + 2,
+        () => 0,
+    };
+    line.len() - text.len() + mark
 }
 
 fn row(tone: Tone, line: &str, to: Screen) -> String {

@@ -6,16 +6,12 @@ use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::super::table::{Column, Table};
 use super::args::RequestsArguments;
-use super::{Stop, body, kind_name, kind_of, name, print_json, readable_all, rows, status, text};
+use super::{Done, body, kind_name, kind_of, name, print_json, readable_all, rows, text};
 use crate::config::Environment;
 use crate::control::request_view::who;
 use crate::store::{Found, WhichRequests, label, short};
 
-pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> i32 {
-    status(list(arguments, environment))
-}
-
-fn list(arguments: &RequestsArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
     let sessions = readable_all(arguments.common.session.name(), environment)?;
     let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
     let listed: Vec<(&Found, Vec<Value>)> =

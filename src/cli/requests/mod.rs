@@ -10,18 +10,15 @@ mod send;
 mod show;
 mod wait;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::history::NotAThread;
-use super::offline::{OfflineError, settle};
-use super::select_session::{self, NoSession};
-use super::{FAILED, NO_SUCH_REQUEST, NOT_RUNNING, USAGE, say, screen};
+use super::error::{CliError, Done};
+use super::offline::{self, answered, settle};
+use super::{NO_SUCH_REQUEST, screen, select_session};
 use crate::config::Environment;
 use crate::control::answer::{self as body, kind_name, kind_of};
-use crate::control::client::{self, Answer, ClientError};
+use crate::control::client::{Answer, ClientError};
 use crate::control::with_choices;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 use name::NotNamed;
@@ -35,83 +32,30 @@ pub(super) use send::{run_interrupt, run_send};
 pub(super) use show::run_show;
 pub(super) use wait::run_wait;
 
-/// Why a tool failed.
-#[derive(Debug)]
-pub(super) enum Stop {
-    NoSession(NoSession),
-    /// No relay is running in the session with this id.
-    NotRunning(String),
-    #[expect(private_interfaces, reason = "made and told here alone")]
-    NotNamed(NotNamed),
-    NoSuchThread(NotAThread),
-    /// The arguments do not fit the request.
-    Usage(String),
-    Failed(String),
-}
-
-impl Stop {
-    /// Prints the error; returns the exit status.
-    pub(super) fn report(&self) -> i32 {
-        match self {
-            Stop::NoSession(error) => return error.report(),
-            Stop::NotRunning(_) | Stop::NotNamed(_) | Stop::NoSuchThread(_) | Stop::Usage(_) | Stop::Failed(_) => {}
-        }
-        say(&screen::plain(&self.to_string()));
-        match self {
-            Stop::NotRunning(_) => NOT_RUNNING,
-            Stop::NotNamed(_) => NO_SUCH_REQUEST,
-            Stop::Usage(_) => USAGE,
-            Stop::NoSession(_) | Stop::NoSuchThread(_) | Stop::Failed(_) => FAILED,
-        }
-    }
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Stop::NoSession(error) => error.fmt(f),
-            Stop::NotRunning(id) => {
-                write!(f, "session {id} is not running; start your tool in its folder, or run `codex-shim sessions`")
-            }
-            Stop::NotNamed(error) => error.fmt(f),
-            Stop::NoSuchThread(error) => error.fmt(f),
-            Stop::Usage(why) | Stop::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-/// The exit status of a tool.
-pub(super) fn status(done: Result<i32, Stop>) -> i32 {
-    done.unwrap_or_else(|stop| stop.report())
-}
-
 /// A session to read from, live or stopped.
-pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    select_session::latest(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)
+pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {
+    select_session::latest(flag, Otherwise::Latest, environment)
 }
 
 /// The sessions to read requests from, live or stopped: all of one folder.
-fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, Stop> {
-    select_session::several(flag, Otherwise::Latest, environment).map_err(Stop::NoSession)
+fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Found>, CliError> {
+    select_session::several(flag, Otherwise::Latest, environment)
 }
 
 /// A session with a running relay.
-fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, Stop> {
-    let session = select_session::one(flag, Otherwise::None, environment).map_err(Stop::NoSession)?;
-    if session.live { Ok(session) } else { Err(Stop::NotRunning(session.id)) }
+fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {
+    let session = select_session::one(flag, Otherwise::None, environment)?;
+    if session.live { Ok(session) } else { Err(CliError::not_running(&session.id)) }
 }
 
 /// The response of a relay that the tool cannot do without.
-fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer, Stop> {
-    answered(session, asked)?.ok_or_else(|| Stop::NotRunning(session.id.clone()))
+fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer, CliError> {
+    answered(session, asked)?.ok_or_else(|| CliError::not_running(&session.id))
 }
 
-/// The response of a relay; `None` if it has exited since it was found.
-pub(super) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, Stop> {
-    match asked {
-        Ok(answer) => Ok(Some(answer)),
-        Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(Stop::Failed(error.message(session))),
+impl From<NotNamed> for CliError {
+    fn from(error: NotNamed) -> CliError {
+        CliError::exits(NO_SUCH_REQUEST, error.to_string())
     }
 }
 
@@ -137,49 +81,42 @@ impl Refused {
 }
 
 /// The relay's list of requests.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct RowsDocument {
     requests: Vec<Value>,
 }
 
 /// Rows of requests, oldest first.
-fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, Stop> {
+fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, CliError> {
     let path = match which {
         WhichRequests::Pending => "/sessions/self/codex-pending-requests",
         WhichRequests::PendingAndOrphaned => "/sessions/self/codex-pending-requests?include_orphaned=true",
         WhichRequests::All => "/sessions/self/codex-pending-requests?all=true",
     };
-    if session.live
-        && let Some(answer) = answered(session, client::get(&session.dir, path))?
-    {
-        return answer.document().map(|RowsDocument { requests }| requests).map_err(Stop::Failed);
-    }
-    let Some(mut ledger) = ledger(session)? else { return Ok(Vec::new()) };
-    let rows = ledger.requests(which).map_err(|error| Stop::Failed(error.to_string()))?;
-    Ok(rows.into_iter().map(with_choices).collect())
+    let RowsDocument { requests } = offline::ask(session, path, || {
+        let Some(mut ledger) = ledger(session)? else { return Ok(Some(RowsDocument::default())) };
+        let rows = ledger.requests(which).map_err(|error| error.to_string())?;
+        Ok(Some(RowsDocument { requests: rows.into_iter().map(with_choices).collect() }))
+    })?;
+    Ok(requests)
 }
 
 /// The ledger of a stopped session; open requests of runs that are over are orphaned first.
-fn ledger(session: &Found) -> Result<Option<OfflineLedger>, Stop> {
+fn ledger(session: &Found) -> Result<Option<OfflineLedger>, CliError> {
     if !session.dir.join(LEDGER_FILE).exists() {
         return Ok(None);
     }
-    match settle(session) {
-        // A running relay orphans them itself.
-        Ok(()) | Err(OfflineError::Live | OfflineError::NothingRecorded) => {}
-        Err(OfflineError::Failed(why)) => return Err(Stop::Failed(why)),
-    }
-    OfflineLedger::open(&session.dir).map(Some).map_err(|error| Stop::Failed(error.to_string()))
+    settle(session)?;
+    OfflineLedger::open(&session.dir).map(Some).map_err(|error| CliError::failed(error.to_string()))
 }
 
 /// The named request and its session: in the sessions of this folder, or else in any live one. `latest` and short names are
 /// resolved only in this folder, because elsewhere they mean another request.
-fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), Stop> {
+fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), CliError> {
     let here = readable_all(flag, environment)?;
     // A whole id is looked up directly, because it may be older than the list.
     if name::looks_whole(name) {
-        let anywhere =
-            if flag.is_some() { Vec::new() } else { select_session::all(environment).map_err(Stop::NoSession)? };
+        let anywhere = if flag.is_some() { Vec::new() } else { select_session::all(environment)? };
         let elsewhere = anywhere.into_iter().filter(|session| session.live && !here.contains(session));
         for session in here.iter().cloned().chain(elsewhere) {
             if let Some(document) = one(&session, name)? {
@@ -191,25 +128,23 @@ fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(F
         .into_iter()
         .map(|session| rows(&session, WhichRequests::All).map(|rows| (session, rows)))
         .collect::<Result<_, _>>()?;
-    let (session, request_id) = name::find_in(name, &rows).map_err(Stop::NotNamed)?;
+    let (session, request_id) = name::find_in(name, &rows)?;
     let unknown = NotNamed::Unknown { name: request_id.clone(), there_are: Vec::new() };
-    let document = one(&session, &request_id)?.ok_or(Stop::NotNamed(unknown))?;
+    let document = one(&session, &request_id)?.ok_or(unknown)?;
     Ok((session, document))
 }
 
 /// The document of a request; `None` if the id is unknown.
-fn one(session: &Found, request_id: &str) -> Result<Option<Value>, Stop> {
-    if session.live {
-        let path = format!("/sessions/self/codex-requests/{request_id}");
-        if let Some(answer) = answered(session, client::get(&session.dir, &path))? {
-            return match answer.status.as_u16() {
-                404 => Ok(None),
-                _ => answer.document().map(Some).map_err(Stop::Failed),
-            };
-        }
+fn one(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
+    let path = format!("/sessions/self/codex-requests/{request_id}");
+    if let Some(answer) = offline::relay_answer(session, &path)? {
+        return match answer.status.as_u16() {
+            404 => Ok(None),
+            _ => Ok(Some(answer.document()?)),
+        };
     }
     let Some(mut ledger) = ledger(session)? else { return Ok(None) };
-    let kept = ledger.request(request_id).map_err(|error| Stop::Failed(error.to_string()))?;
+    let kept = ledger.request(request_id).map_err(|error| CliError::failed(error.to_string()))?;
     Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
 }
 

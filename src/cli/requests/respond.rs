@@ -14,7 +14,7 @@ use super::super::kept_back::KeptBack;
 use super::super::{FAILED, screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
-use super::{Refused, Stop, body, named, needed, print_json, show, status, text};
+use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
 use crate::config::Environment;
 use crate::control::answer::Word;
 use crate::control::client;
@@ -26,23 +26,19 @@ use crate::store::Found;
 /// How long the relay may take: it allows itself 10 s to decide and store the answer.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
-pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> i32 {
-    status(respond(arguments, environment))
-}
-
-fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
     let raw = raw(arguments)?;
     let clock = Clock::of(&arguments.times);
     let (session, mut document) = named(arguments.session.name(), &arguments.request, environment)?;
     if !session.live {
-        return Err(Stop::NotRunning(session.id));
+        return Err(CliError::not_running(&session.id));
     }
     let row = document["request"].take();
     let body = match (raw, arguments.word, &arguments.answers[..]) {
         (Some(body), _, _) => body,
-        (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(Stop::Usage)?,
+        (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(CliError::usage)?,
         (None, None, [_, ..]) => {
-            body::of_answers(&row, &arguments.answers).map_err(|errors| Stop::Usage(form::in_one_line(&errors)))?
+            body::of_answers(&row, &arguments.answers).map_err(|errors| CliError::usage(form::in_one_line(&errors)))?
         }
         (None, None, []) => asked(&row, &clock, environment)?,
     };
@@ -50,27 +46,25 @@ fn respond(arguments: &RespondArguments, environment: &Environment) -> Result<i3
 }
 
 /// The body given with `--json`.
-fn raw(arguments: &RespondArguments) -> Result<Option<Value>, Stop> {
+fn raw(arguments: &RespondArguments) -> Result<Option<Value>, CliError> {
     let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
     if arguments.word.is_some() || !arguments.answers.is_empty() {
-        return Err(Stop::Usage(
-            "--json JSON is the whole answer; do not combine it with a decision or --answer".to_owned(),
-        ));
+        return Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"));
     }
     match serde_json::from_str::<Value>(text) {
         Ok(body @ Value::Object(_)) => Ok(Some(body)),
-        Ok(_) | Err(_) => Err(Stop::Usage(
-            "the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'".to_owned(),
-        )),
+        Ok(_) | Err(_) => {
+            Err(CliError::usage("the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'"))
+        }
     }
 }
 
 /// Shows the whole request and asks the user at the terminal.
-fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, Stop> {
+fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, CliError> {
     if !is_there() {
         let how = show::next(row, screen::Screen::None);
         let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
-        return Err(Stop::Usage(match how {
+        return Err(CliError::usage(match how {
             "" => format!("no answer given, and request {} is not pending", text(row, "request_id")),
             how => format!("no answer given, and no terminal to ask at; use {how}"),
         }));
@@ -79,13 +73,13 @@ fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value,
     screen::print(&show::question(row, clock, screen));
     if row["status"] != "pending" {
         let id = text(row, "request_id");
-        return Err(Stop::Failed(format!("request {id} is not pending any more; it was {}", ending(row))));
+        return Err(CliError::failed(format!("request {id} is not pending any more; it was {}", ending(row))));
     }
-    ask(row).map_err(Stop::Failed)
+    ask(row).map_err(CliError::failed)
 }
 
 /// Sends the answer and prints who answered first.
-fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bool) -> Result<i32, Stop> {
+fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bool) -> Done {
     let id = text(row, "request_id");
     let path = format!("/sessions/self/codex-requests/{id}/respond");
     let asked = client::post_within(&session.dir, &path, body.to_string(), DECISION_WAIT_MAX);
@@ -95,24 +89,24 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
     {
         // A hung relay may still take the answer later.
         let told = error.message(session);
-        return Err(Stop::Failed(format!("{told}; `codex-shim show {id}` then shows which answer won")));
+        return Err(CliError::failed(format!("{told}; `codex-shim show {id}` then shows which answer won")));
     }
     let answer = needed(session, asked)?;
     if !answer.status.is_success() {
         let refused = Refused::of(&answer);
         return Err(match refused.code.as_str() {
-            "request_not_found" => Stop::NotNamed(NotNamed::Unknown { name: id.to_owned(), there_are: Vec::new() }),
-            "invalid_response" => Stop::Usage(format!(
+            "request_not_found" => CliError::from(NotNamed::Unknown { name: id.to_owned(), there_are: Vec::new() }),
+            "invalid_response" => CliError::usage(format!(
                 "not a valid answer to request {id}: {}; `codex-shim show {id}` shows what is; nothing was sent",
                 refused.message
             )),
             "request_unavailable" => {
-                Stop::Failed(format!("{}; nothing was sent; see `codex-shim show {id}`", refused.message))
+                CliError::failed(format!("{}; nothing was sent; see `codex-shim show {id}`", refused.message))
             }
-            _ => Stop::Failed(refused.message),
+            _ => CliError::failed(refused.message),
         });
     }
-    let document: Value = answer.document().map_err(Stop::Failed)?;
+    let document: Value = answer.document().map_err(CliError::failed)?;
     let (line, is_ours) = verdict(&document, body, clock);
     let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
     Ok(if is_ours { printed } else { FAILED })

@@ -9,7 +9,7 @@ use super::super::history::thread_named;
 use super::super::screen;
 use super::args::{InterruptArguments, SendArguments};
 use super::wait::TurnWatch;
-use super::{Refused, Stop, needed, print_json, running, status, text};
+use super::{CliError, Done, Refused, needed, print_json, running, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::protocol::Method;
@@ -19,18 +19,14 @@ use crate::store::Found;
 const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
 
 /// Sends a message to the model.
-pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> i32 {
-    status(send(arguments, environment))
-}
-
-fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> Done {
     let session = running(arguments.session.name(), environment)?;
     let says = match arguments.text.as_str() {
         "-" => from_stdin()?,
         _ => arguments.text,
     };
     if says.trim().is_empty() {
-        return Err(Stop::Usage("the message is empty".to_owned()));
+        return Err(CliError::usage("the message is empty"));
     }
     let thread = match (arguments.is_new, &arguments.thread) {
         (true, _) => Some(new_thread(&session)?),
@@ -43,9 +39,9 @@ fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop
     let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
-        return Err(Stop::Failed(refusal(&Refused::of(&answer), "send it again")));
+        return Err(CliError::failed(refusal(&Refused::of(&answer), "send it again")));
     }
-    let turn: Value = answer.document().map_err(Stop::Failed)?;
+    let turn: Value = answer.document().map_err(CliError::failed)?;
     if let Some(watch) = watch {
         let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         return watch.end(&session, turn, left)?.print(arguments.as_json);
@@ -61,7 +57,7 @@ fn send(arguments: SendArguments, environment: &Environment) -> Result<i32, Stop
 }
 
 /// Starts a thread in the session's folder; returns its id.
-fn new_thread(session: &Found) -> Result<String, Stop> {
+fn new_thread(session: &Found) -> Result<String, CliError> {
     let mut params = json!({});
     if let Some(holder) = &session.holder {
         params["cwd"] = json!(holder.place.cwd);
@@ -69,25 +65,24 @@ fn new_thread(session: &Found) -> Result<String, Stop> {
     let body = json!({ "method": Method::ThreadStart.name(), "params": params }).to_string();
     let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, TURN_WAIT_MAX))?;
     if !answer.status.is_success() {
-        return Err(Stop::Failed(format!("start a thread: {}", Refused::of(&answer).message)));
+        return Err(CliError::failed(format!("start a thread: {}", Refused::of(&answer).message)));
     }
-    let document: Value = answer.document().map_err(Stop::Failed)?;
+    let document: Value = answer.document().map_err(CliError::failed)?;
     match document["result"]["thread"]["id"].as_str() {
         Some(id) => Ok(id.to_owned()),
         None => {
             let why = document["error"]["message"].as_str().unwrap_or("the server's answer names no thread");
-            Err(Stop::Failed(format!("start a thread: {why}")))
+            Err(CliError::failed(format!("start a thread: {why}")))
         }
     }
 }
 
 /// All of stdin without the final line break of a shell or editor.
-fn from_stdin() -> Result<String, Stop> {
+fn from_stdin() -> Result<String, CliError> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut bytes);
-    read.map_err(|error| Stop::Failed(format!("read stdin: {error}")))?;
-    let text =
-        String::from_utf8(bytes).map_err(|_| Stop::Failed("the message on stdin is not valid UTF-8".to_owned()))?;
+    read.map_err(|error| CliError::failed(format!("read stdin: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| CliError::failed("the message on stdin is not valid UTF-8"))?;
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
@@ -121,21 +116,17 @@ fn refusal(refused: &Refused, again: &str) -> String {
 }
 
 /// Interrupts the running turn.
-pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: &Environment) -> i32 {
-    status(interrupt(arguments, environment))
-}
-
-fn interrupt(arguments: InterruptArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: &Environment) -> Done {
     let session = running(arguments.common.session.name(), environment)?;
     let thread = arguments.thread.map(|name| thread_named(&session, &name, environment)).transpose()?;
     let body = with_thread(json!({}), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
-        return Err(Stop::Failed(refusal(&Refused::of(&answer), "try again")));
+        return Err(CliError::failed(refusal(&Refused::of(&answer), "try again")));
     }
     if arguments.common.as_json {
-        let document: Value = answer.document().map_err(Stop::Failed)?;
+        let document: Value = answer.document().map_err(CliError::failed)?;
         return Ok(print_json(&document));
     }
     Ok(screen::print("interrupted\n"))

@@ -8,7 +8,7 @@ use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::args::ShowRequestArguments;
 use super::list::outcome as outcome_of;
-use super::{Stop, kind_name, named, print_json, status, text};
+use super::{Done, kind_name, named, print_json, text};
 use crate::config::Environment;
 use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
@@ -27,11 +27,7 @@ const ROOM_MIN: usize = 16;
 /// Replaces tabs, which would otherwise be escaped.
 const TAB: &str = "    ";
 
-pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> i32 {
-    status(show(arguments, environment))
-}
-
-fn show(arguments: &ShowRequestArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> Done {
     let (_, document) = named(arguments.session.name(), &arguments.request, environment)?;
     if arguments.as_json {
         return Ok(print_json(&document));

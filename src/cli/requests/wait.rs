@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::{FAILED, say, screen};
 use super::args::{Goal, WaitArguments};
-use super::{Refused, Stop, needed, print_json, readable, status, text};
+use super::{CliError, Done, Refused, needed, print_json, readable, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::store::Found;
@@ -25,11 +25,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Time limit of the last poll, however little time is left.
 const LAST_LOOK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> i32 {
-    status(wait(arguments, environment))
-}
-
-fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Stop> {
+pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environment) -> Done {
     let began = Instant::now();
     let session = readable(arguments.common.session.name(), environment)?;
     let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
@@ -62,18 +58,18 @@ fn wait(arguments: &WaitArguments, environment: &Environment) -> Result<i32, Sto
 }
 
 /// The session's document. A relay that does not answer is retried for at most the time left.
-fn look(session: &Found, left: Option<Duration>) -> Result<Value, Stop> {
+fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
     let asked = Instant::now();
     let silence_max = left.map_or(SILENCE_MAX, |left| left.clamp(LAST_LOOK_WAIT_MAX, SILENCE_MAX));
     loop {
         let wait_max = silence_max.saturating_sub(asked.elapsed());
         let why = match client::get_within(&session.dir, "/sessions/self", wait_max) {
-            Ok(answer) => return answer.document().map_err(Stop::Failed),
-            Err(_) if !session.is_still_live() => return Err(Stop::NotRunning(session.id.clone())),
+            Ok(answer) => return answer.document().map_err(CliError::failed),
+            Err(_) if !session.is_still_live() => return Err(CliError::not_running(&session.id)),
             Err(why) => why,
         };
         if why.is_silence() || asked.elapsed() + POLL_WAIT >= silence_max {
-            return Err(Stop::Failed(why.message(session)));
+            return Err(CliError::failed(why.message(session)));
         }
         std::thread::park_timeout(POLL_WAIT);
     }
@@ -129,7 +125,7 @@ struct Transcript {
 
 impl TurnWatch {
     /// Remembers the current end of the rows.
-    pub(super) fn begin(session: &Found) -> Result<TurnWatch, Stop> {
+    pub(super) fn begin(session: &Found) -> Result<TurnWatch, CliError> {
         let last = rows(session, "limit=1")?;
         Ok(TurnWatch { since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0) })
     }
@@ -140,7 +136,7 @@ impl TurnWatch {
         session: &Found,
         turn: Value,
         left: impl Fn() -> Option<Duration>,
-    ) -> Result<TurnEnd, Stop> {
+    ) -> Result<TurnEnd, CliError> {
         let mut told_of = None;
         loop {
             let new = rows(session, &format!("since_id={}&limit={ROWS_MAX}", self.since_id))?;
@@ -159,7 +155,7 @@ impl TurnWatch {
             tell_of_requests(session, text(&turn, "thread_id"), &mut told_of)?;
             let left = left();
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(Stop::Failed(format!(
+                return Err(CliError::failed(format!(
                     "timed out; the turn is still running: `codex-shim wait --for idle` waits for it, `codex-shim transcript {}` shows \
                      its messages",
                     text(&turn, "thread_id")
@@ -172,7 +168,7 @@ impl TurnWatch {
 
 impl TurnEnd {
     /// Prints the message; returns the exit status.
-    pub(super) fn print(self, as_json: bool) -> Result<i32, Stop> {
+    pub(super) fn print(self, as_json: bool) -> Done {
         let TurnEnd { mut turn, outcome, error, message } = self;
         let is_completed = outcome == "completed";
         let printed = if as_json {
@@ -193,17 +189,17 @@ impl TurnEnd {
     }
 }
 
-fn rows(session: &Found, query: &str) -> Result<Vec<Value>, Stop> {
+fn rows(session: &Found, query: &str) -> Result<Vec<Value>, CliError> {
     let answer = needed(session, client::get(&session.dir, &format!("/sessions/self/turn-events?{query}")))?;
     if !answer.status.is_success() {
         let why = Refused::of(&answer).message;
-        return Err(Stop::Failed(format!("--wait needs the history of this session: {why}")));
+        return Err(CliError::failed(format!("--wait needs the history of this session: {why}")));
     }
-    answer.document().map(|Rows { events }| events).map_err(Stop::Failed)
+    answer.document().map(|Rows { events }| events).map_err(CliError::failed)
 }
 
 /// The model's last message in a turn.
-fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, Stop> {
+fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, CliError> {
     let path = format!("/sessions/self/threads/{}/transcript", text(turn, "thread_id"));
     let answer = needed(session, client::get(&session.dir, &path))?;
     let Ok(Transcript { entries }) = answer.document() else { return Ok(None) };
@@ -212,9 +208,9 @@ fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, Stop> {
 }
 
 /// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.
-fn tell_of_requests(session: &Found, thread_id: &str, told_of: &mut Option<String>) -> Result<(), Stop> {
+fn tell_of_requests(session: &Found, thread_id: &str, told_of: &mut Option<String>) -> Result<(), CliError> {
     let answer = needed(session, client::get(&session.dir, "/sessions/self"))?;
-    let document: Value = answer.document().map_err(Stop::Failed)?;
+    let document: Value = answer.document().map_err(CliError::failed)?;
     if document["pending_requests"].as_u64().unwrap_or(0) == 0 {
         return Ok(());
     }

@@ -3,35 +3,31 @@
 //! Each change is recorded in `wrapped.json` in our home with the previous content. [`unwrap`] restores it byte for byte, and
 //! leaves anything that was changed since alone.
 
-mod complaints;
 mod plan;
 mod rewrite;
 mod setting;
 mod taken_back;
-mod tools;
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plan::{Plan, Planner};
+use rewrite::rewrite;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use setting::Tool;
+use taken_back::unwrap;
 
-use super::complete;
+use super::error::{CliError, Done};
 use super::requests::print_json;
-use super::{FAILED, say, screen};
+use super::{complete, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::files::Folder;
 use crate::relay::locate::{OwnPath, SHARED_LINK, WRAPPED_FILE};
-use plan::{Plan, Planner};
-use rewrite::rewrite;
-use taken_back::unwrap;
-use tools::Tool;
-
-pub(super) use tools::targets;
-
-pub(super) use complaints::{Look, Made, looks};
+pub(super) use plan::{Look, Made, looks};
+pub(super) use setting::targets;
 
 /// Put codex-shim in front of a tool that runs codex
 ///
@@ -154,32 +150,22 @@ enum Change {
     File { before: Option<String>, after: String },
 }
 
-pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> i32 {
+pub(super) fn run_unwrap(arguments: &UnwrapArguments, environment: &Environment) -> Done {
     let (settings, _) = Settings::load(Flags::default(), environment);
-    finish(wrap(arguments, &settings, environment))
-}
-
-pub(super) fn run_unwrap(arguments: &UnwrapArguments, environment: &Environment) -> i32 {
-    let (settings, _) = Settings::load(Flags::default(), environment);
-    finish(home(&settings).and_then(|home| unwrap(arguments, &home)))
-}
-
-fn finish(done: Result<i32, String>) -> i32 {
-    done.unwrap_or_else(|why| {
-        say(&why);
-        FAILED
-    })
+    unwrap(arguments, &home(&settings)?)
 }
 
 fn home(settings: &Settings) -> Result<PathBuf, String> {
     settings.home.value.clone().ok_or_else(|| "neither CODEX_SHIM_HOME nor HOME is set".to_owned())
 }
 
-fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environment) -> Result<i32, String> {
-    let home = &home(settings)?;
+pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> Done {
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let home = &home(&settings)?;
     let ourselves = OwnPath::find(environment).map_err(|error| format!("find this program: {error}"))?;
     let all = read(home)?;
-    let plan = Planner { ourselves: &ourselves, home, all: &all, settings, environment }.plan(&arguments.target)?;
+    let plan =
+        Planner { ourselves: &ourselves, home, all: &all, settings: &settings, environment }.plan(&arguments.target)?;
     let (path, change, then) = match &plan {
         Plan::Nothing => {
             return Ok(match arguments.json {
@@ -214,7 +200,7 @@ fn wrap(arguments: &WrapArguments, settings: &Settings, environment: &Environmen
         (true, true) => return Ok(told(false)),
         (false, true) => return Ok(screen::print(&change)),
         (true, false) if !arguments.yes => {
-            return Err("--json needs --yes or --dry-run; nothing changed".to_owned());
+            return Err(CliError::failed("--json needs --yes or --dry-run; nothing changed"));
         }
         (true, false) => {}
         (false, false) => drop(screen::print(&change)),

@@ -25,19 +25,11 @@ const BACKUP: &str = "codex-shim-backup";
 const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
 
 /// Whether a file can be rewritten or, if it does not exist, created.
-///
-/// # Errors
-///
-/// The reason and the remedy.
 pub(super) fn check(path: &Path) -> Result<(), String> {
     target(path).map(drop)
 }
 
 /// Rewrites a file, or creates it if it does not exist.
-///
-/// # Errors
-///
-/// The file then has its old text.
 pub(super) fn rewrite(path: &Path, text: &str) -> Result<(), String> {
     let Target { path, was } = target(path)?;
     let failed = |error: io::Error| format!("write {}: {error}", path.display());

@@ -1,17 +1,16 @@
 //! `unwrap`: restores the previous content byte for byte, and leaves anything that was changed since alone.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use serde_json::json;
 
+use super::super::error::{CliError, Done};
 use super::super::requests::print_json;
 use super::super::{FAILED, say, screen};
-use super::complaints::installed_over;
+use super::plan::installed_over;
 use super::rewrite::{self, rewrite};
-use super::setting::{depth_of, value_of, with_value, without_member};
-use super::tools::setting_of;
+use super::setting::{depth_of, setting_of, value_of, with_value, without_member};
 use super::{Change, UnwrapArguments, Wrapped, read, write};
 use crate::files;
 
@@ -30,14 +29,15 @@ impl From<String> for Left {
 }
 
 /// Undoes the changes, or prints what it would do; returns the exit status.
-pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Result<i32, String> {
+pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Done {
     let all = read(home)?;
     let is_meant = |wrapped: &&Wrapped| arguments.target.as_ref().is_none_or(|target| is_named(wrapped, target));
     let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
     if let (Some(target), true, false) = (&arguments.target, meant.is_empty(), all.is_empty()) {
         let there_are: Vec<String> =
             all.iter().map(|wrapped| format!("{} ({})", wrapped.target, wrapped.path.display())).collect();
-        return Err(format!("`{target}` is not wrapped; wrapped targets: {}", there_are.join(", ")));
+        let why = format!("`{target}` is not wrapped; wrapped targets: {}", there_are.join(", "));
+        return Err(CliError::failed(why));
     }
     if meant.is_empty() && !arguments.json {
         return Ok(screen::print("nothing is wrapped\n"));

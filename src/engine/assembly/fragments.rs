@@ -39,7 +39,6 @@ pub enum FragmentRole {
 }
 
 impl FragmentRole {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             FragmentRole::Developer => "developer",
@@ -48,7 +47,6 @@ impl FragmentRole {
     }
 
     /// The role of the message that carries it. Source: codex's items.
-    #[must_use]
     pub(in crate::engine) fn of_message(self) -> &'static str {
         match self {
             FragmentRole::Developer => "developer",
@@ -87,7 +85,6 @@ pub enum FragmentThreads {
 }
 
 impl FragmentThreads {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             FragmentThreads::All => "all",
@@ -117,7 +114,6 @@ pub enum FragmentCarrier {
 }
 
 impl FragmentCarrier {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             FragmentCarrier::InjectItems => "inject_items",

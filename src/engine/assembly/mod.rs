@@ -163,39 +163,48 @@ impl Engine {
 
     /// Decides on a client's call about a thread, which may carry instructions.
     pub(super) fn call_about_thread(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision) {
-        let method = event.method.filter(|_| self.assembly.is_set());
-        let asked = match method {
-            Some(Method::ThreadStart) => ThreadCall::Start { tools: tools_in(event), instructed: Vec::new() },
-            Some(Method::ThreadResume | Method::ThreadFork) => ThreadCall::Thread { instructed: Vec::new() },
-            Some(Method::ThreadCompactStart) if self.assembly.has_engine() => {
-                let Some(thread_id) = thread_of(event) else { return };
+        let Some(method) = event.method.filter(|_| self.assembly.is_set()) else { return };
+        let asked = match (method, thread_of(event)) {
+            (Method::ThreadCompactStart, Some(thread_id)) if self.assembly.has_engine() => {
                 self.threads.of(&thread_id).request_compaction();
                 ThreadCall::Compact { thread_id }
             }
+            (Method::ThreadStart, _) => {
+                let instructed = self.instruct(seen, event, Vec::new(), decision);
+                ThreadCall::Start { tools: tools_in(event), instructed }
+            }
+            (Method::ThreadResume, _) => {
+                let addition = self.addition_for_resume(event).into_iter().collect();
+                ThreadCall::Thread { instructed: self.instruct(seen, event, addition, decision) }
+            }
+            (Method::ThreadFork, _) => ThreadCall::Thread { instructed: Vec::new() },
             _ => return,
         };
+        if let Some(call) = seen.opened.and_then(|call| self.calls.to_server.get_mut(call)) {
+            call.asked = Some(asked);
+        }
+    }
+
+    /// Adds instructions to a call: `texts`, and the developer fragments for a server that accepts them only there. Returns
+    /// the fragments that it carries then.
+    fn instruct(
+        &self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        texts: Vec<String>,
+        decision: &mut Decision,
+    ) -> Vec<SentFragment> {
         let mut instructed = Vec::new();
-        if self.assembly.inject_refused && method != Some(Method::ThreadFork) {
+        if self.assembly.inject_refused {
             let cwd = event.params.and_then(Members::of).and_then(|params| cwd_in(&params));
             let of_thread = thread_of(event).and_then(|thread_id| self.threads.find(&thread_id)?.cwd.clone());
             instructed = self.assembly.fragments.developers(cwd.or(of_thread).as_deref());
         }
-        let mut texts: Vec<String> = instructed.iter().map(|sent| sent.text.clone()).collect();
-        if method == Some(Method::ThreadResume) {
-            texts.extend(self.addition_for_resume(event));
-        }
+        let texts: Vec<String> = instructed.iter().map(|sent| sent.text.clone()).chain(texts).collect();
         let replaced = if texts.is_empty() { None } else { with_instructions(seen.line, event, &texts.join("\n\n")) };
-        let instructed = if replaced.is_some() { instructed } else { Vec::new() };
-        if let Some(call) = seen.opened.and_then(|call| self.calls.to_server.get_mut(call)) {
-            call.asked = Some(match asked {
-                ThreadCall::Start { tools, .. } => ThreadCall::Start { tools, instructed },
-                ThreadCall::Thread { .. } => ThreadCall::Thread { instructed },
-                ThreadCall::Compact { thread_id } => ThreadCall::Compact { thread_id },
-            });
-        }
-        if let Some(bytes) = replaced {
-            decision.line = Passage::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes));
-        }
+        let Some(bytes) = replaced else { return Vec::new() };
+        decision.line = Passage::Replace(own_line(Side::Server, &seen.verdict, seen.body, bytes));
+        instructed
     }
 
     /// The context engine's developer addition for a `thread/resume`. Instructions in that call override those in the
@@ -732,6 +741,26 @@ mod tests {
         assert_eq!(play.engine.next_deadline(), Some(DEADLINE));
         play.at(Input::Tick);
         assert_eq!(play.passed, [compact(1), compact(2)]);
+    }
+
+    #[test]
+    fn compaction_carries_no_instructions() {
+        let fragment = Fragment {
+            name: "f".to_owned(),
+            role: crate::engine::FragmentRole::Developer,
+            source: crate::engine::FragmentSource::Text("x".to_owned()),
+            threads: crate::engine::FragmentThreads::All,
+            bytes_max: 100,
+        };
+        let mut play = Play::start_with(vec![fragment]);
+        play.line(&turn(1, "t"));
+        play.answer(0);
+        play.server(r#"{"id":"codex-shim:1","error":{"code":-32601,"message":"unknown method"}}"#);
+        play.line(r#"{"id":2,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        assert!(play.sent.last().is_some_and(|sent| sent.contains("developerInstructions")), "{:?}", play.sent);
+        let compact = r#"{"id":3,"method":"thread/compact/start","params":{"threadId":"t"}}"#;
+        play.line(compact);
+        assert_eq!(play.sent.last().map(String::as_str), Some(compact));
     }
 
     /// Whether a turn started now carries the projection of this epoch.

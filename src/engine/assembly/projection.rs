@@ -49,7 +49,6 @@ pub(crate) struct QuotedMessage {
 
 impl QuotedMessage {
     /// Parses a context engine's messages; `None` if they are not valid.
-    #[must_use]
     pub(crate) fn read_all(messages: &Value) -> Option<Vec<QuotedMessage>> {
         messages.as_array()?.iter().map(QuotedMessage::read).collect()
     }
@@ -100,7 +99,6 @@ fn part(part: &Value) -> String {
 
 /// The projection of `messages` for `prompt`, from marker to marker, at most `chars_max` characters long. `None` if
 /// there is nothing to show or no room for it.
-#[must_use]
 pub(crate) fn project(messages: &[QuotedMessage], prompt: &str, chars_max: usize) -> Option<String> {
     let messages = match messages {
         [before @ .., last] if last.repeats(prompt) => before,

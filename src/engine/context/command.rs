@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::engine::redaction::{may_hold_secret, redacted};
 
 /// Limits on the context of one message. Source: the contract of the envelope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContextBounds {
     /// Commands per envelope; the oldest are dropped first.
     pub commands_max: usize,
@@ -24,6 +25,7 @@ pub struct ContextBounds {
     /// Bytes per `cwd`.
     pub cwd_bytes_max: usize,
     /// Bytes per envelope from marker to marker, as the model sees it.
+    #[serde(rename = "bytes_max")]
     pub envelope_bytes_max: usize,
 }
 
@@ -235,7 +237,6 @@ impl Command {
 
 impl Preview {
     /// The preview of a full output.
-    #[must_use]
     pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
         let output = output.strip_suffix('\n').unwrap_or(output);
         if may_hold_secret(output) {
@@ -329,7 +330,6 @@ pub enum Origin {
 
 impl Origin {
     /// The name in settings and output.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Origin::Push => "push",

@@ -55,7 +55,6 @@ pub(crate) struct Envelope {
 impl Envelope {
     /// The queued commands of a thread, fitted to the bounds; `None` if the bounds leave no room for any of them. The
     /// engine sends this and `context show` prints it.
-    #[must_use]
     pub(crate) fn fitted(
         thread_id: &str,
         mut queued: Vec<&WaitingCommand>,
@@ -75,7 +74,6 @@ impl Envelope {
 
     /// Shrinks an envelope to the bounds: first fewer commands, then shorter previews from the oldest on, then fewer
     /// commands again, then a shorter last command. `None` if it still does not fit.
-    #[must_use]
     pub(crate) fn fit(mut self, bounds: &ContextBounds) -> Option<Envelope> {
         let surplus = self.commands.len().saturating_sub(bounds.commands_max);
         self.commands.drain(..surplus);
@@ -103,7 +101,6 @@ impl Envelope {
     }
 
     /// The text, from marker to marker.
-    #[must_use]
     pub(crate) fn render(&self) -> String {
         let kept = self.commands.len() as u64;
         let mut out = String::from(MARKER_START);

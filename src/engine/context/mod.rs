@@ -13,6 +13,7 @@ mod strip;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
@@ -40,7 +41,8 @@ const INVALID_REQUEST: i64 = -32_600;
 const INJECTS_FROM_MINOR: u32 = 125;
 
 /// The way to deliver context to the model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// In front of the user's words.
     #[default]
@@ -54,7 +56,6 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Carrier::Envelope => "envelope",
@@ -83,9 +84,11 @@ impl fmt::Display for Carrier {
 }
 
 /// Settings of context delivery.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContextSettings {
     pub carrier: Carrier,
+    #[serde(flatten)]
     pub bounds: ContextBounds,
     /// Tools that show more of the terminal; `None` for those of the commands' sources.
     pub mcp: Option<Vec<String>>,

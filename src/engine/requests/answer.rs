@@ -82,7 +82,6 @@ pub struct InvalidAnswer {
 
 impl GivenAnswer {
     /// The content of an accepted form; `None` for any other answer.
-    #[must_use]
     pub fn accepted_content(&self) -> Option<Value> {
         let is_accepted = self.action.as_ref().is_some_and(|action| action == "accept");
         is_accepted.then(|| self.content.clone().unwrap_or_default())
@@ -220,7 +219,6 @@ fn answers(given: Option<&Value>, params: &Value) -> Result<Value, String> {
 }
 
 /// Examples of valid answers.
-#[must_use]
 pub fn valid(kind: RequestKind, params: &Value) -> Value {
     match kind {
         RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
@@ -244,7 +242,6 @@ pub fn valid(kind: RequestKind, params: &Value) -> Value {
 }
 
 /// The possible decisions: those offered, and the words that are always accepted.
-#[must_use]
 pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
     match kind {
         RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
@@ -262,7 +259,6 @@ pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
 }
 
 /// The answer that policy gives after a timeout.
-#[must_use]
 pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
     Some(match kind {
         RequestKind::Command | RequestKind::FileChange => json!({ "decision": "decline" }),

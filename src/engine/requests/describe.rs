@@ -18,7 +18,6 @@ const SUMMARY_CHARS_MAX: usize = 160;
 pub(crate) const FIELD_ORDER: &str = "field_order";
 
 /// A one-line summary that fits on a phone. `changes` are those of a file change, if known.
-#[must_use]
 pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: Option<&Value>) -> String {
     let text = |name: &str| params[name].as_str().map(one_line);
     let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -55,7 +54,6 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
 }
 
 /// The names of the form fields in the order of the elicitation's schema.
-#[must_use]
 pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
     let schema = Members::of(params).and_then(|params| params.get("requestedSchema")).and_then(Members::of);
     let Some(properties) = schema.and_then(|schema| schema.get("properties")).and_then(Members::of) else {
@@ -82,7 +80,6 @@ fn files(params: &Value, changes: Option<&Value>) -> String {
 }
 
 /// A command line without the shell that runs it: `ls` for `/bin/bash -lc 'ls'`.
-#[must_use]
 pub(crate) fn without_shell(command: &str) -> String {
     let words = shlex::split(command).unwrap_or_default();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -90,7 +87,6 @@ pub(crate) fn without_shell(command: &str) -> String {
 }
 
 /// The arguments of a command as one line to read: the script if a shell runs one, else the words as a shell quotes them.
-#[must_use]
 pub(crate) fn command_line(words: &[&str]) -> String {
     let quoted = || shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" "));
     script_of(words).map_or_else(quoted, str::to_owned)
@@ -104,7 +100,6 @@ fn script_of<'a>(words: &[&'a str]) -> Option<&'a str> {
 }
 
 /// The permissions of a profile in words: `network access`, `write /tmp/x`. A permission of an unknown form is shown as JSON.
-#[must_use]
 pub(crate) fn permissions_in_words(profile: &Value) -> Vec<String> {
     let mut words = Vec::new();
     for (name, wanted) in profile.as_object().into_iter().flatten().filter(|(_, wanted)| !wanted.is_null()) {

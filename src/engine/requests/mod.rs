@@ -409,8 +409,7 @@ impl Requests {
             } else if let Some((bytes, given)) = runner_up {
                 request.state = State::Answered;
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
-                effects.push(resolved_note(&end));
-                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
+                resolve(end, effects);
                 self.tokens += 1;
                 effects.push(inject(bytes, &request.hides, self.tokens));
                 self.await_dispatch(self.tokens, id);
@@ -478,8 +477,7 @@ impl Requests {
         {
             request.state = State::Answered;
             self.dispatches.insert(token, (id, end.request_id.clone()));
-            effects.push(resolved_note(&end));
-            effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
+            resolve(end, effects);
         }
         if let Some((id, request_id)) = self.dispatches.remove(&token) {
             if let Some(request) = self.open.get_mut(&id)
@@ -589,7 +587,6 @@ pub(super) fn answered(message: &Message<'_>) -> String {
 }
 
 /// The result of a request of this kind with these parameters, as stored in the ledger.
-#[must_use]
 pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
     match (Hides::of(kind, params), serde_json::from_str(result)) {
         (Hides::Nothing, _) => result.to_owned(),
@@ -635,6 +632,12 @@ fn inject(bytes: Vec<u8>, hides: &Hides, mark: Token) -> Effect {
 
 fn response_line(raw_id: &str, result: &Value) -> Vec<u8> {
     format!("{{\"id\":{raw_id},\"result\":{result}}}").into_bytes()
+}
+
+/// Notes the end of a request and stores it.
+fn resolve(end: RequestEnd, effects: &mut Vec<Effect>) {
+    effects.push(resolved_note(&end));
+    effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
 }
 
 fn resolved_note(end: &RequestEnd) -> Effect {

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::answer::CheckedAnswer;
 use super::describe::is_same_item;
-use super::{HOLD_MAX, OMITTED, Requests, resolved_note};
+use super::{HOLD_MAX, OMITTED, Requests, resolve};
 use crate::engine::attached_client::Audience;
 use crate::engine::credentials::Carrier;
 use crate::engine::effect::Effect;
@@ -331,26 +331,12 @@ impl Requests {
             }
             (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
-                let end = RequestEnd::unanswered(
-                    request_id,
-                    at_us,
-                    RequestStatus::Resolved,
-                    RequestSource::Server,
-                    WITHDRAWN,
-                );
-                effects.push(resolved_note(&end));
-                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
+                let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
+                resolve(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN), effects);
             }
             (State::Pending | State::Expired, Why::ServerExited) => {
-                let end = RequestEnd::unanswered(
-                    request_id,
-                    at_us,
-                    RequestStatus::Orphaned,
-                    RequestSource::Policy,
-                    SERVER_EXITED,
-                );
-                effects.push(resolved_note(&end));
-                effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
+                let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
+                resolve(RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED), effects);
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);

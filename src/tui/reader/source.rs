@@ -75,7 +75,7 @@ impl Source {
         events.extend(told.into_iter().map(|event| SessionEvent {
             at: at.clone(),
             at_us,
-            fields: serde_json::from_str(&event.json).unwrap_or(Value::Null),
+            fields: serde_json::to_value(&event).unwrap_or(Value::Null),
         }));
         Ok(NextRecord::Record(at))
     }

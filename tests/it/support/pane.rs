@@ -32,6 +32,7 @@ impl Pane {
 
     /// The same, with variables.
     pub fn start_with(home: &Home, words: &[&str], variables: &[(&str, &str)]) -> Pane {
+        home.spares_fish_its_manuals();
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
         let name = ptsname(&ours, Vec::new()).expect("it has a name");

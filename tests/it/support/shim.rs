@@ -28,6 +28,12 @@ impl Home {
         self.root.path().join("home")
     }
 
+    /// Makes a folder that fish would fill from all manual pages at its first start, with a process of its own.
+    pub fn spares_fish_its_manuals(&self) {
+        let folder = self.beside().join(".local/share/fish/generated_completions");
+        std::fs::create_dir_all(folder).expect("a folder");
+    }
+
     /// A folder beside the home for other files of a test.
     pub fn beside(&self) -> &Path {
         self.root.path()

@@ -26,6 +26,7 @@ impl Tmux {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let tmux = Tmux { socket: folder.path().join("tmux"), _folder: folder };
+        home.spares_fish_its_manuals();
         let beside = home.beside().display();
         let set_up = format!(
             "cd '{beside}'; export CODEX_SHIM_HOME='{}' HOME='{beside}' LC_ALL=C.UTF-8; unset ZDOTDIR XDG_CONFIG_HOME; {script}",

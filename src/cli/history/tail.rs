@@ -3,17 +3,47 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
+use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::clock::Clock;
-use super::super::requests::{Stop, print_json, status};
+use super::super::clock::{Clock, Times};
+use super::super::error::{CliError, Done};
+use super::super::offline::Read;
+use super::super::requests::{Common, print_json};
 use super::super::screen::{self, Screen, Tone};
+use super::super::select_session;
+use super::super::session_args::up_to_200;
 use super::super::table::{Cell, Column, Table};
-use super::args::TailArguments;
-use super::following::Following;
-use super::{Read, put};
+use super::{Following, put};
 use crate::config::Environment;
 use crate::history::action_in_words;
+use crate::store::{Found, Otherwise};
+
+/// Print what the agent did last, and how it went
+///
+/// One line for each command, file change, tool call, approval and question, the newest last.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With -f it prints an action again when its status changes, until you interrupt
+it. With --json it prints what `GET /sessions/self/activity-actions` returns;
+with -f and --json, one action per line.
+
+Examples:
+  codex-shim tail
+  codex-shim tail work -n 3 -f
+  codex-shim tail --json | jq -r '.actions[] | select(.status == \"failed\")'")]
+pub(in crate::cli) struct TailArguments {
+    #[command(flatten)]
+    common: Common,
+    /// Number of actions, 1 to 200
+    #[arg(short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = up_to_200)]
+    limit: u64,
+    /// Keep printing actions as they happen
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    times: Times,
+}
 
 /// Actions that are compared for changes: the most that one request returns.
 const LOOKED_THROUGH: u64 = 200;
@@ -24,40 +54,52 @@ const SETTLE_WAIT: Duration = Duration::from_millis(150);
 /// Longest delay if events keep arriving.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Runs the tool; returns the exit status.
-pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environment) -> i32 {
-    status(tail(arguments, environment))
+pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environment) -> Done {
+    if arguments.follow {
+        return follow(arguments, environment);
+    }
+    let sessions = select_session::several(arguments.common.session.name(), Otherwise::Latest, environment)?;
+    let actions = |session: &Found| Read::of(session.clone(), environment).actions(arguments.limit);
+    let listed: Vec<Vec<Value>> = sessions.iter().map(actions).collect::<Result<_, _>>()?;
+    if arguments.common.as_json {
+        return Ok(print_json(&json!({ "actions": listed.concat() })));
+    }
+    let to = Screen::of_stdout(environment);
+    let mut text = String::new();
+    for (session, actions) in sessions.iter().zip(&listed) {
+        let is_alone = sessions.len() == 1;
+        if !is_alone {
+            text.push_str(&select_session::section(session, &sessions, to));
+        }
+        text.push_str(&match is_alone {
+            _ if !actions.is_empty() => Printer::new(arguments, to).text(&actions.iter().collect::<Vec<_>>()),
+            true => {
+                let name = select_session::heading(session, to, environment);
+                format!("no actions in session {} yet\n", screen::plain(&name))
+            }
+            // The line above names the session.
+            false => "no actions yet\n".to_owned(),
+        });
+    }
+    Ok(screen::print(&text))
 }
 
-fn tail(arguments: &TailArguments, environment: &Environment) -> Result<i32, Stop> {
+fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
     let mut read = Read::chosen(arguments.common.session.name(), environment)?;
     // Events after this number trigger another look.
-    let cursor = if arguments.follow { read.events(None, 1)?.latest_seq.unwrap_or(0) } else { 0 };
-    let all = read.actions(if arguments.follow { LOOKED_THROUGH } else { arguments.limit })?;
+    let cursor = read.events(None, 1)?.latest_seq.unwrap_or(0);
+    let all = read.actions(LOOKED_THROUGH)?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let last = &all[all.len().saturating_sub(limit)..];
-    if arguments.common.as_json && !arguments.follow {
-        return Ok(print_json(&json!({ "actions": last })));
-    }
     let mut printer = Printer::new(arguments, Screen::of_stdout(environment));
-    if last.is_empty() && !arguments.follow {
-        return Ok(screen::print(&format!("no actions in session {} yet\n", read.session.id)));
-    }
-    if let Err(status) = put(&printer.text(&last.iter().collect::<Vec<_>>())) {
-        return Ok(status);
-    }
-    if !arguments.follow {
-        return Ok(0);
-    }
+    put(&printer.text(&last.iter().collect::<Vec<_>>()))?;
     let mut known = Known::default();
     known.learn(&all);
     let mut following = Following::new(&mut read, cursor);
     loop {
         settled(&mut following)?;
         let actions = following.read().actions(LOOKED_THROUGH)?;
-        if let Err(status) = put(&printer.text(&known.learn(&actions))) {
-            return Ok(status);
-        }
+        put(&printer.text(&known.learn(&actions)))?;
     }
 }
 
@@ -105,7 +147,7 @@ fn table(when: When, clock: &Clock, to: Screen) -> Table {
 }
 
 /// Waits for an event, and briefly for further ones.
-fn settled(following: &mut Following<'_>) -> Result<(), Stop> {
+fn settled(following: &mut Following<'_>) -> Result<(), CliError> {
     while following.next(None)?.is_none() {}
     let began = Instant::now();
     while began.elapsed() < LOOK_WAIT_MAX {
@@ -171,7 +213,7 @@ fn words_beside_status(action: &Value) -> String {
 }
 
 /// Time since the action ended or, if it is running, since it began.
-pub(super) fn age(action: &Value, now: SystemTime) -> Option<String> {
+pub(in crate::cli) fn age(action: &Value, now: SystemTime) -> Option<String> {
     let at = action["ended_at"].as_str().or(action["started_at"].as_str())?;
     Some(screen::age(humantime::parse_rfc3339(at).ok()?, now))
 }

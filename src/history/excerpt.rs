@@ -1,12 +1,16 @@
-//! Event rows: one per record that belongs in a history.
+//! Bounds and masks text and JSON, and formats times: what every row and document is written with.
+//!
+//! Transcripts are masked with masks as long as the secret, like those of `redact`: a history rebuilt from a redacted
+//! journal has the same entries.
 
-use std::fmt;
+use std::sync::LazyLock;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::record_event::{MethodMessage, Params};
-use crate::engine::{redacted, redacted_json};
-use crate::journal::Position;
+use super::record_event::Params;
+use crate::engine::{Masker, redacted, redacted_json};
 
 /// Longest payload of an event that is stored whole, in characters. Source: the contract of the history.
 pub(super) const PREVIEW_CHARS_MAX: usize = 1_500;
@@ -17,64 +21,25 @@ pub(super) const EXCERPT_CHARS_MAX: usize = 4_000;
 /// Bytes inspected beyond a cut, so that a secret across the cut is still recognized.
 pub(super) const BEYOND_CUT_BYTES: usize = 1_000;
 
-/// The position of an event's record, or of its first piece. It is unique within a session, even before the event has a
-/// number.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(pub Position);
+static MASKER: LazyLock<Masker> = LazyLock::new(|| Masker::new(&[]).expect("BUG: there is no pattern"));
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { segment, offset } = &self.0;
-        write!(f, "{}:{}:{offset}", segment.generation, segment.number)
-    }
+pub(super) fn masked_json(json: String) -> String {
+    MASKER.json(&json).unwrap_or(json)
 }
 
-/// An event row without its number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventRow {
-    pub key: Key,
-    /// Microseconds since the Unix epoch.
-    pub at_us: u64,
-    /// The method, or the name of our own event.
-    pub event_type: String,
-    pub thread_id: Option<String>,
-    pub turn_id: Option<String>,
-    pub item_id: Option<String>,
-    /// The payload as JSON: bounded and masked.
-    pub payload_preview: String,
-    /// Number of joined pieces.
-    pub delta_count: Option<u64>,
+/// Masks parameters; returns `None` if they have no secret.
+pub(super) fn masked_params(params: Params<'_>) -> Option<Box<RawValue>> {
+    RawValue::from_string(MASKER.json(params.written()?.get())?).ok()
 }
 
-impl EventRow {
-    /// The row of a message.
-    pub(super) fn of(key: Key, at_us: u64, message: &MethodMessage<'_>) -> EventRow {
-        let owned = |part: &Option<std::borrow::Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        EventRow {
-            key,
-            at_us,
-            event_type: message.method.clone().into_owned(),
-            thread_id: owned(&message.place.thread_id),
-            turn_id: owned(&message.place.turn_id),
-            item_id: owned(&message.place.item_id),
-            payload_preview: preview(message.params, PREVIEW_CHARS_MAX),
-            delta_count: None,
-        }
-    }
+pub(super) fn masked_text(text: &str) -> String {
+    redacted(text).unwrap_or_else(|| text.to_owned())
+}
 
-    /// The row of our own event. `payload` is JSON.
-    pub(super) fn ours(key: Key, at_us: u64, event_type: &str, payload: &str) -> EventRow {
-        EventRow {
-            key,
-            at_us,
-            event_type: event_type.to_owned(),
-            thread_id: None,
-            turn_id: None,
-            item_id: None,
-            payload_preview: cut(payload, PREVIEW_CHARS_MAX),
-            delta_count: None,
-        }
-    }
+/// Masks an incomplete text; its last word may be the beginning of a secret, and is left out.
+pub(super) fn masked_so_far(text: &str) -> String {
+    let masked = masked_text(text);
+    masked[..masked.rfind(char::is_whitespace).map_or(0, |at| at + 1)].trim_end().to_owned()
 }
 
 /// Parameters as JSON, bounded and masked.
@@ -133,6 +98,34 @@ pub(super) fn start_of(text: &str, chars_max: usize) -> &str {
     &text[..end]
 }
 
+/// A value up to `bytes_max` of JSON; a longer one is replaced with its end as text.
+pub(super) fn bounded(value: &Value, bytes_max: usize) -> Value {
+    let written = value.to_string();
+    match tail(&written, bytes_max) {
+        (_, 0) => value.clone(),
+        (tail, cut_bytes) => serde_json::json!({ "truncated_by_bytes": cut_bytes, "tail": tail }),
+    }
+}
+
+/// The end of a text, and the number of bytes cut off before it.
+pub(super) fn tail(text: &str, bytes_max: usize) -> (&str, usize) {
+    let from = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));
+    (&text[from..], from)
+}
+
+/// Formats microseconds since the Unix epoch as RFC 3339 in UTC, truncated to milliseconds.
+#[must_use]
+pub(crate) fn rfc3339_millis(at_us: u64) -> String {
+    // A record may contain any number; the year 9999 is the last printable one.
+    let at = Duration::from_micros(at_us.min(253_402_300_799_999_999));
+    humantime::format_rfc3339_millis(UNIX_EPOCH + at).to_string()
+}
+
+/// Milliseconds between the times of two records.
+pub(super) fn latency_ms(from_us: u64, to_us: u64) -> u64 {
+    to_us.saturating_sub(from_us) / 1_000
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +156,25 @@ mod tests {
         let long = format!(r#"{{"a":"Bearer {}"}}"#, "x".repeat(99));
         check(&long, r#"{"truncated":true,"preview":"{\"a\":\"Bearer [redact","original_chars":114}"#);
         assert_eq!(cut(r#"{"api_key":"hunter22"}"#, 100), r#"{"api_key":"[redacted]"}"#);
+    }
+
+    #[test]
+    fn end_is_kept_without_splitting_characters() {
+        let check = |text: &str, bytes_max, expect| assert_eq!(tail(text, bytes_max), expect);
+        check("abc", 3, ("abc", 0));
+        check("abc", 2, ("bc", 1));
+        check("aüc", 2, ("c", 3));
+        check("", 0, ("", 0));
+        let value = serde_json::json!({ "a": "bcdef" });
+        assert_eq!(bounded(&value, 13), value);
+        assert_eq!(bounded(&value, 4), serde_json::json!({ "truncated_by_bytes": 9, "tail": "ef\"}" }));
+    }
+
+    #[test]
+    fn known_times() {
+        let check = |at_us: u64, expect: &str| assert_eq!(rfc3339_millis(at_us), expect);
+        check(7_999, "1970-01-01T00:00:00.007Z");
+        check(1_767_225_600_000_000, "2026-01-01T00:00:00.000Z");
+        check(u64::MAX, "9999-12-31T23:59:59.999Z");
     }
 }

@@ -1,19 +1,22 @@
-//! The database: commits rows and the checkpoint that they lead to, in one transaction.
+//! The database: its tables, its file, and the commits of rows with the checkpoint that they lead to.
 
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::epochs::{Cause, Epoch, Kept};
-use super::follow::{Follower, Next, Patience};
-use super::schema;
-use super::stamp::{Fate, Stamp};
+use super::follow::each_record;
 use crate::engine::Masker;
-use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, Seen, rfc3339_millis};
-use crate::journal::{Generation, Position, Record, SegmentName};
-use crate::store::{DatabaseError, Opened, connect_database, open_database, set_aside, set_aside_beside};
+use crate::files::{self, Access};
+use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, of_name, rfc3339_millis};
+use crate::journal::{Generation, Position, SegmentName};
+use crate::store::{BESIDE, DatabaseError, Form, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -42,7 +45,8 @@ const CHECKPOINT: &str = "
     ON CONFLICT (session_id) DO UPDATE SET generation = excluded.generation, segment = excluded.segment,
         byte_offset = excluded.byte_offset, last_seq = excluded.last_seq, state = excluded.state";
 
-const LOAD: &str = "SELECT last_seq, state FROM codex_event_checkpoints WHERE session_id = ?1";
+const LOAD: &str = "
+    SELECT last_seq, state, generation, segment, byte_offset FROM codex_event_checkpoints WHERE session_id = ?1";
 
 const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs WHERE session_id = ?1";
 
@@ -107,6 +111,9 @@ struct State<F> {
     reserved: u64,
     #[serde(default)]
     digest: Option<u64>,
+    /// The version of the fold's form.
+    #[serde(default)]
+    form: u32,
     fold: F,
 }
 
@@ -122,7 +129,7 @@ pub(super) struct Database {
 impl Database {
     /// Opens the database at `path`. A corrupt file is set aside; its new path is returned.
     pub(super) fn open(path: &Path, session_id: &str) -> Result<(Database, Option<PathBuf>), DatabaseError> {
-        let Opened { connection, set_aside } = open_database(path, schema::form())?;
+        let Opened { connection, set_aside } = open_database(path, form())?;
         let stamp = Stamp::of(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
         let (session_id, path) = (session_id.to_owned(), path.to_owned());
         Ok((Database { connection, session_id, path, stamp }, set_aside))
@@ -167,13 +174,23 @@ impl Database {
                 }
                 transaction.commit()?;
             }
-            let kept = load(connection, session_id, journal_dir)?.map(|reached| Kept { reached });
+            let kept = match load(connection, session_id, journal_dir)? {
+                Some((reached, Loaded::AsStored)) => Some(Kept { reached }),
+                Some((reached, Loaded::FoldedAgain)) => {
+                    // Otherwise each start would fold the journal again until there is a new record.
+                    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                    checkpoint(&transaction, session_id, &reached)?;
+                    transaction.commit()?;
+                    Some(Kept { reached })
+                }
+                None => None,
+            };
             let read = |row: &rusqlite::Row<'_>| {
                 let cause: String = row.get(2)?;
                 Ok(Epoch {
                     id: row.get(0)?,
                     after_seq: row.get::<_, i64>(1)?.unsigned_abs(),
-                    cause: Cause::of_name(&cause).unwrap_or(Cause::OtherHistory),
+                    cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
                     promised: row.get::<_, i64>(3)?.unsigned_abs(),
                 })
             };
@@ -247,7 +264,7 @@ impl Database {
 pub(super) fn peek(path: &Path, session_id: &str, journal_dir: &Path) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = connect_database(path, flags).ok()?;
-    load(&connection, session_id, journal_dir).ok().flatten()
+    load(&connection, session_id, journal_dir).ok().flatten().map(|(reached, _)| reached)
 }
 
 fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqlite::Result<()> {
@@ -277,53 +294,59 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
     connection.execute(GO_ON_ROWS, params![table, (last + higher_by) as i64]).map(drop)
 }
 
-fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<Reached>> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-    let Some((seq, state)) = connection.query_row(LOAD, [session_id], read).optional()? else { return Ok(None) };
-    let state: State<Box<RawValue>> =
-        serde_json::from_str(&state).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    let fold = serde_json::from_str(state.fold.get()).unwrap_or_else(|error| {
-        // Another version uses another format. Only the state of actions in progress is lost.
-        tracing::warn!(%error, "actions in progress are lost: read the checkpoint");
-        Fold::default()
-    });
-    let State { next, reserved, digest, .. } = state;
-    let fold = recalled(fold, journal_dir, &next);
-    Ok(Some(Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest }))
+/// How the fold of a checkpoint was obtained.
+enum Loaded {
+    AsStored,
+    FoldedAgain,
+}
+
+fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<(Reached, Loaded)>> {
+    let read = |row: &rusqlite::Row<'_>| {
+        let open_since = (row.get::<_, String>(2)?, row.get::<_, u32>(3)?, row.get::<_, i64>(4)?.unsigned_abs());
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, open_since))
+    };
+    let found = connection.query_row(LOAD, [session_id], read).optional()?;
+    let Some((seq, state, (generation, number, offset))) = found else { return Ok(None) };
+    let State { next, reserved, digest, form, fold } = serde_json::from_str::<State<Box<RawValue>>>(&state)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let (fold, loaded) = match serde_json::from_str(fold.get()) {
+        Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Loaded::AsStored),
+        Ok(_) | Err(_) => {
+            let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
+            let open_since = segment.map(|segment| Position { segment, offset });
+            (folded_again(journal_dir, open_since.as_ref().unwrap_or(&next), &next), Loaded::FoldedAgain)
+        }
+    };
+    let reached = Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest };
+    Ok(Some((reached, loaded)))
+}
+
+/// The fold of the journal up to `next`, for a checkpoint of another version. Its rows are committed already, except those
+/// of streams that began at `open_since` or later.
+fn folded_again(journal_dir: &Path, open_since: &Position, next: &Position) -> Fold {
+    let mut fold = Fold::default();
+    each_record(journal_dir, None, next, |at, seen| fold.take(at, seen, &mut Rows::default()));
+    fold.forget_streams_before(open_since);
+    fold
 }
 
 /// The fold with the text that a checkpoint omits, read again from the journal up to `next`. Unreadable text is missing.
 fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
     let mut recall = Recall::of(fold);
     let Some(from) = recall.begins().cloned() else { return recall.finish() };
-    let mut follower = Follower::new(journal_dir, Some(from));
-    loop {
-        match follower.next(Patience::None) {
-            Ok(Next::Record { at, bytes, successor }) if at < *next => {
-                let Ok(record) = Record::parse(bytes) else { continue };
-                let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-                let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-                recall.take(&at, &Seen::of(&record, replaced_by));
-            }
-            Ok(Next::Lost { .. }) => {}
-            Ok(Next::Record { .. } | Next::End) => return recall.finish(),
-            Err(error) => {
-                tracing::warn!(%error, "read the streamed text from the journal again");
-                return recall.finish();
-            }
-        }
-    }
+    each_record(journal_dir, Some(from), next, |at, seen| recall.take(at, seen));
+    recall.finish()
 }
 
 /// The state of a checkpoint with its secrets masked; `None` if there are none. If a pattern matches our own JSON, so that
-/// the masked state would be unreadable, actions in progress are dropped.
+/// the masked state would be unreadable, the next start folds the journal again.
 pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     let masked = masker.json(state)?;
     if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
         return Some(masked);
     }
     let State { next, reserved, digest, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
-    serde_json::to_string(&State { next, reserved, digest, fold: Fold::default() }).ok()
+    serde_json::to_string(&State { next, reserved, digest, form: 0, fold: () }).ok()
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
@@ -448,7 +471,8 @@ impl Timestamps {
 fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached) -> rusqlite::Result<()> {
     let Some(next) = &reached.position else { return Ok(()) };
     let Reached { fold, reserved, digest, .. } = reached;
-    let state = serde_json::to_string(&State { next: next.clone(), reserved: *reserved, digest: *digest, fold })
+    let (next_record, form) = (next.clone(), Fold::FORM);
+    let state = serde_json::to_string(&State { next: next_record, reserved: *reserved, digest: *digest, form, fold })
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![
@@ -464,4 +488,235 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
 
 pub(super) fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
     SegmentName::list(journal_dir).ok()?.into_iter().next()
+}
+
+/// How long the index waits for another process's lock.
+const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// The schema of a history, append-only.
+///
+/// `codex_events`, `codex_tool_events`, `codex_turn_events` and `codex_event_checkpoints` are a documented interface for
+/// readers of the file. A checkpoint names the start of the first record that has not led to all its rows; `state` holds
+/// the actions in progress after that, and the position where reading continues.
+const MIGRATIONS: &[&str] = &[
+    "
+    CREATE TABLE codex_events (
+        seq INTEGER PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        timestamp TEXT NOT NULL,
+        event_type TEXT NOT NULL,
+        thread_id TEXT,
+        turn_id TEXT,
+        item_id TEXT,
+        payload_preview TEXT NOT NULL,
+        generation TEXT NOT NULL,
+        segment INTEGER NOT NULL,
+        byte_offset INTEGER NOT NULL,
+        delta_count INTEGER
+    ) STRICT;
+    CREATE TABLE codex_event_gaps (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        after_seq INTEGER NOT NULL,
+        lines INTEGER NOT NULL,
+        reason TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX codex_event_gaps_by_seq ON codex_event_gaps (after_seq);
+    CREATE TABLE codex_tool_events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        thread_id TEXT,
+        turn_id TEXT,
+        item_id TEXT,
+        request_id TEXT,
+        event_type TEXT NOT NULL,
+        item_type TEXT,
+        phase TEXT,
+        command TEXT,
+        cwd TEXT,
+        exit_code INTEGER,
+        file_path TEXT,
+        diff_summary TEXT,
+        approval_decision TEXT,
+        latency_ms INTEGER,
+        final_status TEXT,
+        error_code TEXT,
+        error_message TEXT,
+        raw_payload_json TEXT,
+        created_at TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE codex_turn_events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        thread_id TEXT,
+        turn_id TEXT,
+        event_type TEXT NOT NULL,
+        status TEXT,
+        latency_ms INTEGER,
+        delta_chars INTEGER,
+        output_preview TEXT,
+        input_tokens INTEGER,
+        output_tokens INTEGER,
+        error_code TEXT,
+        error_message TEXT,
+        raw_payload_json TEXT,
+        created_at TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE codex_transcript_entries (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        thread_id TEXT NOT NULL,
+        identity TEXT NOT NULL,
+        entry TEXT NOT NULL,
+        UNIQUE (thread_id, identity)
+    ) STRICT;
+    CREATE INDEX codex_transcript_entries_by_thread ON codex_transcript_entries (thread_id, id);
+    CREATE TABLE codex_event_checkpoints (
+        session_id TEXT PRIMARY KEY,
+        generation TEXT NOT NULL,
+        segment INTEGER NOT NULL,
+        byte_offset INTEGER NOT NULL,
+        last_seq INTEGER NOT NULL,
+        state TEXT NOT NULL
+    ) STRICT;
+",
+    "
+    CREATE TABLE codex_event_epochs (
+        session_id TEXT PRIMARY KEY,
+        epoch TEXT NOT NULL,
+        after_seq INTEGER NOT NULL,
+        cause TEXT NOT NULL,
+        promised INTEGER NOT NULL
+    ) STRICT;
+",
+];
+
+/// The schema version that this program writes.
+pub(crate) const HISTORY_FORM: usize = MIGRATIONS.len();
+
+/// How a history is opened for writing.
+pub(super) fn form() -> Form {
+    Form { migrations: MIGRATIONS, synchronous: "NORMAL", busy_wait_max: BUSY_WAIT_MAX }
+}
+
+/// The first bytes of a SQLite file.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// The identity of a file when it was opened.
+#[derive(Debug)]
+pub(super) struct Stamp {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    /// SQLite never shrinks such a file unasked, so a shorter one was truncated or vacuumed.
+    bytes: u64,
+    /// The files beside it, by device and inode.
+    beside: [Option<(u64, u64)>; 2],
+}
+
+/// The state of the file now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    InPlace,
+    /// The file was removed or replaced.
+    Gone,
+    /// The file was truncated or overwritten.
+    Broken,
+}
+
+impl Stamp {
+    pub(super) fn of(path: &Path) -> io::Result<Stamp> {
+        let file = std::fs::metadata(path)?;
+        let beside = BESIDE.map(|suffix| identity(path, suffix));
+        Ok(Stamp { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len(), beside })
+    }
+
+    /// Suffixes of its files that are still beside it, even if it is gone.
+    pub(super) fn files_beside(&self) -> Vec<&'static str> {
+        let is_left = |(suffix, was): &(&'static str, Option<_>)| was.is_some() && *was == identity(&self.path, suffix);
+        BESIDE.into_iter().zip(self.beside).filter(is_left).map(|(suffix, _)| suffix).collect()
+    }
+
+    /// Checks the file.
+    pub(super) fn fate(&mut self) -> Fate {
+        let Ok(file) = std::fs::metadata(&self.path) else { return Fate::Gone };
+        if (file.dev(), file.ino()) != (self.device, self.inode) {
+            return Fate::Gone;
+        }
+        let is_shorter = file.len() < self.bytes && !is_complete(&self.path, file.len());
+        if is_shorter || !begins_well(&self.path, &file) {
+            return Fate::Broken;
+        }
+        self.bytes = file.len();
+        Fate::InPlace
+    }
+}
+
+/// Whether a file has all the pages that its header declares, as a vacuumed one has. Source: SQLite's file format, page
+/// size at byte 16, number of pages at byte 28.
+fn is_complete(path: &Path, bytes: u64) -> bool {
+    let mut head = [0; 32];
+    if files::open(path, Access::Read).and_then(|file| file.read_exact_at(&mut head, 0)).is_err() {
+        return false;
+    }
+    let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    let pages = u64::from(u32::from_be_bytes([head[28], head[29], head[30], head[31]]));
+    pages > 0 && page_bytes > 0 && pages * page_bytes <= bytes
+}
+
+/// Device and inode of a file beside the database.
+fn identity(path: &Path, suffix: &str) -> Option<(u64, u64)> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    std::fs::metadata(name).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Whether a file starts like a SQLite file; it is empty before the first checkpoint.
+fn begins_well(path: &Path, metadata: &Metadata) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let read = files::open(path, Access::Read).and_then(|file| file.read_exact_at(&mut magic, 0));
+    metadata.len() == 0 || (read.is_ok() && magic == *MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamp_notices_changed_files() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("x.db");
+        let write = |text: &[u8]| std::fs::write(&path, text).expect("write");
+        write(b"SQLite format 3\0 and more");
+        let mut stamp = Stamp::of(&path).expect("it is there");
+        assert_eq!(stamp.fate(), Fate::InPlace);
+        write(b"SQLite format 3\0 and more and more");
+        assert_eq!(stamp.fate(), Fate::InPlace);
+        write(b"SQLite format 3\0 and more");
+        assert_eq!(stamp.fate(), Fate::Broken);
+        write(&[b'x'; 99]);
+        assert_eq!(stamp.fate(), Fate::Broken);
+        std::fs::rename(&path, dir.path().join("y.db")).expect("rename");
+        assert_eq!(stamp.fate(), Fate::Gone);
+        write(b"SQLite format 3\0 and more");
+        assert_eq!(stamp.fate(), Fate::Gone);
+    }
+
+    #[test]
+    fn files_beside_are_compared_by_inode() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = |name: &str| dir.path().join(name);
+        for name in ["x.db", "x.db-wal", "x.db-shm"] {
+            std::fs::write(path(name), "x").expect("write");
+        }
+        let stamp = Stamp::of(&path("x.db")).expect("it is there");
+        std::fs::remove_file(path("x.db")).expect("remove");
+        assert_eq!(stamp.files_beside(), ["-wal", "-shm"]);
+        std::fs::write(path("y"), "y").expect("write");
+        std::fs::rename(path("y"), path("x.db-wal")).expect("rename");
+        assert_eq!(stamp.files_beside(), ["-shm"]);
+    }
 }

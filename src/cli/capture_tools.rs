@@ -1,0 +1,449 @@
+//! The tools that keep terminal commands as context: `exec`, `hook`, `shell` and `watch-pty`.
+//!
+//! `exec` runs a command as if codex-shim were not there: nothing happens before the command starts, and an error afterwards is
+//! one line at the end. The command that a shell's hook runs prints nothing.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Instant, SystemTime};
+
+use clap::{Args, ValueHint};
+use serde_json::json;
+
+use super::error::{CliError, Done};
+use super::history::thread_or_id;
+use super::session_args::SessionFlag;
+use super::{CANNOT_RUN, NOT_FOUND, complete, say, screen, select_session};
+use crate::capture::{
+    HookOutcome, HookReport, Outputs, Ran, ShellKind, Tail, Terminal, Watch, Whose, answers_privately, as_typed, keep,
+    output_of, run_in_terminal, run_piped, script,
+};
+use crate::config::{Environment, Flags, Settings};
+use crate::engine::{Origin, Preview, Provenance, PushedCommand, redacted};
+use crate::files::Folder;
+use crate::launch;
+use crate::store::{Found, Otherwise};
+
+pub(super) fn run_exec(arguments: &ExecArguments, environment: &Environment) -> Done {
+    let kept_out =
+        environment.get("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value.to_string_lossy()));
+    if arguments.private || kept_out {
+        return Err(become_it(arguments));
+    }
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let (began_at, began) = (SystemTime::now(), Instant::now());
+    let (Ran { status, unread_bytes }, tail) = match ran(arguments) {
+        Ok(ran) => ran,
+        Err(error) => {
+            say(&format!("open a terminal for the command: {error}; it runs without one and is not kept as context"));
+            return Err(become_it(arguments));
+        }
+    };
+    let took = began.elapsed();
+    say_unread(unread_bytes);
+    // A command that could not be run is not worth keeping.
+    if tail.is_empty() && matches!(status, NOT_FOUND | CANNOT_RUN) {
+        return Ok(status);
+    }
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let bounds = settings.context().bounds;
+    let pushed = |preview: Preview| PushedCommand {
+        cmd: as_typed(&arguments.words),
+        exit_code: Some(i64::from(status)),
+        cwd: Some(cwd.to_string_lossy().into_owned()),
+        ts: began_at.duration_since(SystemTime::UNIX_EPOCH).ok().and_then(|at| i64::try_from(at.as_millis()).ok()),
+        preview: Some(preview),
+        provenance: Provenance {
+            source: Origin::Exec,
+            duration_ms: u64::try_from(took.as_millis()).ok(),
+            conversation_id: None,
+        },
+        ..PushedCommand::default()
+    };
+    if let Err(why) = kept(arguments, &cwd, &pushed(tail.preview(&bounds)), environment) {
+        say(&format!("not kept as context: {why}"));
+    }
+    Ok(status)
+}
+
+/// Runs the command; returns its status and the end of its output.
+fn ran(arguments: &ExecArguments) -> io::Result<(Ran, Tail)> {
+    let Some(terminal) = Terminal::of_process() else { return run_piped(&arguments.words) };
+    let mut tail = Tail::default();
+    let ran = run_in_terminal(&arguments.words, &[], &terminal, |written| tail.take(written))?;
+    Ok((ran, tail))
+}
+
+fn kept(
+    arguments: &ExecArguments,
+    cwd: &Path,
+    pushed: &PushedCommand,
+    environment: &Environment,
+) -> Result<(), CliError> {
+    let sessions = select_session::several_at(cwd, arguments.session.name(), Otherwise::None, environment)?;
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let kept = sessions.iter().map(|session| {
+        let mut pushed = pushed.clone();
+        if let Some(thread) = &arguments.thread {
+            pushed.thread_id = Some(thread_or_id(session, thread, environment)?);
+        }
+        Ok(keep(session, &[pushed], &settings.context().bounds).map(drop)?)
+    });
+    kept.fold(Ok(()), Result::and)
+}
+
+/// Reports typed-ahead input that was lost.
+pub(super) fn say_unread(bytes: usize) {
+    if bytes > 0 {
+        say(&format!(
+            "{bytes} bytes that you typed ahead were not read and are lost: this system has no way to hand them back"
+        ));
+    }
+}
+
+/// Replaces this process with the command.
+fn become_it(arguments: &ExecArguments) -> CliError {
+    let mut command = Command::new(&arguments.words[0]);
+    launch::hand_down(command.args(&arguments.words[1..]), &[0, 1, 2]);
+    let error = command.exec();
+    let exit = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+    CliError::exits(exit, format!("{}: {error}", arguments.words[0].to_string_lossy()))
+}
+
+/// Longest accepted line, in bytes.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Environment variable through which `codex-shim shell` gives the hook the socket for outputs.
+pub(super) const SHELL_VARIABLE: &str = "CODEX_SHIM_SHELL";
+
+impl From<ShellName> for ShellKind {
+    fn from(name: ShellName) -> ShellKind {
+        match name {
+            ShellName::Bash => ShellKind::Bash,
+            ShellName::Zsh => ShellKind::Zsh,
+            ShellName::Fish => ShellKind::Fish,
+        }
+    }
+}
+
+/// Prints the code for the shell to evaluate.
+pub(super) fn run_hook(arguments: &HookArguments) -> i32 {
+    screen::print(&script(arguments.shell.into(), &our_program()))
+}
+
+/// The command by which a shell starts us from any folder.
+pub(super) fn our_program() -> String {
+    let path = std::env::current_exe().unwrap_or_else(|_| "codex-shim".into());
+    path.to_string_lossy().into_owned()
+}
+
+/// Keeps a typed command. It runs in the background, prints nothing and always exits with 0.
+pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) -> i32 {
+    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, again } = arguments;
+    let variable = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
+    let line = match shell {
+        ShellName::Fish => variable("CODEX_SHIM_LINE").unwrap_or_default(),
+        ShellName::Bash | ShellName::Zsh => {
+            let mut line = Vec::new();
+            if io::stdin().lock().take(LINE_BYTES_MAX).read_to_end(&mut line).is_err() {
+                return 0;
+            }
+            String::from_utf8_lossy(&line).into_owned()
+        }
+    };
+    if variable("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value)) {
+        return 0;
+    }
+    let is_certain = !again;
+    let hooked = HookReport {
+        line,
+        exit_code,
+        cwd: cwd.to_string_lossy().into_owned(),
+        began_us: began.parse().ok(),
+        ended_us: ended.parse().ok(),
+        took_ms: took.parse().ok(),
+        key: key.clone(),
+        again: again.then(|| variable("CODEX_SHIM_LAST").unwrap_or_default()),
+    };
+    let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+    let HookOutcome::Record(mut pushed) = hooked.outcome(shell.into(), now_ms) else { return 0 };
+    let Ok(sessions) = select_session::several_at(Path::new(&cwd), None, Otherwise::None, environment) else {
+        return 0;
+    };
+    if let Some(socket) = variable(SHELL_VARIABLE) {
+        pushed.provenance.source = Origin::Shell;
+        // If the line may belong to another command, its output may be private.
+        if is_certain && let Some(output) = output_of(Path::new(&socket), &key) {
+            pushed.preview = Some(output);
+        }
+    }
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    for session in &sessions {
+        let _ = keep(session, std::slice::from_ref(&*pushed), &settings.context().bounds);
+    }
+    0
+}
+
+pub(super) fn run_shell(arguments: &ShellArguments, environment: &Environment) -> Done {
+    let program = arguments.shell.clone().or_else(|| environment.get("SHELL").map(PathBuf::from));
+    let program = program.unwrap_or_else(|| "bash".into());
+    let Some(kind) = ShellKind::of_program(&program) else {
+        let error = CliError::usage(format!("unknown shell {}", program.display()));
+        return Err(error.with_remedy("use `codex-shim shell bash`, zsh or fish"));
+    };
+    let Some(terminal) = Terminal::of_process() else {
+        return Err(CliError::usage("shell needs a terminal on stdin and stdout"));
+    };
+    let mut variables: Vec<(&str, OsString)> = Vec::new();
+    if let Some(session) = arguments.session.name() {
+        let found = select_session::one(Some(session), Otherwise::None, environment)?;
+        variables.push(("CODEX_SHIM_SESSION", found.id.into()));
+    }
+    let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let base = environment.runtime_dir().unwrap_or_else(std::env::temp_dir);
+    let mut outputs = Outputs::start(&base, settings.context().bounds)
+        .map_err(|error| say(&format!("listen in {}: {error}; no output is kept", base.display())))
+        .ok();
+    // Without the socket the hook prints marks but cannot ask for outputs.
+    variables.push((SHELL_VARIABLE, outputs.as_ref().map_or_else(|| "-".into(), Outputs::socket)));
+    let words = start_of(kind, &program, &home.join("shell"), environment, &mut variables)
+        .map_err(|error| format!("write the startup file of the shell in {}: {error}", home.display()))?;
+    let seen = |written: &[u8]| {
+        if let Some(outputs) = &mut outputs {
+            outputs.take(written);
+        }
+    };
+    let ran = run_in_terminal(&words, &variables, &terminal, seen);
+    let ran = ran.map_err(|error| format!("open a terminal: {error}"))?;
+    say_unread(ran.unread_bytes);
+    Ok(ran.status)
+}
+
+/// Arguments and variables for a shell that reads its usual startup files and then the hook.
+fn start_of(
+    kind: ShellKind,
+    program: &Path,
+    dir: &Path,
+    environment: &Environment,
+    variables: &mut Vec<(&str, OsString)>,
+) -> io::Result<Vec<OsString>> {
+    let hook = script(kind, &our_program());
+    Folder::make_home(dir.parent().expect("BUG: it is in our home"))?;
+    Folder::make(dir)?;
+    let program = program.as_os_str().to_owned();
+    match kind {
+        ShellKind::Bash => {
+            let start = dir.join("bashrc");
+            write_startup_file(&start, &format!("[ ! -r ~/.bashrc ] || . ~/.bashrc\n{hook}"))?;
+            Ok(vec![program, "--rcfile".into(), start.into(), "-i".into()])
+        }
+        ShellKind::Zsh => {
+            // zsh reads its files from ZDOTDIR. Each of our files reads the user's, and the last one restores ZDOTDIR.
+            let own = environment.get("ZDOTDIR");
+            let back = match &own {
+                Some(own) => format!("export ZDOTDIR='{}'", own.to_string_lossy().replace('\'', r"'\''")),
+                None => "unset ZDOTDIR".to_owned(),
+            };
+            let zsh = dir.join("zsh");
+            let users = "\"${ZDOTDIR:-$HOME}\"";
+            let ours = zsh.to_string_lossy().replace('\'', r"'\''");
+            write_startup_file(
+                &zsh.join(".zshenv"),
+                &format!("{back}\n[[ ! -r {users}/.zshenv ]] || . {users}/.zshenv\nexport ZDOTDIR='{ours}'\n"),
+            )?;
+            write_startup_file(
+                &zsh.join(".zshrc"),
+                &format!("{back}\n[[ ! -r {users}/.zshrc ]] || . {users}/.zshrc\n{hook}"),
+            )?;
+            variables.push(("ZDOTDIR", zsh.into_os_string()));
+            Ok(vec![program, "-i".into()])
+        }
+        ShellKind::Fish => Ok(vec![program, "-i".into(), "--init-command".into(), hook.into()]),
+    }
+}
+
+/// Writes a file of ours atomically, because other shells may be reading it.
+fn write_startup_file(path: &Path, text: &str) -> io::Result<()> {
+    let (dir, name) = (path.parent(), path.file_name());
+    let (dir, name) = dir.zip(name).expect("BUG: it is in a folder of ours");
+    Folder::make(dir)?.put(name, text.as_bytes())
+}
+
+pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environment) -> Done {
+    let session = select_session::one(arguments.session.name(), Otherwise::None, environment)?;
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let bounds = settings.context().bounds;
+    let whose = if arguments.all || settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+    if !arguments.file.exists() {
+        say(&format!("{} does not exist yet; waiting for it", arguments.file.display()));
+    }
+    Watch::new(&arguments.file, whose, bounds).follow(
+        |commands| {
+            // The relay may have started or exited meanwhile.
+            let now = Found { live: session.is_still_live(), ..session.clone() };
+            keep(&now, commands, &bounds)?;
+            if arguments.json {
+                // The reader of stdout may be gone; the commands are kept anyway.
+                let _ = screen::print(&commands.iter().map(json_line).collect::<String>());
+            }
+            Ok(())
+        },
+        say,
+    );
+    Ok(0)
+}
+
+/// The JSON line for a kept command, without its output.
+fn json_line(command: &PushedCommand) -> String {
+    let cmd = redacted(&command.cmd).unwrap_or_else(|| command.cmd.clone());
+    let PushedCommand { exit_code, cwd, block_id, ts, provenance, .. } = command;
+    let duration_ms = provenance.duration_ms;
+    let told = json!({
+        "block_id": block_id, "cmd": cmd, "exit_code": exit_code, "cwd": cwd, "ts": ts, "duration_ms": duration_ms,
+    });
+    format!("{told}\n")
+}
+
+/// Run a command and show the model what it printed
+///
+/// The command runs in a terminal of its own and looks as it does without codex-shim: colours, size, keys, job control,
+/// full-screen programs. If stdin or stdout is not a terminal, it runs between pipes. The command, its status and the end
+/// of its output go to the model with your next message.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+The output of full-screen programs and binary output is not kept. Text that
+looks like a key or a password is masked. With --private or
+CODEX_SHIM_PRIVATE=1 nothing is kept. Options of codex-shim stand before CMD.
+
+Exit status: that of the command, or 128 + n if signal n ended it.
+
+Examples:
+  codex-shim exec cargo test
+  codex-shim exec ls -l
+  codex-shim exec sh -c 'make 2>&1 | tail'
+  codex-shim exec --session work -- git log")]
+pub(super) struct ExecArguments {
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
+    /// Only for this thread: its id, a unique beginning of it, or `latest`
+    #[arg(long, value_name = "THREAD", add = complete::threads())]
+    pub(super) thread: Option<String>,
+    /// Keep nothing
+    #[arg(long)]
+    pub(super) private: bool,
+    /// Command and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        required = true,
+        value_names = ["CMD", "ARG"],
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub(super) words: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ShellName {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Print shell code that shows the model the commands you type
+///
+/// The text, status, folder and time of each command go to the model with your next message. The output does not: `exec`
+/// and `shell` keep that. Without a live session it keeps nothing.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A leading space keeps a command out, and so does CODEX_SHIM_PRIVATE=1.
+
+Examples, for the file that your shell reads when it starts:
+  eval \"$(codex-shim hook bash)\"       ~/.bashrc
+  eval \"$(codex-shim hook zsh)\"        ~/.zshrc
+  codex-shim hook fish | source         ~/.config/fish/config.fish")]
+pub(super) struct HookArguments {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: ShellName,
+}
+
+/// Open a shell whose commands and output the model sees
+///
+/// It is your own shell with your own settings, in a terminal of codex-shim, with the hook loaded.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Without a name it is the shell in SHELL. A leading space keeps a command out,
+and so does CODEX_SHIM_PRIVATE=1.
+
+Examples:
+  codex-shim shell
+  codex-shim shell zsh --session work")]
+pub(super) struct ShellArguments {
+    /// bash, zsh or fish: a path, or a name on PATH [default: $SHELL]
+    #[arg(value_name = "SHELL", value_hint = ValueHint::ExecutablePath)]
+    pub(super) shell: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
+}
+
+/// Follow an agent_pty events file and keep its commands as context
+///
+/// It runs until you interrupt it, and keeps each block once. The setting `agent_pty` makes a relay do the same.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Without --all only your own commands are kept: blocks whose id begins with
+`user:`.
+
+Examples:
+  codex-shim watch-pty ~/.cache/agent_pty/events.jsonl
+  codex-shim watch-pty --all --session work events.jsonl")]
+pub(super) struct WatchPtyArguments {
+    /// File with the events; it may be created later
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Print each command as one JSON document per line
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Keep the commands of the agent, too
+    #[arg(long)]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) session: SessionFlag,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HookedArguments {
+    #[arg(value_enum)]
+    pub(super) shell: ShellName,
+    #[arg(long, allow_hyphen_values = true)]
+    pub(super) exit_code: i64,
+    #[arg(long, allow_hyphen_values = true)]
+    pub(super) cwd: OsString,
+    #[arg(long, default_value = "")]
+    pub(super) began: String,
+    #[arg(long, default_value = "")]
+    pub(super) ended: String,
+    #[arg(long, default_value = "")]
+    pub(super) took: String,
+    #[arg(long)]
+    pub(super) key: String,
+    #[arg(long)]
+    pub(super) again: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HookSupervisorArguments {
+    #[arg(last = true, required = true)]
+    pub(super) words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TerminalLeaderArguments {
+    #[arg(long)]
+    pub(super) unread_to: Option<std::os::fd::RawFd>,
+    #[arg(last = true, required = true)]
+    pub(super) words: Vec<OsString>,
+}

@@ -1,0 +1,282 @@
+//! `codex-shim prune` deletes stored data that is over its limits; `codex-shim redact` masks secrets in stored sessions.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+use serde::Serialize;
+
+use super::error::{CliError, Done};
+use super::requests::print_json;
+use super::screen::{self, Screen, Tone};
+use super::session_args::SessionWord;
+use super::table::{Column, Table};
+use super::{FAILED, USAGE, say, select_session};
+use crate::config::{Environment, Flags, Settings, parse_duration};
+use crate::engine::Masker;
+use crate::index::TranscriptFiles;
+use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
+use crate::store::{Found, Otherwise, RunMode};
+
+/// Delete stored data that is over its limits
+///
+/// Journal segments, rows of the history, and whole sessions. A running relay does this by itself; this does it now, for all
+/// sessions. Data that is not indexed yet, or that a relay is using, stays, and so does any file that codex-shim did not
+/// create. --dry-run names each file.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+The limits are the settings journal_bytes_max, journal_age_max, events_max,
+tool_events_max, turn_events_max, history_age_max and session_age_max; see
+`codex-shim config`. --older-than sets another age for all of them.
+
+Exit status: 0, or 1 if something could not be deleted, or 3 if there is no
+such session.
+
+Examples:
+  codex-shim prune --dry-run
+  codex-shim prune --older-than 7d         sessions unused for a week, too
+  codex-shim prune work --older-than 1d
+  codex-shim prune --json | jq .total.bytes")]
+pub(super) struct PruneArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Delete data older than this, such as 12h or 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    older_than: Option<Duration>,
+    /// Delete nothing, only print the list
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct PruneDocument<'a> {
+    dry_run: bool,
+    went: &'a [Deleted],
+    total: Total,
+    /// Files that stay in the folders of deleted sessions because codex-shim did not create them.
+    left: &'a [String],
+    faults: &'a [String],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Total {
+    count: u64,
+    bytes: u64,
+}
+
+/// Deletes the data, or lists it.
+pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -> Done {
+    let (settings, complaints) = Settings::load(Flags::default(), environment);
+    // With an invalid limit, prune could delete data that the user means to keep.
+    if let Some(complaint) = complaints.first() {
+        return Err(CliError::failed(format!("{complaint}; nothing was deleted")).with_remedy("correct this first"));
+    }
+    let named = arguments.session.name();
+    let found = match named {
+        Some(name) => vec![select_session::one(Some(name), Otherwise::None, environment)?],
+        None => select_session::all(environment)?,
+    };
+    let home = settings.home.value.as_deref().ok_or_else(CliError::no_home)?;
+    let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
+    let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
+    let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
+    let only = named.and_then(|_| found.first()).map(|session| &*session.id);
+    let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, mode);
+    let gone: Vec<String> = went.iter().map(|session| session.session_id.clone()).collect();
+    let is_left = |session: &&Found| !gone.contains(&session.id) && (only.is_some() || !session.dir.is_symlink());
+    for session in found.iter().filter(is_left) {
+        match prune(session, &bounds, transcript_files, mode) {
+            Ok(more) => went.extend(more),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    Ok(print_deleted(arguments, &went, [&left, &faults], environment))
+}
+
+fn print_deleted(
+    arguments: &PruneArguments,
+    went: &[Deleted],
+    [left, faults]: [&[String]; 2],
+    environment: &Environment,
+) -> i32 {
+    let total =
+        Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
+    let printed = if arguments.json {
+        print_json(&PruneDocument { dry_run: arguments.dry_run, went, total, left, faults })
+    } else {
+        let printed = screen::print(&deleted_table(went, total, arguments.dry_run, Screen::of_stdout(environment)));
+        left.iter().for_each(|path| say(&format!("{path} stays: codex-shim did not create it")));
+        printed
+    };
+    faults.iter().for_each(|fault| say(fault));
+    if faults.is_empty() { printed } else { FAILED }
+}
+
+fn deleted_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String {
+    if went.is_empty() {
+        let nothing = "nothing to delete: everything is within its limits";
+        return format!("{}\n", screen::wrapped(nothing, 0, 0, screen::columns(to)));
+    }
+    let columns = vec![Column::whole("SESSION"), Column::text("WHAT"), Column::number("COUNT"), Column::number("SIZE")];
+    let cells = |went: &Deleted| {
+        let size = ByteSize(went.bytes).to_string();
+        let cells = [went.session_id.clone(), went.what.name().to_owned(), went.count.to_string(), size];
+        cells.into_iter().zip([Tone::Strong, Tone::Faint, Tone::Faint, Tone::Faint]).map(|(cell, tone)| (tone, cell))
+    };
+    let mut table = Table::of(columns, went.iter().map(|went| cells(went).collect()).collect(), to);
+    if is_dry {
+        let files = went.iter().flat_map(|went| &went.files);
+        files.for_each(|file| table.push_str(&format!("{}\n", to.paint(Tone::Faint, &screen::plain(file)))));
+    }
+    let sessions = went.iter().filter(|went| went.what == Kind::Session).count();
+    let verb = if is_dry { "would be deleted" } else { "deleted" };
+    let whole = match sessions {
+        0 => String::new(),
+        sessions => format!("; {sessions} of {} sessions entirely", sessions_in(went)),
+    };
+    let told = format!("{} {verb}{whole}", ByteSize(total.bytes));
+    format!("{table}{}\n", screen::wrapped(&told, 0, 0, screen::columns(to)))
+}
+
+fn sessions_in(went: &[Deleted]) -> usize {
+    let ids: std::collections::BTreeSet<&str> = went.iter().map(|went| &*went.session_id).collect();
+    ids.len()
+}
+
+/// Mask secrets in stored sessions
+///
+/// In the journal, history, ledger, transcripts and log of a session it masks text that looks like a key, a token or a
+/// password, values whose name says so, and matches of your patterns. It prints counts, never a secret. Files of codex itself
+/// stay as they are.
+///
+/// Beside a running relay, the segment that it writes and lines that are not indexed yet stay: redact again when it has ended.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A pattern is a regular expression. It is matched against text as it was before
+it became JSON. Methods, types, ids and numbers of the protocol stay, whatever
+a pattern matches.
+
+Without SESSION and --all: the session in CODEX_SHIM_SESSION, else the live
+session whose folder or repository contains the current folder, else the only
+live session.
+
+Exit status: 0, or 1 if something could not be masked, or 2 if a pattern is
+not valid, or 3 if there is no such session.
+
+Examples:
+  codex-shim redact --all --dry-run
+  codex-shim redact work
+  codex-shim redact --all --pattern hunter2 --pattern '[a-z.]+@corp[.]example'")]
+pub(super) struct RedactArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// All sessions
+    #[arg(long, conflicts_with_all = ["session", "session_word"])]
+    all: bool,
+    /// Mask matches of this regular expression, too; repeatable
+    #[arg(long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
+    patterns: Vec<String>,
+    /// Only count what would be masked
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct RedactDocument<'a> {
+    dry_run: bool,
+    sessions: usize,
+    masked: &'a [Masked],
+    /// Segments that a relay is using.
+    segments_left: u64,
+    faults: &'a [String],
+}
+
+/// Masks or counts secrets.
+pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment) -> Done {
+    let masker = Masker::new(&arguments.patterns).map_err(|error| {
+        let why = error.source().map(ToString::to_string).unwrap_or_default();
+        CliError::exits(USAGE, format!("{error}:\n{}", why.trim_end()))
+    })?;
+    let mut found = match arguments.all {
+        true => select_session::all(environment)?,
+        false => vec![select_session::one(arguments.session.name(), Otherwise::None, environment)?],
+    };
+    found.retain(|session| !arguments.all || !session.dir.is_symlink());
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
+    let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
+    for session in &found {
+        let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
+        masked.extend(more);
+        segments_left += left;
+        faults.extend(wrong);
+    }
+    let document = RedactDocument {
+        dry_run: arguments.dry_run,
+        sessions: found.len(),
+        masked: &masked,
+        segments_left,
+        faults: &faults,
+    };
+    let printed = match arguments.json {
+        true => print_json(&document),
+        false => screen::print(&masked_table(&document, Screen::of_stdout(environment))),
+    };
+    faults.iter().for_each(|fault| say(fault));
+    Ok(if faults.is_empty() { printed } else { FAILED })
+}
+
+fn masked_table(document: &RedactDocument<'_>, to: Screen) -> String {
+    let verb = if document.dry_run { "would be masked" } else { "masked" };
+    let columns = vec![Column::whole("SESSION"), Column::number("MASKED"), Column::text("IN")];
+    let cells = |found: &Masked| {
+        let place = format!("{} {verb}", found.place.name());
+        vec![(Tone::Strong, found.session_id.clone()), (Tone::Faint, found.masked.to_string()), (Tone::Faint, place)]
+    };
+    let mut text = Table::of(columns, document.masked.iter().map(cells).collect(), to);
+    if text.is_empty() {
+        text = "no secrets found\n".to_owned();
+    }
+    if document.segments_left > 0 {
+        let told = format!(
+            "{} journal segments were skipped: a relay is using them, or they are not indexed; redact again when it has ended",
+            document.segments_left
+        );
+        text.push_str(&format!("{}\n", screen::wrapped(&told, 0, 0, screen::columns(to))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deleted_data_is_listed() {
+        let went = |id: &str, what, count, bytes| {
+            let files = if what == Kind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
+            Deleted { session_id: id.to_owned(), what, count, bytes, files }
+        };
+        let went = [went("old", Kind::Session, 1, 12_345), went("work", Kind::JournalSegments, 2, 9)];
+        let total = Total { count: 3, bytes: 12_354 };
+        assert_eq!(
+            deleted_table(&went, total, true, Screen::None),
+            "old   session           1  12.1 KiB\n\
+             work  journal segments  2       9 B\n\
+             sessions/old/lock\n\
+             12.1 KiB would be deleted; 1 of 2 sessions entirely\n"
+        );
+        assert!(deleted_table(&went, total, false, Screen::Plain).starts_with("SESSION  WHAT "));
+        let nothing = "nothing to delete: everything is within its limits\n";
+        assert_eq!(deleted_table(&[], total, true, Screen::None), nothing);
+    }
+}

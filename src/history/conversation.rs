@@ -1,0 +1,678 @@
+//! The conversations of a session: threads with their turns, items in progress, open requests and calls, folded from the
+//! records.
+//!
+//! This is the only place that decides what a record changes. A [`Step`] says what has changed; the rows, transcripts,
+//! UI events and activities are views of a step and of this state, and have no tables of these things.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::bounded::{Bounded, Weigh};
+use super::excerpt::masked_json;
+use super::item::{Item, ToolCall};
+use super::record_event::{MethodMessage, OwnPlace, Params, RecordEvent, Seen};
+use super::request::{End, Request, RequestState};
+use super::turn::{
+    Failure, Known, OUTCOME_UNKNOWN, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage,
+    accepted_turn,
+};
+use crate::journal::Position;
+use crate::protocol::Method;
+use crate::wire::{Members, RpcId};
+
+/// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
+const PLAN_BYTES_MAX: usize = 64 << 10;
+
+/// Limit of all tools in progress with their changes, in bytes.
+const UI_TOOLS_BYTES_MAX: usize = 8 << 20;
+
+/// What a fold is for, which decides what it remembers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// Rows, of the record at this position: everything that is stored is masked.
+    Rows(&'a Position),
+    /// UI events: details are whole, and nothing is stored.
+    Ui,
+}
+
+/// State between two records.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Conversation {
+    generation: Option<String>,
+    pub(super) child_runs: bool,
+    /// When the child started or ended.
+    pub(super) child_since_us: u64,
+    /// Messages may name no thread.
+    threads: Bounded<Option<String>, Thread>,
+    /// In progress, by their items.
+    tools: Bounded<OwnPlace, Tool>,
+    /// By the server's id.
+    requests: Bounded<String, Request>,
+    /// The ledger name of the next request.
+    next_request: Option<String>,
+    /// Unanswered calls, by id.
+    calls: Bounded<String, Call>,
+}
+
+/// A tool in progress.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tool {
+    pub(super) started_us: u64,
+    pub(super) does: ToolCall,
+    /// It ended with its turn, and may still be reported as completed.
+    is_ended: bool,
+    /// The command, working folder and changes, for the UI: an approval request names only its item.
+    #[serde(skip)]
+    pub(super) details: Option<ToolDetails>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ToolDetails {
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    /// As JSON text; parsed, it would take many times the memory.
+    pub(super) changes: Option<String>,
+}
+
+/// A call to the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub(super) method: String,
+    pub(super) thread_id: Option<String>,
+}
+
+/// What a record has changed.
+pub(super) struct Step<'a> {
+    pub(super) at_us: u64,
+    /// The server's message, if the record has one.
+    pub(super) message: Option<&'a MethodMessage<'a>>,
+    pub(super) change: Change<'a>,
+    /// Work that has ended without a report of its own.
+    pub(super) lost: Lost,
+}
+
+#[derive(Default)]
+pub(super) struct Lost {
+    pub(super) turns: Vec<(Option<String>, Turn)>,
+    pub(super) tools: Vec<(OwnPlace, Tool)>,
+    pub(super) requests: Vec<Request>,
+}
+
+pub(super) enum Change<'a> {
+    /// Nothing that views show.
+    None,
+    /// The child has ended: work in progress has no end of its own.
+    RunEnded,
+    TurnStarted {
+        is_new: bool,
+    },
+    TurnEnded {
+        end: TurnEnd,
+        /// The turn, if it was running.
+        turn: Option<Turn>,
+        is_new: bool,
+        /// The open tools that end with it.
+        tools: Vec<(OwnPlace, Tool)>,
+    },
+    /// A piece of an item.
+    Piece(&'a str),
+    ItemStarted {
+        item: Item,
+        is_new: bool,
+    },
+    ItemCompleted {
+        item: Item,
+        /// The tool, if it was in progress.
+        tool: Option<Tool>,
+        /// It has ended before, with its turn.
+        is_late: bool,
+    },
+    /// A new part of a summary, except the first.
+    SummaryPart,
+    /// Progress of a tool, with its parameters.
+    Progress(Value),
+    Diff {
+        text: String,
+        snapshot: Snapshot,
+    },
+    Plan,
+    Usage(Usage),
+    Compacted {
+        /// An item reports the same.
+        by_item: bool,
+    },
+    Error {
+        failure: Failure,
+        will_retry: bool,
+    },
+    /// The request with this id is new.
+    Asked(String),
+    Resolved(Request, End),
+    Answered {
+        id: &'a RpcId,
+        call: Option<Call>,
+        result: Option<&'a RawValue>,
+        error: Option<&'a RawValue>,
+    },
+}
+
+impl Step<'_> {
+    /// The error code of its lost work.
+    pub(super) fn lost_code(&self) -> &'static str {
+        if matches!(self.change, Change::RunEnded) { STREAM_CLOSED } else { OUTCOME_UNKNOWN }
+    }
+}
+
+impl Weigh for Tool {
+    fn weight(&self) -> usize {
+        let details = self
+            .details
+            .as_ref()
+            .map_or(0, |details| details.command.weight() + details.cwd.weight() + details.changes.weight());
+        size_of::<u64>() + self.does.weight() + details
+    }
+}
+
+impl Weigh for Call {
+    fn weight(&self) -> usize {
+        self.method.weight() + self.thread_id.weight()
+    }
+}
+
+impl Conversation {
+    /// The state of a UI, which remembers the changes of files.
+    pub(super) fn of_ui() -> Conversation {
+        Conversation { tools: Bounded::with_bytes_max(UI_TOOLS_BYTES_MAX), ..Conversation::default() }
+    }
+
+    /// Whether the child has ended by this record.
+    pub(super) fn ends_run(&self, event: &RecordEvent<'_>) -> bool {
+        match event {
+            RecordEvent::Generation(generation) => self.generation.as_ref() != Some(generation),
+            // A previous run may have ended without a note.
+            RecordEvent::ShimEvent { event, data: _ } => matches!(*event, "generation_ended" | "generation_started"),
+            RecordEvent::Notification(_)
+            | RecordEvent::ServerRequest { .. }
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::Gap { .. }
+            | RecordEvent::Other => false,
+        }
+    }
+
+    /// Processes a record.
+    pub(super) fn take<'a>(&mut self, purpose: Purpose<'_>, seen: &'a Seen<'a>) -> Step<'a> {
+        let mut step = Step { at_us: seen.at_us, message: None, change: Change::None, lost: Lost::default() };
+        step.change = match &seen.event {
+            RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
+                self.generation = Some(generation.clone());
+                self.run_ended(&mut step)
+            }
+            RecordEvent::Notification(message) => {
+                step.message = Some(message);
+                self.runs(seen.at_us);
+                self.notification(purpose, message, &mut step)
+            }
+            RecordEvent::ServerRequest { message, id } => {
+                step.message = Some(message);
+                self.runs(seen.at_us);
+                self.asked(purpose, message, id.to_string(), &mut step)
+            }
+            RecordEvent::ClientRequest { message, id } => {
+                let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
+                self.calls.insert(id.to_string(), Call { method: message.method.clone().into_owned(), thread_id });
+                Change::None
+            }
+            RecordEvent::Response { id, result, error } => {
+                let call = if self.calls.is_empty() { None } else { self.calls.remove(&id.to_string()) };
+                self.accepted(call.as_ref(), *result, &mut step);
+                Change::Answered { id, call, result: *result, error: *error }
+            }
+            RecordEvent::ShimEvent { event, data } => self.noted(event, *data, &mut step),
+            RecordEvent::Gap { .. } => {
+                // The request line of the note may be lost.
+                self.next_request = None;
+                self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
+                Change::None
+            }
+            RecordEvent::Generation(_) | RecordEvent::Other => Change::None,
+        };
+        step
+    }
+
+    /// Any server message shows that the child is running, even if the note of its start is missing.
+    fn runs(&mut self, at_us: u64) {
+        if !std::mem::replace(&mut self.child_runs, true) {
+            self.child_since_us = at_us;
+        }
+    }
+
+    fn run_ended<'a>(&mut self, step: &mut Step<'_>) -> Change<'a> {
+        (self.child_runs, self.child_since_us) = (false, step.at_us);
+        let turns = self.threads.take_all().into_iter().filter_map(|(id, thread)| Some((id, thread.turn?)));
+        step.lost.turns.extend(turns);
+        step.lost.tools.extend(self.tools.take_all().into_iter().filter(|(_, tool)| !tool.is_ended));
+        step.lost.requests.extend(self.requests.iter().map(|(_, request)| request).filter(|r| r.is_open()).cloned());
+        // Notes about them may follow.
+        self.requests.change_all(|request| request.state = RequestState::Cut);
+        self.next_request = None;
+        // Call ids start over.
+        self.calls.take_all();
+        Change::RunEnded
+    }
+
+    /// Processes one of our notes.
+    fn noted<'a>(&mut self, event: &str, data: Option<&RawValue>, step: &mut Step<'_>) -> Change<'a> {
+        #[derive(Deserialize)]
+        struct Opened {
+            request_id: String,
+        }
+        match event {
+            "generation_ended" => self.run_ended(step),
+            "generation_started" => {
+                let calls = std::mem::take(&mut self.calls);
+                let change = self.run_ended(step);
+                // The client may have called already, and request ids start over.
+                self.calls = calls;
+                self.requests.take_all();
+                self.runs(step.at_us);
+                change
+            }
+            "request_opened" => {
+                let opened = data.and_then(|data| Params::Written(data).read::<Opened>());
+                self.next_request = opened.map(|opened| opened.request_id);
+                Change::None
+            }
+            "request_resolved" => {
+                let Some(end) = data.and_then(End::of) else { return Change::None };
+                let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));
+                named.into_iter().next().map_or(Change::None, |(_, request)| Change::Resolved(request, end))
+            }
+            _ => Change::None,
+        }
+    }
+
+    /// Processes a server request.
+    fn asked<'a>(
+        &mut self,
+        purpose: Purpose<'_>,
+        message: &MethodMessage<'_>,
+        id: String,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
+        let request_id = self.next_request.take();
+        let item = self.tool_at(&message.place.owned()).map(|tool| &tool.does);
+        let Some(request) = Request::of(request_id, step.at_us, message, item, purpose) else { return Change::None };
+        if request.place.thread_id.is_some() {
+            let at_us = step.at_us;
+            self.thread(&message.place.owned(), step, |thread| thread.heard_us = at_us);
+        }
+        if self.requests.get(&id).is_some_and(|open| request.is_again(open)) {
+            return Change::None;
+        }
+        // Its id is reused, or too many requests are open.
+        let gone = self.requests.insert(id.clone(), request);
+        step.lost.requests.extend(gone.into_iter().map(|(_, request)| request));
+        Change::Asked(id)
+    }
+
+    /// The response to a call may accept a turn.
+    fn accepted(&mut self, call: Option<&Call>, result: Option<&RawValue>, step: &mut Step<'_>) {
+        let Some(call) = call.filter(|call| Method::of(&call.method) == Some(Method::TurnStart)) else { return };
+        if let (Some(_), Some(turn_id)) = (&call.thread_id, result.and_then(accepted_turn)) {
+            let place = OwnPlace { thread_id: call.thread_id.clone(), ..OwnPlace::default() };
+            let at_us = step.at_us;
+            self.thread(&place, step, |thread| thread.accepts(turn_id, at_us));
+        }
+    }
+
+    /// Changes a thread, which may be new. Beyond the limit, the thread that was first heard of is forgotten.
+    fn thread<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+        let key = &place.thread_id;
+        let mut gone = match self.threads.get(key) {
+            Some(_) => Vec::new(),
+            None => self.threads.insert(key.clone(), Thread::new(step.at_us)),
+        };
+        let changed = self.threads.change(key, change);
+        let given = changed.map(|(given, more)| {
+            gone.extend(more);
+            given
+        });
+        step.lost.turns.extend(gone.into_iter().filter_map(|(id, thread)| Some((id, thread.turn?))));
+        given
+    }
+}
+
+/// Notifications.
+impl Conversation {
+    fn notification<'a>(
+        &mut self,
+        purpose: Purpose<'_>,
+        message: &'a MethodMessage<'a>,
+        step: &mut Step<'a>,
+    ) -> Change<'a> {
+        if message.known == Some(Method::RequestResolved) {
+            return self.request_resolved(message, step);
+        }
+        if let Some(delta) = message.place.delta.as_deref() {
+            return self.piece(purpose, message, delta, step);
+        }
+        let place = message.place.owned();
+        let turn_id = place.turn_id.as_deref();
+        let at_us = step.at_us;
+        match message.known {
+            Some(Method::TurnStarted) => self.turn_started(&place, step),
+            Some(Method::TurnCompleted) => self.turn_completed(&place, message, step),
+            Some(Method::ItemStarted) => self.item_started(purpose, place, message, step),
+            Some(Method::ItemCompleted) => self.item_completed(place, message, step),
+            Some(Method::ThreadStatusChanged) => {
+                let status = StatusKind::of(message.params);
+                self.heard(&place, step, |thread| status.iter().for_each(|status| thread.has_status(status, at_us)));
+                Change::None
+            }
+            Some(Method::PlanUpdated) => {
+                let plan = match purpose {
+                    Purpose::Rows(_) => message.params.written().map(|params| masked_json(params.get().to_owned())),
+                    Purpose::Ui => None,
+                };
+                let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
+                self.heard(&place, step, |thread| {
+                    turn_id.and_then(|turn_id| thread.running_mut(turn_id)).map(|turn| turn.plan = plan)
+                });
+                Change::Plan
+            }
+            Some(Method::TokenUsageUpdated) => {
+                let usage = Usage::of(message.params);
+                self.heard(&place, step, |thread| usage.iter().for_each(|usage| thread.uses(turn_id, *usage)));
+                usage.map_or(Change::None, Change::Usage)
+            }
+            Some(Method::DiffUpdated) => self.diff(&place, message, step),
+            Some(Method::ThreadCompacted) => {
+                let by_item = self.heard(&place, step, |thread| thread.compacts_by_item(turn_id));
+                Change::Compacted { by_item: by_item.unwrap_or_default() }
+            }
+            Some(Method::Error) => {
+                let change = error(message);
+                self.heard(&place, step, |thread| {
+                    let turn = turn_id.and_then(|turn_id| thread.running_mut(turn_id));
+                    if let (Some(turn), Change::Error { failure, will_retry: false }) = (turn, &change) {
+                        turn.error = failure.excerpt();
+                    }
+                });
+                change
+            }
+            _ => {
+                self.heard(&place, step, |_| ());
+                progress(message)
+            }
+        }
+    }
+
+    /// Changes the thread of a message of the server.
+    fn heard<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+        let at_us = step.at_us;
+        self.thread(place, step, |thread| {
+            thread.heard_us = at_us;
+            change(thread)
+        })
+    }
+
+    fn piece<'a>(
+        &mut self,
+        purpose: Purpose<'_>,
+        message: &MethodMessage<'_>,
+        delta: &'a str,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
+        let thread =
+            OwnPlace { thread_id: message.place.thread_id.as_deref().map(str::to_owned), ..OwnPlace::default() };
+        let turn_id = message.place.turn_id.as_deref();
+        let at_us = step.at_us;
+        let gone = self.heard(&thread, step, |thread| {
+            let gone = thread.continues(turn_id?, at_us);
+            if let (Purpose::Rows(at), Some(Method::AgentMessageDelta)) = (purpose, message.known)
+                && let Some(turn) = thread.running_mut(turn_id?)
+            {
+                turn.add_delta(at, message.place.item_id.as_deref(), delta);
+            }
+            gone
+        });
+        self.replaced(&thread, gone.flatten(), step);
+        Change::Piece(delta)
+    }
+
+    /// A turn was replaced by another one of its thread without a reported end, so its open tools get no end of their
+    /// own.
+    fn replaced(&mut self, place: &OwnPlace, turn: Option<Turn>, step: &mut Step<'_>) {
+        let Some(turn) = turn else { return };
+        let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
+        step.lost.tools.extend(self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key)));
+        step.lost.turns.push((place.thread_id.clone(), turn));
+    }
+
+    fn turn_started<'a>(&mut self, place: &OwnPlace, step: &mut Step<'_>) -> Change<'a> {
+        let at_us = step.at_us;
+        let (gone, is_new) =
+            self.heard(place, step, |thread| thread.starts(place.turn_id.as_deref(), at_us)).unwrap_or_default();
+        self.replaced(place, gone, step);
+        self.tools.take_if(|key, tool| tool.is_ended && key.thread_id == place.thread_id);
+        Change::TurnStarted { is_new }
+    }
+
+    fn turn_completed<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+        let at_us = step.at_us;
+        let params: Value = message.params.read().unwrap_or_default();
+        let end = TurnEnd::of(&params["turn"]);
+        let ended = self.heard(place, step, |thread| thread.ends(place.turn_id.as_deref(), at_us));
+        let (turn, is_new) = ended.unwrap_or_default();
+        self.requests_over(|request| request.is_of_turn(place));
+        let tools = match end.event {
+            TurnEvent::Interrupted | TurnEvent::Failed => self.tools_over(place),
+            // Open tools are reported as completed later, possibly much later, as a background command is.
+            TurnEvent::Completed | TurnEvent::Started => Vec::new(),
+        };
+        Change::TurnEnded { end, turn, is_new, tools }
+    }
+
+    /// Ends the open tools of a turn.
+    fn tools_over(&mut self, place: &OwnPlace) -> Vec<(OwnPlace, Tool)> {
+        let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
+        let over = self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key));
+        for (key, Tool { started_us, .. }) in &over {
+            let ended = Tool { started_us: *started_us, does: ToolCall::default(), is_ended: true, details: None };
+            self.tools.insert(key.clone(), ended);
+        }
+        over
+    }
+
+    fn item_started<'a>(
+        &mut self,
+        purpose: Purpose<'_>,
+        place: OwnPlace,
+        message: &MethodMessage<'_>,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
+        let at_us = step.at_us;
+        let item = Item::read(message.params);
+        let gone = self.heard(&place, step, |thread| {
+            let turn_id = place.turn_id.as_deref()?;
+            item.iter().for_each(|item| thread.compacts(turn_id, item));
+            thread.continues(turn_id, at_us)
+        });
+        self.replaced(&place, gone.flatten(), step);
+        let Some(item) = item else { return Change::None };
+        if !item.kind.is_tool() || place.item_id.is_none() {
+            return Change::ItemStarted { item, is_new: false };
+        }
+        let (does, details) = match purpose {
+            Purpose::Rows(_) => (ToolCall::of_item(&item), None),
+            Purpose::Ui => (ToolCall::default(), ToolDetails::of(&item)),
+        };
+        // It may be running already; the new record has more details.
+        let changed = self.tools.change(&place, |tool| {
+            tool.does = does.clone().or(&tool.does);
+            tool.details.clone_from(&details);
+        });
+        let is_new = changed.is_none();
+        let gone = match changed {
+            Some(((), gone)) => gone,
+            None => self.tools.insert(place, Tool { started_us: at_us, does, is_ended: false, details }),
+        };
+        // Too many tools are in progress.
+        step.lost.tools.extend(gone.into_iter().filter(|(_, tool)| !tool.is_ended));
+        Change::ItemStarted { item, is_new }
+    }
+
+    fn item_completed<'a>(&mut self, place: OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+        let item = Item::read(message.params);
+        self.heard(&place, step, |thread| {
+            if let (Some(item), Some(turn_id)) = (&item, place.turn_id.as_deref()) {
+                thread.has_item(turn_id, item, place.item_id.as_deref());
+            }
+        });
+        // Servers of early 2026 report nothing more specific about the end of a request.
+        self.requests_over(|request| request.is_about(&place));
+        let Some(item) = item else { return Change::None };
+        let tool = if item.kind.is_tool() { self.tools.remove(&place) } else { None };
+        let is_late = tool.as_ref().is_some_and(|tool| tool.is_ended);
+        Change::ItemCompleted { item, tool, is_late }
+    }
+
+    fn diff<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+        let mut params: Value = message.params.read().unwrap_or_default();
+        let text = params.get_mut("diff").map(Value::take);
+        let snapshot = self.heard(place, step, |thread| {
+            let (thread_id, turn_id) = (place.thread_id.as_deref()?, place.turn_id.as_deref()?);
+            thread.diffs.take(thread_id, turn_id, text.as_ref()?.as_str()?)
+        });
+        match (snapshot.flatten(), text) {
+            (Some(snapshot), Some(Value::String(text))) => Change::Diff { text, snapshot },
+            (_, _) => Change::None,
+        }
+    }
+
+    /// The server reports that a request is resolved. If it has a name, our note of its end follows.
+    fn request_resolved<'a>(&mut self, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+        if message.place.thread_id.is_some() {
+            self.heard(&message.place.owned(), step, |_| ());
+        }
+        let id = message.params.written().and_then(Members::of).and_then(|params| params.get("requestId"));
+        let Some(id) = id.map(|id| RpcId::from_raw(id).to_string()) else { return Change::None };
+        match self.requests.get(&id).map(|request| request.request_id.is_some()) {
+            Some(true) => {
+                self.requests.change(&id, over);
+                Change::None
+            }
+            Some(false) => self.requests.remove(&id).map_or(Change::None, |it| Change::Resolved(it, End::unknown())),
+            None => Change::None,
+        }
+    }
+
+    fn requests_over(&mut self, is_meant: impl Fn(&Request) -> bool) {
+        if !self.requests.is_empty() {
+            self.requests.change_all(|request| {
+                if is_meant(request) {
+                    over(request);
+                }
+            });
+        }
+    }
+}
+
+/// The server is done with a request.
+fn over(request: &mut Request) {
+    if request.is_open() {
+        request.state = RequestState::Over;
+    }
+}
+
+impl ToolDetails {
+    fn of(item: &Item) -> Option<ToolDetails> {
+        let changes = item.changes().map(Value::to_string);
+        let (command, cwd) = match &changes {
+            Some(_) => (None, None),
+            None => (item.command(), item.cwd().map(str::to_owned)),
+        };
+        (changes.is_some() || command.is_some()).then_some(ToolDetails { command, cwd, changes })
+    }
+}
+
+fn error<'a>(message: &MethodMessage<'_>) -> Change<'a> {
+    let params: Value = message.params.read().unwrap_or_default();
+    Change::Error { failure: Failure::of(&params["error"]), will_retry: params["willRetry"].as_bool() == Some(true) }
+}
+
+/// Messages that change no state.
+fn progress<'a>(message: &MethodMessage<'_>) -> Change<'a> {
+    match message.known {
+        Some(Method::ReasoningSummaryPartAdded) => {
+            let params: Value = message.params.read().unwrap_or_default();
+            let is_later = params["summaryIndex"].as_u64().is_some_and(|index| index > 0);
+            if is_later { Change::SummaryPart } else { Change::None }
+        }
+        Some(Method::ToolCallProgress | Method::TerminalInteraction | Method::PatchUpdated) => {
+            Change::Progress(message.params.read().unwrap_or_default())
+        }
+        _ => Change::None,
+    }
+}
+
+/// What views read.
+impl Conversation {
+    pub(super) fn threads(&self) -> impl Iterator<Item = (&str, &Thread)> {
+        self.threads.iter().filter_map(|(id, thread)| Some((id.as_deref()?, thread)))
+    }
+
+    pub(super) fn thread_of(&self, thread_id: &str) -> Option<&Thread> {
+        self.threads.get(&Some(thread_id.to_owned()))
+    }
+
+    /// The request with the server's id.
+    pub(super) fn request(&self, id: &str) -> Option<&Request> {
+        self.requests.get(&id.to_owned())
+    }
+
+    /// The requests that wait for a human.
+    pub(super) fn open_requests(&self) -> impl Iterator<Item = &Request> {
+        self.requests.iter().map(|(_, request)| request).filter(|request| request.is_open())
+    }
+
+    /// The request about an item, whatever its state is.
+    pub(super) fn request_about(&self, item: &OwnPlace) -> Option<&Request> {
+        self.requests.iter().map(|(_, request)| request).find(|request| request.is_about(item))
+    }
+
+    /// The tool in progress at a place; requests of early 2026 do not name the turn.
+    pub(super) fn tool_at(&self, place: &OwnPlace) -> Option<&Tool> {
+        let is_meant = |key: &OwnPlace| {
+            key.item_id == place.item_id
+                && key.thread_id == place.thread_id
+                && (place.turn_id.is_none() || key.turn_id == place.turn_id)
+        };
+        self.tools.iter().find(|(key, tool)| !tool.is_ended && is_meant(key)).map(|(_, tool)| tool)
+    }
+
+    /// The tool in progress with exactly this place.
+    pub(super) fn tool(&self, place: &OwnPlace) -> Option<&Tool> {
+        self.tools.get(place).filter(|tool| !tool.is_ended)
+    }
+
+    /// The position of the first record whose text is not stored.
+    pub(super) fn streamed_since(&self) -> Option<&Position> {
+        self.threads.iter().filter_map(|(_, thread)| thread.turn.as_ref()?.streamed_since()).min()
+    }
+
+    /// Takes the text of a record that was processed before the state was stored.
+    pub(super) fn recall(&mut self, at: &Position, message: &MethodMessage<'_>, met: &mut Vec<Position>) {
+        let (Some(Method::AgentMessageDelta), Some(turn_id)) = (message.known, message.place.turn_id.as_deref()) else {
+            return;
+        };
+        let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
+        self.threads.change(&thread_id, |thread| {
+            let delta = message.place.delta.as_deref().unwrap_or_default();
+            let turn = thread.running_mut(turn_id);
+            turn.into_iter().for_each(|turn| turn.recall(at, message.place.item_id.as_deref(), delta, met));
+        });
+    }
+}

@@ -1,0 +1,278 @@
+//! Requests to a human, from the request line to the note of their end.
+//!
+//! Our own notes say how a request ended. A recording without notes, such as one of a server alone, shows at most that
+//! it is over.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::activity::Activity;
+use super::bounded::Weigh;
+use super::conversation::Purpose;
+use super::excerpt::masked_params;
+use super::item::{ToolCall, command};
+use super::record_event::{MethodMessage, OwnPlace, Params};
+use super::turn::OUTCOME_UNKNOWN;
+use crate::engine::decisions;
+use crate::protocol::RequestKind;
+
+/// Longest text of a request, such as its command, that is stored whole until its end, in bytes.
+const WORDS_BYTES_MAX: usize = 64 << 10;
+
+/// Most offered decisions that are stored, and their limit in bytes, as JSON. The words that every request of a kind
+/// accepts are stored in addition.
+const OFFERED_MAX: usize = 64;
+const OFFERED_BYTES_MAX: usize = 64 << 10;
+
+/// What a human is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Wanted {
+    Command,
+    Diff,
+    Permissions,
+    Questions,
+    Elicitation,
+}
+
+/// Whether a human must permit or tell something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Asks {
+    Permission,
+    Input,
+}
+
+impl Asks {
+    pub(super) fn activity(self) -> Activity {
+        match self {
+            Asks::Permission => Activity::WaitingPermission,
+            Asks::Input => Activity::WaitingInput,
+        }
+    }
+}
+
+impl Wanted {
+    fn of(kind: RequestKind) -> Option<Wanted> {
+        match kind {
+            RequestKind::Command | RequestKind::OldCommand => Some(Wanted::Command),
+            RequestKind::FileChange | RequestKind::OldPatch => Some(Wanted::Diff),
+            RequestKind::Permissions => Some(Wanted::Permissions),
+            RequestKind::UserInput => Some(Wanted::Questions),
+            RequestKind::Elicitation => Some(Wanted::Elicitation),
+            RequestKind::Other => None,
+        }
+    }
+
+    pub(super) fn asks(self) -> Asks {
+        match self {
+            Wanted::Command | Wanted::Diff | Wanted::Permissions => Asks::Permission,
+            Wanted::Questions | Wanted::Elicitation => Asks::Input,
+        }
+    }
+}
+
+/// A request to a human.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// The ledger name; without it no note will follow.
+    pub(super) request_id: Option<String>,
+    pub(super) wanted: Wanted,
+    pub(super) place: OwnPlace,
+    pub(super) at_us: u64,
+    pub(super) state: RequestState,
+    /// Its action, as shown in a tool row.
+    pub(super) does: ToolCall,
+    /// The question as text.
+    pub(super) text: Option<String>,
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    pub(super) reason: Option<String>,
+    /// The possible decisions.
+    pub(super) decisions: Vec<Value>,
+    /// Number of offered decisions that were omitted.
+    pub(super) decisions_left_out: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum RequestState {
+    Open,
+    /// The server is done with it; only the note is missing.
+    Over,
+    /// The child has ended; only the note is missing.
+    Cut,
+}
+
+documents! {
+    /// How a request ended, as in our note.
+    #[derive(Debug, Clone, Default, Deserialize)]
+    pub(super) struct End {
+        #[serde(skip_serializing)]
+        request_id: String,
+        status?: String,
+        decision?: String,
+        source?: String,
+        error_code?: String,
+        /// The note, if there is one.
+        #[serde(skip)]
+        note: Option<Box<RawValue>>,
+    }
+}
+
+impl End {
+    /// Reads a note.
+    pub(super) fn of(note: &RawValue) -> Option<End> {
+        let end: End = serde_json::from_str(note.get()).ok()?;
+        Some(End { note: Some(note.to_owned()), ..end })
+    }
+
+    /// An end without details.
+    pub(super) fn unknown() -> End {
+        End { status: Some("resolved".to_owned()), ..End::default() }
+    }
+
+    /// The end of a request that was evicted.
+    pub(super) fn not_followed() -> End {
+        let error_code = Some(OUTCOME_UNKNOWN.to_owned());
+        End { status: Some("unknown".to_owned()), error_code, ..End::default() }
+    }
+}
+
+documents! {
+    /// A request as a document.
+    pub(super) struct RequestDocument<'a> {
+        request_id?: &'a str,
+        kind: Wanted,
+        command?: &'a str,
+        cwd?: &'a str,
+        reason?: &'a str,
+    }
+}
+
+impl Weigh for Request {
+    fn weight(&self) -> usize {
+        let Request { request_id, does, text, command, cwd, reason, decisions, place, .. } = self;
+        let texts = [request_id, text, command, cwd, reason];
+        let texts = texts.map(Weigh::weight).into_iter().sum::<usize>();
+        size_of::<Request>() + place.weight() + does.weight() + texts + decisions.weight()
+    }
+}
+
+impl Request {
+    /// Reads a request of the server; `None` if it is not for a human. `item` is the tool call it is about, if known.
+    pub(super) fn of(
+        request_id: Option<String>,
+        at_us: u64,
+        message: &MethodMessage<'_>,
+        item: Option<&ToolCall>,
+        purpose: Purpose<'_>,
+    ) -> Option<Request> {
+        let kind = RequestKind::of(&message.method)?;
+        let wanted = Wanted::of(kind)?;
+        let place = message.place.owned();
+        let state = RequestState::Open;
+        let masked = match purpose {
+            Purpose::Rows(_) => masked_params(message.params),
+            Purpose::Ui => None,
+        };
+        let params: Value = masked.as_deref().map_or(message.params, Params::Written).read().unwrap_or_default();
+        let words = |name: &str| params[name].as_str().map(bounded_words);
+        let (does, (decisions, decisions_left_out)) = match purpose {
+            Purpose::Rows(_) => {
+                let does = ToolCall::of_request(kind, message.params);
+                (item.map_or(does.clone(), |item| does.or(item)), (Vec::new(), 0))
+            }
+            Purpose::Ui => (ToolCall::default(), bounded_decisions(kind, &params)),
+        };
+        let text = match wanted {
+            Wanted::Questions => Some(bounded_words(&questions(&params))),
+            Wanted::Elicitation => words("message").or_else(|| words("description")),
+            Wanted::Command | Wanted::Diff | Wanted::Permissions => None,
+        };
+        let command = command(&params["command"]).as_deref().map(bounded_words);
+        let (cwd, reason) = (words("cwd"), words("reason"));
+        Some(Request {
+            request_id,
+            wanted,
+            place,
+            at_us,
+            state,
+            does,
+            text,
+            command,
+            cwd,
+            reason,
+            decisions,
+            decisions_left_out,
+        })
+    }
+
+    pub(super) fn document(&self) -> RequestDocument<'_> {
+        RequestDocument {
+            request_id: self.request_id.as_deref(),
+            kind: self.wanted,
+            command: self.command.as_deref(),
+            cwd: self.cwd.as_deref(),
+            reason: self.reason.as_deref(),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state == RequestState::Open
+    }
+
+    /// Whether this repeats `open` for a client that resumed; a repetition has no note of its own.
+    pub(super) fn is_again(&self, open: &Request) -> bool {
+        self.request_id.is_none() && open.is_open() && self.wanted == open.wanted && self.place == open.place
+    }
+
+    /// Whether it is about this item.
+    pub(super) fn is_about(&self, item: &OwnPlace) -> bool {
+        item.item_id.is_some()
+            && self.place.item_id == item.item_id
+            && self.place.thread_id == item.thread_id
+            && (self.place.turn_id.is_none() || self.place.turn_id == item.turn_id)
+    }
+
+    /// Whether it ends with this turn.
+    pub(super) fn is_of_turn(&self, turn: &OwnPlace) -> bool {
+        turn.thread_id.is_some()
+            && self.place.thread_id == turn.thread_id
+            && (self.place.turn_id.is_none() || self.place.turn_id == turn.turn_id)
+    }
+}
+
+/// Keeps text whole up to a limit; beyond it, the start and the omitted length.
+fn bounded_words(words: &str) -> String {
+    match words.floor_char_boundary(WORDS_BYTES_MAX) {
+        end if end == words.len() => words.to_owned(),
+        end => format!("{}… [{} more bytes]", &words[..end], words.len() - end),
+    }
+}
+
+/// The possible decisions within the limits, and the number omitted.
+fn bounded_decisions(kind: RequestKind, params: &Value) -> (Vec<Value>, usize) {
+    let words = decisions(kind, &Value::Null);
+    let (mut kept, mut left_out, mut offered, mut bytes) = (Vec::new(), 0, 0, 0);
+    for decision in decisions(kind, params) {
+        if words.contains(&decision) {
+            if !kept.contains(&decision) {
+                kept.push(decision);
+            }
+            continue;
+        }
+        let taken = bytes + decision.to_string().len();
+        if offered < OFFERED_MAX && taken <= OFFERED_BYTES_MAX {
+            (offered, bytes) = (offered + 1, taken);
+            kept.push(decision);
+        } else {
+            left_out += 1;
+        }
+    }
+    (kept, left_out)
+}
+
+fn questions(params: &Value) -> String {
+    let questions = params["questions"].as_array().into_iter().flatten();
+    questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,678 @@
+//! A thread and its turn: what the records say about them, and the protocol's reports of usage, failure and end.
+//!
+//! A turn is identified by thread and turn, because servers of early 2026 number turns per thread. A thread runs one
+//! turn at a time.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha1::{Digest as _, Sha1};
+
+use super::bounded::Weigh;
+use super::excerpt::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_so_far, masked_start, masked_text};
+use super::item::{Item, ItemKind};
+use super::record_event::Params;
+use super::request::Asks;
+use crate::journal::Position;
+use crate::wire::{Members, elements, text};
+
+/// The error code of work left open when the child ended. Source: the contract of the history.
+pub(super) const STREAM_CLOSED: &str = "app_server_stream_closed";
+
+/// The error code of work that was replaced without a reported end.
+pub(super) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+
+/// Longest start of an answer stored with a turn, in characters.
+pub(super) const OUTPUT_CHARS_MAX: usize = 400;
+
+/// Bytes of an answer held to compute that.
+const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
+
+/// A thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Thread {
+    /// The last turn, until its end is reported.
+    pub(super) turn: Option<Turn>,
+    /// The last turn that ended: its late records do not start a turn.
+    ended: Option<String>,
+    /// When a turn last began or ended.
+    pub(super) turn_us: u64,
+    /// When the server last reported anything about it.
+    pub(super) heard_us: u64,
+    /// The server reports that it waits, for what, and since when.
+    pub(super) waits: Option<(Asks, u64)>,
+    /// The tokens of all calls as last reported.
+    total: Option<Tokens>,
+    /// The last turn that reported its compaction by an item, so other reports are ignored.
+    compacting: Option<String>,
+    pub(super) diffs: Diffs,
+}
+
+/// A turn without a reported end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Turn {
+    /// `None` while the server has only reported that its thread is active.
+    pub(super) id: Option<String>,
+    pub(super) state: TurnState,
+    /// The time of its first record.
+    pub(super) began_us: u64,
+    /// `None` if the start was not recorded.
+    pub(super) started_us: Option<u64>,
+    pub(super) known: Known,
+    /// Number of its items so far.
+    pub(super) items: u64,
+    /// Parameters of its last plan, masked.
+    pub(super) plan: Option<String>,
+    pub(super) usage: Option<Usage>,
+    /// Tokens of its calls.
+    pub(super) spent: Option<Tokens>,
+    pub(super) error: Failure,
+    /// Characters of streamed answers.
+    pub(super) delta_chars: u64,
+    /// The start of the last answer, and its item.
+    #[serde(serialize_with = "without_secrets")]
+    output: String,
+    output_item: Option<String>,
+    /// The start of the answer that is being streamed.
+    streamed: Option<Streamed>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum TurnState {
+    /// The server accepted the turn but has not reported its start.
+    Accepted,
+    #[default]
+    Running,
+    /// Its thread is idle, so it has ended; the outcome is not known yet.
+    Over,
+    /// Its thread has failed; neither the end nor the outcome is known yet.
+    Broken,
+}
+
+/// How much of a turn was recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Known {
+    Whole,
+    /// Something is missing.
+    #[default]
+    Part,
+}
+
+/// The start of an answer that is being streamed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Streamed {
+    /// The position of its first record, from which [`super::Recall`] reads it again.
+    from: Position,
+    /// Stored in masked form, in case the journal is no longer readable.
+    #[serde(serialize_with = "so_far_without_secrets")]
+    text: String,
+}
+
+fn without_secrets<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&masked_text(text))
+}
+
+fn so_far_without_secrets<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&masked_so_far(text))
+}
+
+impl Weigh for Thread {
+    fn weight(&self) -> usize {
+        let turn = self.turn.as_ref().map_or(0, |turn| {
+            let Failure { message, code } = &turn.error;
+            turn.output.weight()
+                + turn.streamed.as_ref().map_or(0, |streamed| size_of::<Streamed>() + streamed.text.weight())
+                + [&turn.id, &turn.output_item, &turn.plan, code, message].map(Weigh::weight).iter().sum::<usize>()
+        });
+        size_of::<Thread>() + turn + self.ended.weight() + self.compacting.weight() + self.diffs.weight()
+    }
+}
+
+impl Thread {
+    /// A thread that was not heard of before `at_us`.
+    pub(super) fn new(at_us: u64) -> Thread {
+        Thread { turn_us: at_us, ..Thread::default() }
+    }
+
+    /// The turn with this id, if the server reported any of it.
+    pub(super) fn running(&self, turn_id: &str) -> Option<&Turn> {
+        self.turn.as_ref().filter(|turn| turn.id.as_deref() == Some(turn_id) && turn.state != TurnState::Accepted)
+    }
+
+    pub(super) fn running_mut(&mut self, turn_id: &str) -> Option<&mut Turn> {
+        self.turn.as_mut().filter(|turn| turn.id.as_deref() == Some(turn_id) && turn.state != TurnState::Accepted)
+    }
+
+    /// The id of the turn that the thread works on; `None` if it rests or the id is not known.
+    pub(super) fn works_on(&self) -> Option<&str> {
+        self.turn.as_ref().filter(|turn| turn.is_at_work())?.id.as_deref()
+    }
+
+    pub(super) fn is_at_work(&self) -> bool {
+        self.turn.as_ref().is_some_and(Turn::is_at_work)
+    }
+
+    /// A turn starts; returns the turn that it replaces, and whether its start is new.
+    pub(super) fn starts(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Turn>, bool) {
+        let Some(turn_id) = turn_id else {
+            self.becomes_active(at_us);
+            return (None, false);
+        };
+        if !self.is_at_work() {
+            self.turn_us = at_us;
+        }
+        self.ended = None;
+        let gone = self.turn.take_if(|turn| turn.id.as_deref() != Some(turn_id)).filter(Turn::is_reported);
+        let turn = self.turn.get_or_insert_with(|| Turn { state: TurnState::Accepted, ..Turn::default() });
+        if turn.state == TurnState::Accepted {
+            (turn.began_us, turn.known) = (at_us, Known::Whole);
+        }
+        (turn.id, turn.state) = (Some(turn_id.to_owned()), TurnState::Running);
+        let is_new = turn.started_us.is_none();
+        turn.started_us.get_or_insert(at_us);
+        (gone, is_new)
+    }
+
+    /// A record of a turn, possibly the first one seen; returns the turn that it replaces.
+    pub(super) fn continues(&mut self, turn_id: &str, at_us: u64) -> Option<Turn> {
+        if self.ended.as_deref() == Some(turn_id) {
+            return None;
+        }
+        let is_begun = match &mut self.turn {
+            Some(turn) if turn.is_reported() => turn.id.as_deref() == Some(turn_id) || turn.is_at_work(),
+            Some(_) | None => false,
+        };
+        if is_begun {
+            return None;
+        }
+        if !self.is_at_work() {
+            self.turn_us = at_us;
+        }
+        let turn = Turn { id: Some(turn_id.to_owned()), began_us: at_us, ..Turn::default() };
+        self.turn.replace(turn).filter(Turn::is_reported)
+    }
+
+    /// The server accepted a turn: a new one, or the running one that takes the message.
+    pub(super) fn accepts(&mut self, turn_id: String, at_us: u64) {
+        if self.turn.is_none() && self.ended.as_ref() != Some(&turn_id) {
+            (self.turn_us, self.heard_us) = (at_us, at_us);
+            self.turn = Some(Turn { id: Some(turn_id), state: TurnState::Accepted, ..Turn::default() });
+        }
+    }
+
+    /// The end of a turn is reported; returns the turn, if it is known, and whether its end is new. The end of a replaced
+    /// turn may arrive late.
+    pub(super) fn ends(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Turn>, bool) {
+        let is_other = |turn: &Turn| turn.id.is_some() && turn_id.is_some() && turn.id.as_deref() != turn_id;
+        if !self.turn.as_ref().is_some_and(is_other) {
+            (self.turn_us, self.waits) = (at_us, None);
+        }
+        let is_new = turn_id.is_some() && self.ended.as_deref() != turn_id;
+        let turn = self.turn.take_if(|turn| !is_other(turn));
+        self.ended = turn_id.map(str::to_owned);
+        (turn.filter(Turn::is_reported), is_new)
+    }
+
+    /// The server reports the thread's status.
+    pub(super) fn has_status(&mut self, status: &StatusKind, at_us: u64) {
+        if status.kind == "active" {
+            self.becomes_active(at_us);
+            if self.waits.map(|(waits, _)| waits) != status.waits {
+                self.waits = status.waits.map(|waits| (waits, at_us));
+            }
+            return;
+        }
+        self.waits = None;
+        // A status from before an accepted turn does not end it.
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.state != TurnState::Accepted) else { return };
+        if turn.is_at_work() {
+            self.turn_us = at_us;
+        }
+        turn.state = match status.kind.as_str() {
+            "idle" | "notLoaded" => TurnState::Over,
+            _ => TurnState::Broken,
+        };
+        self.turn.take_if(|turn| turn.id.is_none());
+    }
+
+    fn becomes_active(&mut self, at_us: u64) {
+        if !self.is_at_work() {
+            self.turn_us = at_us;
+            self.turn.get_or_insert_default().state = TurnState::Running;
+        }
+    }
+
+    /// Counts the reported usage for a turn. The server repeats it without a call of the model, for example with new
+    /// limits; the total reveals that.
+    pub(super) fn uses(&mut self, turn_id: Option<&str>, usage: Usage) {
+        let is_again = usage.all.is_some() && usage.all == self.total;
+        self.total = usage.all.or(self.total);
+        let Some(turn) = turn_id.and_then(|turn_id| self.running_mut(turn_id)) else { return };
+        turn.usage = Some(Usage { all: None, ..usage });
+        if let Some((input, output)) = usage.input_tokens.zip(usage.output_tokens).filter(|_| !is_again) {
+            let before = turn.spent.unwrap_or_default();
+            let (input, output) = (before.input.saturating_add(input), before.output.saturating_add(output));
+            turn.spent = Some(Tokens { input, output });
+        }
+    }
+
+    /// An item of a turn is complete.
+    pub(super) fn has_item(&mut self, turn_id: &str, item: &Item, item_id: Option<&str>) {
+        self.compacts(turn_id, item);
+        if let Some(turn) = self.running_mut(turn_id) {
+            turn.items += 1;
+            // An answer is final.
+            if item.kind == ItemKind::Assistant
+                && let Some(said) = item.text()
+            {
+                turn.output = said[..said.floor_char_boundary(OUTPUT_BYTES_MAX)].to_owned();
+                turn.streamed = None;
+                turn.output_item = item_id.map(str::to_owned);
+            }
+        }
+    }
+
+    /// Notes whether an item is the compaction of its turn.
+    pub(super) fn compacts(&mut self, turn_id: &str, item: &Item) {
+        if item.kind == ItemKind::Compaction {
+            self.compacting = Some(turn_id.to_owned());
+        }
+    }
+
+    /// Whether the turn reports its compaction by an item.
+    pub(super) fn compacts_by_item(&self, turn_id: Option<&str>) -> bool {
+        self.compacting.is_some() && self.compacting.as_deref() == turn_id
+    }
+}
+
+impl Turn {
+    /// Whether the server reported the turn itself.
+    pub(super) fn is_reported(&self) -> bool {
+        self.id.is_some() && self.state != TurnState::Accepted
+    }
+
+    pub(super) fn is_at_work(&self) -> bool {
+        matches!(self.state, TurnState::Accepted | TurnState::Running)
+    }
+
+    /// The start of its last answer.
+    pub(super) fn output(&self) -> &str {
+        self.streamed.as_ref().map_or(&self.output, |streamed| &streamed.text)
+    }
+
+    /// A piece of an answer.
+    pub(super) fn add_delta(&mut self, at: &Position, item_id: Option<&str>, delta: &str) {
+        self.delta_chars += delta.chars().count() as u64;
+        if self.output_item.as_deref() != item_id || (self.output.is_empty() && self.streamed.is_none()) {
+            self.output.clear();
+            self.output_item = item_id.map(str::to_owned);
+            self.streamed = Some(Streamed { from: at.clone(), text: String::new() });
+        }
+        let text = self.streamed.as_mut().map_or(&mut self.output, |streamed| &mut streamed.text);
+        append(text, delta);
+        // No more text is stored, so it can be masked now.
+        if let Some(whole) = self.streamed.take_if(|streamed| streamed.text.len() == OUTPUT_BYTES_MAX) {
+            self.output = whole.text;
+        }
+    }
+
+    /// The position of the first record whose text is not stored.
+    pub(super) fn streamed_since(&self) -> Option<&Position> {
+        self.streamed.as_ref().map(|streamed| &streamed.from)
+    }
+
+    /// Takes the text of a piece that was processed before the turn was stored.
+    pub(super) fn recall(&mut self, at: &Position, item_id: Option<&str>, delta: &str, met: &mut Vec<Position>) {
+        let Some(streamed) = self.streamed.as_mut().filter(|_| self.output_item.as_deref() == item_id) else { return };
+        if streamed.from == *at {
+            streamed.text.clear();
+            met.push(at.clone());
+        }
+        if met.contains(&streamed.from) {
+            append(&mut streamed.text, delta);
+        }
+    }
+}
+
+/// Appends to the start of an answer, up to the limit.
+fn append(output: &mut String, delta: &str) {
+    let room = OUTPUT_BYTES_MAX.saturating_sub(output.len());
+    output.push_str(&delta[..delta.floor_char_boundary(room)]);
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TurnEnd {
+    pub(super) event: TurnEvent,
+    pub(super) status: String,
+    pub(super) duration_ms: Option<Value>,
+    pub(super) failure: Failure,
+}
+
+named! {
+    /// An event of a turn.
+    pub enum TurnEvent {
+        Started = "started",
+        Completed = "completed",
+        Failed = "failed",
+        Interrupted = "interrupted",
+    }
+}
+
+impl TurnEnd {
+    /// Reads it from an ended turn.
+    pub(super) fn of(turn: &Value) -> TurnEnd {
+        let event = match turn["status"].as_str() {
+            Some("failed") => TurnEvent::Failed,
+            Some("interrupted") => TurnEvent::Interrupted,
+            Some(_) | None => TurnEvent::Completed,
+        };
+        let status = turn["status"].as_str().unwrap_or(event.name()).to_owned();
+        let duration_ms = turn.get("durationMs").filter(|duration| !duration.is_null()).cloned();
+        TurnEnd { event, status, duration_ms, failure: Failure::of(&turn["error"]) }
+    }
+
+    pub(super) fn document(&self) -> EndDocument {
+        let TurnEnd { event: _, status, duration_ms, failure } = self.clone();
+        EndDocument { status, duration_ms, error_code: failure.code, error_message: failure.message }
+    }
+
+    /// An end that the server did not report.
+    pub(super) fn unreported(error_code: &str) -> TurnEnd {
+        TurnEnd {
+            event: TurnEvent::Failed,
+            status: TurnEvent::Failed.name().to_owned(),
+            duration_ms: None,
+            failure: Failure { message: None, code: Some(error_code.to_owned()) },
+        }
+    }
+}
+
+documents! {
+    /// The end of a turn as a document.
+    #[derive(Debug, Clone, PartialEq)]
+    pub(super) struct EndDocument {
+        status: String,
+        duration_ms?: Value,
+        error_code?: String,
+        error_message?: String,
+    }
+}
+
+impl EndDocument {
+    /// A status without details.
+    pub(super) fn of_status(status: &str) -> EndDocument {
+        EndDocument { status: status.to_owned(), duration_ms: None, error_code: None, error_message: None }
+    }
+}
+
+documents! {
+    /// The steps of a plan as a document.
+    #[derive(Debug, Clone, PartialEq)]
+    pub(super) struct Steps {
+        steps: Vec<Value>,
+        explanation?: String,
+    }
+}
+
+impl Steps {
+    /// Reads `turn/plan/updated`.
+    pub(super) fn of(plan: &Value) -> Steps {
+        let status = |status: &Value| match status.as_str() {
+            Some("inProgress") => Value::from("in_progress"),
+            Some(_) | None => status.clone(),
+        };
+        let step = |step: &Value| serde_json::json!({ "step": step["step"], "status": status(&step["status"]) });
+        Steps {
+            steps: plan["plan"].as_array().into_iter().flatten().map(step).collect(),
+            explanation: plan["explanation"].as_str().map(str::to_owned),
+        }
+    }
+}
+
+/// An error reported by the server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub(super) message: Option<String>,
+    /// The kind of the error.
+    pub(super) code: Option<String>,
+}
+
+impl Failure {
+    /// Parses `turn.error` or the `error` of a notification; its kind is a word, or an object with that word as its
+    /// member.
+    pub(super) fn of(error: &Value) -> Failure {
+        let message = error.as_str().or_else(|| error["message"].as_str()).map(str::to_owned);
+        let code = match &error["codexErrorInfo"] {
+            Value::String(code) => Some(code.clone()),
+            Value::Object(members) => members.keys().next().cloned(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+        };
+        Failure { message, code }
+    }
+
+    /// The start of its message, masked.
+    pub(super) fn excerpt(&self) -> Failure {
+        let message = self.message.as_deref().map(|message| masked_start(message, EXCERPT_CHARS_MAX));
+        Failure { message, code: self.code.clone() }
+    }
+}
+
+/// A thread status reported by the server.
+pub(super) struct StatusKind {
+    kind: String,
+    waits: Option<Asks>,
+}
+
+impl StatusKind {
+    /// Parses `thread/status/changed`. Invalid flags are ignored.
+    pub(super) fn of(params: Params<'_>) -> Option<StatusKind> {
+        let params = Members::of(params.written()?)?;
+        let status = Members::of(params.get("status")?)?;
+        let flags = status.get("activeFlags").and_then(elements);
+        let waits = flags.unwrap_or_default().into_iter().find_map(|flag| match text(flag)?.as_str() {
+            "waitingOnApproval" => Some(Asks::Permission),
+            "waitingOnUserInput" => Some(Asks::Input),
+            _ => None,
+        });
+        Some(StatusKind { kind: status.text("type")?, waits })
+    }
+}
+
+documents! {
+    /// Tokens of a thread's last model call, which is the used part of its context window. As a document, it has no `all`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+    pub(super) struct Usage {
+        total?: u64,
+        input_tokens?: u64,
+        cached_input_tokens?: u64,
+        output_tokens?: u64,
+        reasoning_output_tokens?: u64,
+        context_window?: u64,
+        /// Tokens of all calls of the thread.
+        thread_total?: u64,
+        /// The same, by direction; needed only when it is reported.
+        #[serde(skip)]
+        all: Option<Tokens>,
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tokens {
+    pub(super) input: u64,
+    pub(super) output: u64,
+}
+
+impl Usage {
+    /// Parses `thread/tokenUsage/updated`.
+    pub(super) fn of(params: Params<'_>) -> Option<Usage> {
+        let params: Value = params.read()?;
+        let usage = &params["tokenUsage"];
+        let last = |name: &str| usage["last"][name].as_u64();
+        let all = |name: &str| usage["total"][name].as_u64();
+        usage.is_object().then(|| Usage {
+            total: last("totalTokens"),
+            input_tokens: last("inputTokens"),
+            cached_input_tokens: last("cachedInputTokens"),
+            output_tokens: last("outputTokens"),
+            reasoning_output_tokens: last("reasoningOutputTokens"),
+            context_window: usage["modelContextWindow"].as_u64(),
+            thread_total: all("totalTokens"),
+            all: all("inputTokens").zip(all("outputTokens")).map(|(input, output)| Tokens { input, output }),
+        })
+    }
+}
+
+/// The turn in the result of a `turn/start`, unless it has ended already.
+pub(super) fn accepted_turn(result: &RawValue) -> Option<String> {
+    let turn = Members::of(result).and_then(|result| result.get("turn")).and_then(Members::of)?;
+    let is_over = turn.text("status").is_some_and(|status| status != "inProgress");
+    if is_over { None } else { turn.text("id") }
+}
+
+/// Hex digits of a digest in the id of a diff. Source: the contract of the history.
+const DIGITS: usize = 12;
+
+/// Diffs remembered per turn; the oldest is evicted first.
+const DIFFS_MAX: usize = 64;
+
+/// The diffs of the latest turn of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Diffs {
+    turn_id: String,
+    /// Digests; the last one is current.
+    digests: Vec<String>,
+}
+
+/// A snapshot of a turn's diff.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    pub(super) diff_id: String,
+    /// The previous diff.
+    pub(super) supersedes: Option<String>,
+    /// Whether the turn has had this diff before.
+    pub(super) came: Came,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// New in this turn.
+    First,
+    /// Again: later changes were undone.
+    Back,
+}
+
+impl Weigh for Diffs {
+    fn weight(&self) -> usize {
+        self.turn_id.weight() + self.digests.len() * (size_of::<String>() + DIGITS)
+    }
+}
+
+impl Diffs {
+    /// Processes the diff of a turn; returns `None` if it is unchanged.
+    pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
+        if self.turn_id != turn_id {
+            *self = Diffs { turn_id: turn_id.to_owned(), digests: Vec::new() };
+        }
+        let Diffs { turn_id, digests } = self;
+        let digest = digest(diff);
+        // An empty diff matters only after a non-empty one.
+        if digests.last() == Some(&digest) || (digests.is_empty() && diff.trim().is_empty()) {
+            return None;
+        }
+        let id = |digest: &String| format!("{thread_id}:{turn_id}:{digest}");
+        let supersedes = digests.last().map(id);
+        let before = digests.len();
+        digests.retain(|known| *known != digest);
+        let came = if digests.len() < before { Came::Back } else { Came::First };
+        let diff_id = id(&digest);
+        digests.push(digest);
+        if digests.len() > DIFFS_MAX {
+            digests.remove(0);
+        }
+        Some(Snapshot { diff_id, supersedes, came })
+    }
+}
+
+/// The id of a diff's content. Source: session-manager's `diff signature`, the SHA-1 of the lines that name files, the
+/// hunk headers, and the trimmed text.
+pub(super) fn digest(diff: &str) -> String {
+    let text = diff.trim();
+    if text.is_empty() {
+        return "empty".to_owned();
+    }
+    let lines = || text.lines().map(str::trim_end);
+    let files = lines().filter(|line| line.starts_with("+++ ") || line.starts_with("--- "));
+    let hunks = lines().filter(|line| line.starts_with("@@"));
+    let heads: Vec<&str> = files.chain(hunks).collect();
+    let digest = Sha1::digest(format!("{}\n{text}", heads.join("\n")));
+    digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(hex_digit).collect()
+}
+
+fn hex_digit(value: u8) -> char {
+    char::from_digit(u32::from(value), 16).expect("BUG: four bits are below 16")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_words() {
+        let check = |error: &str, message: Option<&str>, code: Option<&str>| {
+            let failure = Failure::of(&serde_json::from_str(error).expect("BUG: a test gives JSON"));
+            assert_eq!((failure.message.as_deref(), failure.code.as_deref()), (message, code));
+        };
+        check(r#"{"message":"m","codexErrorInfo":"serverOverloaded"}"#, Some("m"), Some("serverOverloaded"));
+        check(r#"{"message":"m","codexErrorInfo":{"x":{"httpStatusCode":1}}}"#, Some("m"), Some("x"));
+        check(r#""m""#, Some("m"), None);
+        check("null", None, None);
+    }
+
+    #[test]
+    fn digests_match_session_manager() {
+        let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
+        check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
+        check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
+        check("  x ", "286a84ee950a");
+        check(" \n", "empty");
+    }
+
+    /// `expect` has one word per snapshot: its id, then `<` and the id it supersedes; `-` if it is dropped.
+    fn check(diffs: &[(&str, &str)], expect: &str) {
+        let mut state = Diffs::default();
+        let name = |id: &str| {
+            let known = diffs.iter().find(|(turn, diff)| id == format!("t:{turn}:{}", digest(diff)));
+            known.map_or(id.to_owned(), |(turn, diff)| format!("{turn}{diff}"))
+        };
+        let actual: Vec<String> = diffs
+            .iter()
+            .map(|(turn, diff)| match state.take("t", turn, diff) {
+                None => "-".to_owned(),
+                Some(Snapshot { diff_id, supersedes, came }) => {
+                    let before = supersedes.map(|id| format!("<{}", name(&id))).unwrap_or_default();
+                    let back = if came == Came::Back { "!" } else { "" };
+                    format!("{}{before}{back}", name(&diff_id))
+                }
+            })
+            .collect();
+        assert_eq!(actual.join(" "), expect);
+    }
+
+    #[test]
+    fn identical_diff_is_dropped() {
+        check(&[("u", "A"), ("u", "A"), ("u", "B"), ("u", "B")], "uA - uB<uA -");
+        check(&[("u", "A"), ("v", "A"), ("v", "B")], "uA vA vB<vA");
+        check(&[("u", "A"), ("u", "B"), ("u", "A"), ("u", "C")], "uA uB<uA uA<uB! uC<uA");
+        check(&[("u", ""), ("u", "A"), ("u", "")], "- uA u<uA");
+    }
+
+    #[test]
+    fn remembered_diffs_are_bounded() {
+        let mut state = Diffs::default();
+        (0..200).for_each(|number| drop(state.take("t", "u", &number.to_string())));
+        assert_eq!(state.digests.len(), DIFFS_MAX);
+        assert_eq!(state.take("t", "u", "0").map(|snapshot| snapshot.came), Some(Came::First));
+        assert_eq!(state.take("t", "u", "199").map(|snapshot| snapshot.came), Some(Came::Back));
+    }
+}
