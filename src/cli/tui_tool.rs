@@ -45,6 +45,12 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> Done {
         let remedy = "without one, use `codex-shim requests` and `codex-shim respond`";
         return Err(CliError::usage("tui needs a terminal on stdin and stdout").with_remedy(remedy));
     }
+    let term = environment.get("TERM").unwrap_or_default();
+    if term.is_empty() || term == "dumb" {
+        let message = format!("tui cannot draw on a terminal with TERM={}", term.to_string_lossy());
+        let remedy = "set TERM to the name of the terminal, or use `codex-shim requests` and `codex-shim respond`";
+        return Err(CliError::usage(message).with_remedy(remedy));
+    }
     let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
     let colours = match Screen::of_stdout(environment) {
         Screen::Coloured => Colours::Some,

@@ -95,9 +95,20 @@ pub(crate) fn takes_reason(kind: RequestKind) -> bool {
     answers_of(kind).takes_reason
 }
 
-/// The arguments of `respond` for a kind.
-pub(crate) fn respond_arguments(kind: RequestKind) -> &'static str {
-    answers_of(kind).respond
+/// The arguments of `respond` for a kind; only a form with fields takes their texts.
+#[must_use]
+pub(crate) fn respond_arguments(kind: RequestKind, has_fields: bool) -> &'static str {
+    match kind {
+        RequestKind::Elicitation if !has_fields => "accept|decline|cancel",
+        RequestKind::Command
+        | RequestKind::OldCommand
+        | RequestKind::FileChange
+        | RequestKind::OldPatch
+        | RequestKind::Permissions
+        | RequestKind::Elicitation
+        | RequestKind::UserInput
+        | RequestKind::Other => answers_of(kind).respond,
+    }
 }
 
 /// The body for a decision.

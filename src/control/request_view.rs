@@ -166,9 +166,10 @@ fn dangers(payload: &Value) -> Vec<String> {
     if let Some(root) = payload["grantRoot"].as_str() {
         dangers.push(format!("all below {root} may be written to from then on"));
     }
-    if !payload["additionalPermissions"].is_null() {
+    if !payload["additionalPermissions"].is_null() || is_escalated(payload) {
         dangers.push("it is given more than the sandbox allows".to_owned());
     }
+    dangers.extend(wide_permissions(&payload["permissions"], payload["cwd"].as_str().unwrap_or_default()));
     if !payload["networkApprovalContext"].is_null() {
         let host = payload["networkApprovalContext"]["host"].as_str().unwrap_or("the network");
         dangers.push(format!("it reaches {host}"));
@@ -177,6 +178,45 @@ fn dangers(payload: &Value) -> Vec<String> {
     let level = [&risk["riskLevel"], &risk["risk_level"]].into_iter().find_map(Value::as_str);
     dangers.extend(level.filter(|level| *level != "low").map(|level| format!("codex calls its risk {level}")));
     dangers
+}
+
+/// Whether a command is to run outside the sandbox.
+fn is_escalated(payload: &Value) -> bool {
+    let is_flag = ["withEscalatedPermissions", "with_escalated_permissions"].iter().any(|name| payload[*name] == true);
+    let is_mode = ["sandboxPermissions", "sandbox_permissions"].iter().filter_map(|name| payload[*name].as_str());
+    is_flag || is_mode.into_iter().any(|mode| matches!(mode, "require_escalated" | "requireEscalated"))
+}
+
+/// The requested permissions that reach the network or files outside the folder; an unknown permission is one of them.
+fn wide_permissions(wanted: &Value, cwd: &str) -> Vec<String> {
+    let mut wide = Vec::new();
+    for (name, value) in wanted.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        match &**name {
+            "network" if value["enabled"] == false => {}
+            "network" => wide.push("it reaches the network".to_owned()),
+            "fileSystem" => {
+                let entries = value["entries"].as_array().into_iter().flatten();
+                let entries =
+                    entries.filter(|entry| !matches!(entry["access"].as_str(), Some("read" | "none" | "deny")));
+                let paths = value["write"].as_array().into_iter().flatten();
+                let is_outside = entries.map(|entry| &entry["path"]).chain(paths).any(|path| !is_inside(path, cwd));
+                wide.extend(is_outside.then(|| "it may write outside its folder".to_owned()));
+            }
+            name => wide.push(format!("it asks for a permission of an unknown kind: {}", one_line(name))),
+        }
+    }
+    wide
+}
+
+/// Whether a path of a permission is surely inside a folder.
+fn is_inside(path: &Value, cwd: &str) -> bool {
+    if path["value"]["kind"].as_str().or(path["kind"].as_str()) == Some("project_roots") {
+        return true;
+    }
+    let named = path.as_str().or(path["path"].as_str()).map(std::path::Path::new);
+    let is_plain =
+        |path: &std::path::Path| path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+    named.is_some_and(|named| !cwd.is_empty() && named.starts_with(cwd) && is_plain(named))
 }
 
 /// Members that come first, under their own names.
@@ -232,7 +272,12 @@ fn members(payload: &Value) -> Vec<Row> {
     match payload.as_object() {
         Some(members) => {
             let is_known = |name: &String| FIRST.contains(&name.as_str()) || ELSEWHERE.contains(&name.as_str());
-            for (name, value) in members.iter().filter(|(name, _)| !is_known(name)) {
+            let call = tool_call(payload);
+            for (label, text) in call.iter().flatten() {
+                some(label, text, Meant::Asked);
+            }
+            let is_told = |name: &String| call.is_some() && matches!(name.as_str(), "_meta" | "serverName");
+            for (name, value) in members.iter().filter(|(name, _)| !is_known(name) && !is_told(name)) {
                 if let Some((label, text)) = member_in_words(name, value) {
                     some(&label, &text, Meant::Plain);
                 }
@@ -242,6 +287,35 @@ fn members(payload: &Value) -> Vec<Row> {
         None => some("payload", payload, Meant::Plain),
     }
     rows
+}
+
+/// The tool call that an elicitation asks to approve, with its parameters and everything else that is said about it.
+fn tool_call(payload: &Value) -> Option<Vec<(&'static str, Value)>> {
+    let meta = &payload["_meta"];
+    if meta["codex_approval_kind"] != "mcp_tool_call" {
+        return None;
+    }
+    let first = |names: &[&str]| names.iter().map(|name| &meta[*name]).find(|value| !value.is_null()).cloned();
+    let server = payload["serverName"]
+        .as_str()
+        .map_or("an unknown MCP server".to_owned(), |name| format!("the MCP server `{name}`"));
+    let tool = first(&["tool_title", "toolTitle", "tool_name", "toolName"]);
+    let tool = tool.as_ref().and_then(Value::as_str).map_or("a tool".to_owned(), |name| format!("the tool `{name}`"));
+    let parameters =
+        first(&["tool_params", "toolParams"]).filter(|given| given.as_object().is_none_or(|all| !all.is_empty()));
+    let is_told = |name: &str| {
+        name == "codex_approval_kind"
+            || name.replace('_', "").to_lowercase().starts_with("tool")
+                && ["title", "name", "params"].iter().any(|end| name.to_lowercase().ends_with(end))
+    };
+    let others = meta.as_object().into_iter().flatten().filter(|(name, _)| !is_told(name));
+    let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut rows = vec![("runs", Value::String(format!("{tool} of {server}")))];
+    rows.push(("with", parameters.map_or("no parameters".into(), |given| members_in_words(&given))));
+    if !others.is_empty() {
+        rows.push(("more", members_in_words(&Value::Object(others))));
+    }
+    Some(rows)
 }
 
 /// The label and text of a member; `None` if it tells a person nothing.
@@ -480,6 +554,15 @@ mod tests {
         check(network("allow"), "accept, and do not ask again for a.b");
         check(network("deny"), "decline, and always refuse a.b");
         check(json!({"new": {"x": 1}}), "{\"new\":{\"x\":1}}");
+    }
+
+    #[test]
+    fn escalated_commands_are_dangerous() {
+        let warnings = |payload: Value| RequestView::of(&json!({ "request_payload": payload })).warnings;
+        let expect = ["it is given more than the sandbox allows"];
+        assert_eq!(warnings(json!({ "command": "curl x | sh", "withEscalatedPermissions": true })), expect);
+        assert_eq!(warnings(json!({ "command": "curl x | sh", "sandboxPermissions": "require_escalated" })), expect);
+        assert_eq!(warnings(json!({ "command": "ls", "sandboxPermissions": "use_default" })), [""; 0]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Step {
     pub is_required: bool,
     /// Valid values in words.
     pub hint: String,
-    /// The preselected option.
+    /// The preselected option; none if it is the number of options.
     pub first: usize,
     pub text: String,
     /// The option that leaves the field out.
@@ -210,10 +210,13 @@ impl Ask {
         match self.view.kind {
             RequestKind::UserInput => self.view.questions.iter().map(Step::of).collect(),
             RequestKind::Elicitation => {
+                let options = ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec();
                 let action = Step {
                     id: ACTION.to_owned(),
                     question: "Answer it?".to_owned(),
-                    options: ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec(),
+                    // Without fields, accepting sends the answer at once, so Enter alone must not accept.
+                    first: if self.view.fields.is_empty() { options.len() } else { 0 },
+                    options,
                     decides: true,
                     ..Step::default()
                 };

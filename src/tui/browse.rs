@@ -41,9 +41,9 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
             session.filter = next_filter(session.filter);
             Vec::new()
         }
-        Action::Browse(Browse::Error) => find(session, Matcher { failed: true, ..Matcher::default() }, Way::Back),
+        Action::Browse(Browse::Error) => find(model, Matcher { failed: true, ..Matcher::default() }, Way::Back),
         Action::Browse(Browse::Asked) => {
-            find(session, Matcher { kind: Some(Kind::Request), ..Matcher::default() }, Way::Back)
+            find(model, Matcher { kind: Some(Kind::Request), ..Matcher::default() }, Way::Back)
         }
         Action::Browse(Browse::Copy) => match chosen(session).map(Entry::whole) {
             Some(text) => copy(model, text),
@@ -207,9 +207,9 @@ pub(super) fn open(session: &mut Session) -> Vec<Command> {
 }
 
 fn search_on(model: &mut Model, way: Way) -> Vec<Command> {
-    let Some(session) = &mut model.session else { return Vec::new() };
+    let Some(session) = &model.session else { return Vec::new() };
     match session.searched.clone() {
-        Some(matcher) => find(session, matcher, way),
+        Some(matcher) => find(model, matcher, way),
         None => {
             say(model, Tone::Plain, "nothing was searched for yet: / searches");
             Vec::new()
@@ -225,11 +225,28 @@ pub(super) fn search(model: &mut Model, text: &str) -> Vec<Command> {
     }
     let matcher = Matcher { text: Some(text.to_lowercase()), ..Matcher::default() };
     session.searched = Some(matcher.clone());
-    find(session, matcher, Way::Back)
+    find(model, matcher, Way::Back)
+}
+
+/// The note after a search without a match.
+fn not_found(session: &Session, matcher: &Matcher, way: Way) -> String {
+    let place = match (way, &session.cursor) {
+        (Way::Back, None) => "",
+        (Way::Back, Some(_)) => " before this one",
+        (Way::Forward, _) => " after this one",
+    };
+    let sifted = session.filter.map(|kind| format!("; only {} is shown, f shows the next kind", kind.name()));
+    let missing = match &matcher.text {
+        Some(text) => format!("no entry{place} contains `{text}`"),
+        None if matcher.failed => format!("no error{place}"),
+        None => format!("no request{place}"),
+    };
+    format!("{missing}{}", sifted.unwrap_or_default())
 }
 
 /// Looks for an entry: in the window, else in the journal.
-fn find(session: &mut Session, matcher: Matcher, way: Way) -> Vec<Command> {
+fn find(model: &mut Model, matcher: Matcher, way: Way) -> Vec<Command> {
+    let Some(session) = &mut model.session else { return Vec::new() };
     let matcher = Matcher { thread_id: session.thread.clone(), ..matcher };
     let Some(timeline) = &session.timeline else { return Vec::new() };
     let at = cursor_index(session, timeline);
@@ -246,9 +263,19 @@ fn find(session: &mut Session, matcher: Matcher, way: Way) -> Vec<Command> {
         Way::Back => (timeline.entries().front(), timeline.has_older),
         Way::Forward => (timeline.entries().back(), timeline.is_held),
     };
-    match edge.map(|entry| entry.key.clone()).filter(|_| is_more) {
-        Some(from) => ask_journal(session, Awaited::Match, Command::Find { matcher, from, way }),
-        None => vec![],
+    let edge = edge.map(|entry| entry.key.clone()).filter(|_| is_more);
+    let missing = not_found(session, &matcher, way);
+    match edge {
+        Some(from) => {
+            if session.reading.is_none() {
+                session.missing = Some(missing);
+            }
+            ask_journal(session, Awaited::Match, Command::Find { matcher, from, way })
+        }
+        None => {
+            say(model, Tone::Plain, missing);
+            Vec::new()
+        }
     }
 }
 

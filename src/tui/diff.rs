@@ -103,9 +103,16 @@ impl Diff {
         self.files.partition_point(|file| file.line <= line).saturating_sub(1)
     }
 
-    /// The number of the hunk that contains a line, from 1.
-    pub(crate) fn hunks_up_to(&self, line: usize) -> usize {
-        self.hunks.partition_point(|hunk| *hunk <= line)
+    /// The number of the hunk that contains a line, from 1. Lines before the first hunk of a file belong to that hunk.
+    #[must_use]
+    pub(crate) fn hunk_at(&self, line: usize) -> usize {
+        let before = self.hunks.partition_point(|hunk| *hunk <= line);
+        let file = self.file_at(line);
+        let starts = self.files.get(file).map_or(0, |file| file.line);
+        let ends = self.files.get(file + 1).map_or(usize::MAX, |next| next.line);
+        let has_begun = before > 0 && self.hunks[before - 1] >= starts;
+        let has_next = self.hunks.get(before).is_some_and(|next| *next < ends);
+        (before + usize::from(!has_begun && has_next)).max(1)
     }
 
     /// Lines added and removed in all.

@@ -6,7 +6,7 @@
 use super::text::{breaks, plain};
 
 /// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap.
-const LINE_BYTES_MAX: usize = 2_048;
+const LINE_BYTES_MAX: usize = 8_192;
 
 /// Lines of a document whose rows are counted one by one.
 const COUNTED_LINES_MAX: usize = 200;
@@ -117,6 +117,8 @@ impl Doc {
             let mut rest = text.as_str();
             while self.text.len() - from + rest.len() > LINE_BYTES_MAX {
                 let fits = rest.floor_char_boundary(LINE_BYTES_MAX - (self.text.len() - from).min(LINE_BYTES_MAX));
+                // No word is broken, if there is a blank.
+                let fits = rest[..fits].rfind(' ').map_or(fits, |blank| blank + 1);
                 self.append(&rest[..fits], *role);
                 rest = &rest[fits..];
                 self.begin(hang);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::diff::{Diff, unified};
 use super::markdown::is_in_code;
-use crate::control::request_view::files;
+use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{permissions_in_words, without_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
@@ -443,12 +443,14 @@ pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
         Value::String(text) => Some(text.clone()),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(fields["result"].to_string()),
     };
+    let output = fields["output"].as_str().map(in_words);
+    let result = result.map(|text| in_words(&text));
     match kind == Kind::Change {
         true => {
             let changes = unified(&files(&fields["changes"]))?;
             Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
         }
-        false => match (fields["output"].as_str(), error, result) {
+        false => match (output, error, result) {
             (None, None, None) => None,
             (output, error, result) => Some(format!(
                 "{}{}{}",
@@ -458,6 +460,12 @@ pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
             )),
         },
     }
+}
+
+/// The answers to questions in words; any other text as it is.
+pub(super) fn in_words(text: &str) -> String {
+    let answers = serde_json::from_str::<Value>(text).ok().filter(|value| value["answers"].is_object());
+    answers.map_or_else(|| text.to_owned(), |answers| answer_in_words(&answers))
 }
 
 /// The changed file of a diff, or the number of files.

@@ -202,7 +202,13 @@ impl Form {
             Stand::Step(at) => {
                 if let (Some(step), Some(draft)) = (self.steps.get(*at), self.drafts.get_mut(*at)) {
                     draft.is_left_empty = false;
-                    draft.chosen = moved(draft.chosen, step.choices().saturating_sub(1));
+                    let last = step.choices().saturating_sub(1);
+                    // If nothing is chosen yet, the first move chooses an end of the list.
+                    draft.chosen = match draft.chosen <= last {
+                        true => moved(draft.chosen, last),
+                        false if forward => 0,
+                        false => last,
+                    };
                 }
             }
         }
@@ -261,6 +267,10 @@ impl Form {
             Stand::Step(at) => {
                 let Some(draft) = self.drafts.get_mut(at) else { return Taken::Complete };
                 let step = &self.steps[at];
+                if draft.chosen >= step.choices() && step.choices() > 0 {
+                    let last = step.choices();
+                    return Taken::Refused(format!("choose an answer first: 1 to {last}, or Up and Down"));
+                }
                 let is_empty = types_text && draft.text.text().is_empty();
                 if is_empty && step.is_required && step.text.is_empty() {
                     return Taken::Refused("a value is required".to_owned());

@@ -371,16 +371,13 @@ pub(crate) fn names(binding: &Binding) -> String {
     binding.keys.iter().map(|press| press.name()).collect::<Vec<_>>().join(" ")
 }
 
-/// The valid keys of a place in a few words, for the note after an invalid key.
+/// The valid keys of a place, for the note after an invalid key, without those that move. The note names the answers of an
+/// approval itself, because they depend on the request.
 pub(crate) fn valid(place: Place) -> String {
-    let is_short = |press: &&Press| !matches!(press, Press::Ctrl(_) | Press::Alt(_));
-    let keys = BINDINGS
-        .iter()
-        .filter(|binding| binding.place == place)
-        .filter_map(|binding| binding.keys.iter().find(is_short).or(binding.keys.first()));
-    let mut names: Vec<String> = keys.map(|press| press.name()).collect();
-    names.dedup();
-    names.join(" ")
+    let is_approval = matches!(place, Place::Approval | Place::Review);
+    let is_left_out = |does| matches!(does, Action::Move(_)) || is_approval && matches!(does, Action::Answer(_));
+    let keys = BINDINGS.iter().filter(|binding| binding.place == place).filter(|binding| !is_left_out(binding.does));
+    keys.filter_map(|binding| binding.keys.first()).map(|press| press.name()).collect::<Vec<_>>().join(" ")
 }
 
 /// The table in the format of the documentation.

@@ -266,6 +266,8 @@ pub(crate) struct Session {
     pub thread: Option<String>,
     /// The last search.
     pub searched: Option<Matcher>,
+    /// The note if the search in progress finds nothing.
+    pub missing: Option<String>,
     /// The reason of the read in progress.
     pub reading: Option<Awaited>,
     /// The part of the screen that receives keys.
@@ -302,6 +304,7 @@ impl Session {
             filter: None,
             thread: None,
             searched: None,
+            missing: None,
             reading: None,
             focus: Focus::Answer,
             answering: None,

@@ -84,12 +84,13 @@ fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
         return;
     }
     let name = if is_held { format!("^{}", char.to_uppercase()) } else { char.to_string() };
+    let help = if letters == Letters::Typed { "F1" } else { "?" };
     let is_answered = matches!(place, Place::Approval | Place::Review);
     let choices = respond::valid(model).filter(|_| is_answered).map(|keys| format!("{keys} answer; "));
     say(
         model,
         Tone::Bad,
-        format!("`{name}` does nothing here: {}{}; ? help", choices.unwrap_or_default(), valid(place)),
+        format!("`{name}` does nothing here: {}{}; {help} lists all keys", choices.unwrap_or_default(), valid(place)),
     );
 }
 
@@ -202,6 +203,8 @@ fn to_request(model: &mut Model) -> Vec<Command> {
         let first = session.asks.first().cloned().filter(|_| session.answering.is_none());
         if let Some(ask) = first {
             show_request(model, ask);
+        } else if session.answering.is_none() && model.elsewhere().next().is_none() {
+            say(model, Tone::Plain, "no request is pending in this or any other session");
         } else if session.answering.is_none() {
             return elsewhere(model);
         }
@@ -226,7 +229,8 @@ fn to_request(model: &mut Model) -> Vec<Command> {
 /// Attaches to another session with a pending request.
 pub(super) fn elsewhere(model: &mut Model) -> Vec<Command> {
     let Some(id) = model.elsewhere().next().map(|row| row.id.clone()) else {
-        say(model, Tone::Plain, "no request is pending in any other session");
+        let other = if model.session.is_some() { "any other" } else { "any" };
+        say(model, Tone::Plain, format!("no request is pending in {other} session"));
         return Vec::new();
     };
     attach(model, id)

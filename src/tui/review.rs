@@ -15,7 +15,7 @@ use super::keys::{Action, Browse, Move};
 use super::markdown;
 use super::model::{Focus, Model, Reading, Subject, Text, Tone};
 use super::respond;
-use super::steps::say;
+use super::steps::{next_request, say};
 
 /// Opens the diff of the request that is being answered, or all of its details.
 pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
@@ -96,6 +96,9 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
         Action::Back if reading.files.is_some() => reading.files = None,
         Action::Back if reading.from_history => session.focus = Focus::History,
         Action::Back => respond::return_to(session, now_us),
+        Action::Enter if is_request && session.answering.as_ref().is_some_and(|shown| shown.ended.is_some()) => {
+            next_request(model);
+        }
         Action::Enter => {
             if let Some(chosen) = reading.files.take() {
                 to_file(reading, chosen);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
 pub(crate) use super::entry::{Facts, Range, SessionEvent};
-use super::entry::{asked, body, files_of_diff, title};
+use super::entry::{asked, body, files_of_diff, in_words, title};
 use super::text::lasted;
 
 /// Most entries in a window.
@@ -423,7 +423,7 @@ impl Timeline {
                 source => format!(" ({source})"),
             };
             let word = [text("decision"), text("error_code"), text("status")].into_iter().find(|word| !word.is_empty());
-            entry.title = format!("{} → {}{by}", entry.title, word.unwrap_or_default());
+            entry.title = format!("{} → {}{by}", entry.title, in_words(word.unwrap_or_default()));
         });
     }
 

@@ -190,13 +190,16 @@ fn newer(session: &mut Session, page: Page) -> Vec<Command> {
 fn found_entry(model: &mut Model, found: Option<(Key, Page)>) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     session.reading = None;
+    let missing = session.missing.take();
     match (found, &mut session.timeline) {
         (Some((key, page)), Some(timeline)) => {
             timeline.replace(page.entries, !page.is_last);
             session.cursor = Some(key);
         }
         (Some(_), None) => {}
-        (None, _) => tell(model, Tone::Plain, "nothing more was found in the record"),
+        (None, _) => {
+            tell(model, Tone::Plain, missing.unwrap_or_else(|| "nothing more was found in the record".to_owned()));
+        }
     }
     Vec::new()
 }

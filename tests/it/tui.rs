@@ -9,7 +9,7 @@ use crate::support::real::{COMMAND, Real, run, says};
 use crate::support::requests::{
     command_asked, decision, parsed, question_asked, resolved, turn_completed, turn_started,
 };
-use crate::support::shim::SHIM;
+use crate::support::shim::{Home, SHIM};
 use crate::support::tmux::Tmux;
 
 fn line(live: &Live) -> Value {
@@ -43,7 +43,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
 
     // One key answers, after the request was seen.
     let request = live.asked(&command_asked("7", "t"), "7");
-    tmux.shows("Enter off: a request is pending");
+    tmux.shows("Enter sends nothing: a request is pending");
     tmux.keys(&["C-r"]);
     seen(&tmux, " a  accept");
     tmux.keys(&["a"]);
@@ -364,7 +364,7 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     tmux.shows_all(&["30 files +30 -30", "M src/f0.rs"]);
     seen(&tmux, " a  accept");
     tmux.keys(&["v"]);
-    tmux.shows("file 1/30 · hunk 0/30");
+    tmux.shows("file 1/30 · hunk 1/30");
     tmux.keys(&["n", "n", "]"]);
     tmux.shows("file 3/30 · hunk 3/30");
     tmux.keys(&["o"]);
@@ -450,4 +450,13 @@ fn a_turn_of_the_real_codex_is_watched_and_allowed() {
     tmux.keys(&["C-c"]);
     tmux.shows("left with 0");
     real.end();
+}
+
+#[test]
+fn terminal_that_cannot_move_the_cursor_is_refused() {
+    let home = Home::new();
+    let script = format!("TERM=dumb '{SHIM}' tui; echo \"left with $?\"; cat");
+    let Some(tmux) = Tmux::start("terminal_that_cannot_move_the_cursor_is_refused", &home, &script) else { return };
+    let screen = tmux.shows("left with 2");
+    assert!(screen.contains("TERM=dumb") && screen.contains("codex-shim requests"), "{screen}");
 }

@@ -177,7 +177,8 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     let mut view = DetailView::new(to);
     let id = text(row, "request_id");
     let request = RequestView::of(row);
-    view.row("respond", &format!("codex-shim respond {id} {}", respond_arguments(request.kind)));
+    let arguments = respond_arguments(request.kind, !request.fields.is_empty());
+    view.row("respond", &format!("codex-shim respond {id} {arguments}"));
     for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
         if let Gives::Body(body) = &choice.gives {
             view.row("or", &format!("{}:", choice.label));
@@ -222,6 +223,18 @@ mod tests {
         for line in expect {
             assert!(shown.lines().any(|shown| shown == *line), "{line} is not in\n{shown}");
         }
+    }
+
+    #[test]
+    fn form_without_fields_takes_no_answers() {
+        let check = |schema: Value, expect: &str| {
+            let row = json!({ "request_id": "g-0", "request_method": "mcpServer/elicitation/request", "status": "pending",
+                "request_payload": { "message": "Sure?", "requestedSchema": schema } });
+            assert_eq!(next(&row, Screen::None).trim_end(), format!("respond     codex-shim respond g-0 {expect}"));
+        };
+        check(json!({ "type": "object", "properties": {} }), "accept|decline|cancel");
+        let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        check(schema, "accept|decline|cancel, or --answer FIELD=TEXT …");
     }
 
     #[test]

@@ -217,7 +217,7 @@ fn last_row_names_the_effect_of_enter() {
     assert!(last_row(&play).contains("Enter sends"), "{}", last_row(&play));
     for link in [Link::Stopped, Link::Silent("it is busy".to_owned()), Link::New] {
         play.model.session.as_mut().expect("attached").link = link;
-        assert!(last_row(&play).contains("Enter off"), "{}", last_row(&play));
+        assert!(last_row(&play).contains("Enter does nothing"), "{}", last_row(&play));
     }
     let mut play = check("asks command=g-0 patch=g-1\nkey ^R\nwait 600\nkey r\ntype no");
     assert!(last_row(&play).contains("Enter declines"), "{}", last_row(&play));

@@ -1,6 +1,7 @@
 //! Playbooks for the update, and snapshots of the screen.
 
 mod answering;
+mod first_use;
 mod mouse;
 mod reviewing;
 mod screens;

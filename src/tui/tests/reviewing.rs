@@ -67,10 +67,10 @@ fn files_hunks_and_pages_are_reached_by_key() {
     check(&mut play, "]", "@@ -1,10 +1,10 @@", "1/12 · hunk 1/20");
     check(&mut play, "]", "@@ -201,10 +201,10 @@", "1/12 · hunk 2/20");
     check(&mut play, "n", "src/added.rs  added", "2/12 · hunk 2/20");
-    check(&mut play, "n n", "src/file03.rs  changed", "4/12 · hunk 2/20");
+    check(&mut play, "n n", "src/file03.rs  changed", "4/12 · hunk 3/20");
     check(&mut play, "p", "src/deleted.rs  deleted", "3/12 · hunk 2/20");
     check(&mut play, "[", "@@ -201,10 +201,10 @@", "1/12 · hunk 2/20");
-    check(&mut play, "Home", "src/file00.rs  changed", "1/12 · hunk 0/20");
+    check(&mut play, "Home", "src/file00.rs  changed", "1/12 · hunk 1/20");
     check(&mut play, "PgDn", " context", "1/12 · hunk 2/20");
     play.step("key End");
     assert!(position(&play).1.ends_with("100%"), "{:?}", position(&play));

@@ -228,7 +228,7 @@ fn notes_about_wrong_keys_name_valid_ones() {
     check("key Tab Enter x", &["`x` does nothing here"]);
     check("key ^T x", &["`x` does nothing here"]);
     check("asks questions=g-0\nkey ^R\nwait 600\nkey Enter\ntype k\nkey Enter x", &["`x` does nothing here"]);
-    check("key ^R", &["no request is pending in any other session"]);
+    check("key ^R", &["no request is pending in this or any other session"]);
     check("key ^G", &["`^G` does nothing here"]);
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::super::doc::{Role, Row};
 use super::super::keys::{BINDINGS, Place, names};
 use super::super::model::{Focus, Link, Model, Session, Subject};
-use super::super::text::{cut_words, width};
+use super::super::text::{cut_words, width, wrap};
 use super::super::{respond, threads};
 use super::paint::one;
 
@@ -65,11 +65,11 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
     let has_diff = session.answering.as_ref().is_some_and(|answering| answering.details.diff.is_some());
     let is_search = matches!(session.focus, Focus::Search(_));
     let (text, short) = match place {
-        Place::Chat if is_gated => ("Enter off: a request is pending, ^R shows it", "^R shows a request"),
+        Place::Chat if is_gated => ("Enter sends nothing: a request is pending (^R)", "^R shows a request"),
         Place::Chat => match (&session.link, &session.thread) {
-            (Link::Stopped, _) => ("Enter off: no relay runs here", "no relay runs here"),
-            (Link::Silent(_), _) => ("Enter off: the relay does not answer", "no answer"),
-            (Link::New, _) => ("Enter off: connecting", "connecting"),
+            (Link::Stopped, _) => ("Enter does nothing: no relay runs here", "no relay runs here"),
+            (Link::Silent(_), _) => ("Enter does nothing: the relay does not answer", "no answer"),
+            (Link::New, _) => ("Enter does nothing: connecting", "connecting"),
             (Link::Up(_), Some(thread)) => {
                 let to = format!("Enter sends to {}", threads::short(session, thread));
                 return [to.into(), "Enter sends".into()];
@@ -79,7 +79,8 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
         Place::Approval | Place::Input | Place::Summary if is_ended => ("Enter continues", "Enter continues"),
         Place::Line if is_ended && !is_search => ("Enter continues", "Enter continues"),
         Place::Approval if has_diff => ("Enter reviews the diff", "Enter reviews"),
-        Place::Approval => ("Enter off", "Enter off"),
+        Place::Approval => ("Enter does nothing here", "no Enter"),
+        Place::Input if is_unchosen(session) => ("Enter takes the answer that you choose", "choose one"),
         Place::Input => ("Enter takes this answer", "Enter takes it"),
         Place::Summary => ("Enter on the last row sends", "last row sends"),
         Place::Sure => ("y does it, n does not", "y / n"),
@@ -87,6 +88,7 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
         Place::Line => ("Enter declines with this reason", "Enter declines"),
         Place::History => ("Enter opens the entry", "Enter opens it"),
         Place::Reading => ("Enter closes it", "Enter closes it"),
+        Place::Review if is_ended && is_request(session) => ("Enter continues", "Enter continues"),
         Place::Review => match &session.focus {
             Focus::Reading(reading) if reading.files.is_some() => ("Enter shows the file", "Enter shows it"),
             Focus::Answer | Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => {
@@ -99,19 +101,30 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
     [text.into(), short.into()]
 }
 
-/// Other useful keys; the last two lead away and to the help.
-fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
-    let is_request = match &session.focus {
+/// Whether no answer to the question is chosen yet.
+fn is_unchosen(session: &Session) -> bool {
+    let current = session.answering.as_ref().and_then(|shown| shown.form.current());
+    current.is_some_and(|(step, draft)| draft.chosen >= step.choices())
+}
+
+/// Whether the diff of a request is open.
+fn is_request(session: &Session) -> bool {
+    match &session.focus {
         Focus::Reading(reading) => matches!(reading.subject, Subject::Request(_)),
         Focus::Answer | Focus::History | Focus::Search(_) | Focus::Threads(_) => false,
-    };
+    }
+}
+
+/// Other useful keys; the last two lead away and to the help.
+fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
+    let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let text = match place {
         Place::Chat => "Tab timeline · Esc sessions · F1 help",
         Place::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
         Place::Approval => "^R next · Tab timeline · Esc chat · ? help",
         Place::Input => "^B back · ^R next · Esc chat · F1 help",
         Place::Summary => "^B back · Esc chat · ? help",
-        Place::Review if is_request => {
+        Place::Review if is_request(session) && !is_ended => {
             let answers = respond::valid(model).map(|keys| format!("{keys} answer · ")).unwrap_or_default();
             return format!("{answers}Tab files · o pager · Esc back · ? help").into();
         }
@@ -126,6 +139,9 @@ fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
 
 /// Columns for keys.
 const KEYS_COLUMNS: usize = 16;
+
+/// Columns that the action of a key gets at least.
+const SAYS_COLUMNS_MIN: usize = 8;
 
 fn order(model: &Model) -> Vec<Place> {
     let (here, _) = model.place();
@@ -149,7 +165,12 @@ pub(super) fn help(model: &Model) -> Vec<Row> {
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {
             let keys = names(binding);
             let pad = " ".repeat(KEYS_COLUMNS.saturating_sub(width(&keys)).max(1));
-            all.push(vec![(format!("  {keys}{pad}"), Role::Info), (binding.says.to_owned(), Role::Plain)]);
+            let mut front = format!("  {keys}{pad}");
+            let room = usize::from(model.size.width).saturating_sub(width(&front)).max(SAYS_COLUMNS_MIN);
+            for line in wrap(binding.says, room) {
+                let blank = " ".repeat(width(&front));
+                all.push(vec![(std::mem::replace(&mut front, blank), Role::Info), (line, Role::Plain)]);
+            }
         }
     }
     all

@@ -177,9 +177,6 @@ fn facts(session: &Session) -> Row {
         Link::Silent(why) => add(why.clone(), Role::Bad),
         Link::New | Link::Stopped => {}
     }
-    if let Some(kind) = session.filter {
-        add(format!("only {}", kind.name()), Role::Warning);
-    }
     let facts = session.facts();
     facts.and_then(|facts| facts.model.clone()).into_iter().for_each(|model| add(model, Role::Info));
     let all = threads::rows(session);

@@ -20,6 +20,7 @@ use super::layout::{self, Areas, LISTED_MAX};
 use super::model::{Focus, Model, Note, Session, Tone};
 use super::mouse::{Spot, Target};
 use super::text::{cut, cut_words, lasted, plain, width, wrap};
+use super::threads::short;
 pub(super) use paint::typed_rows;
 use paint::{Canvas, one, title};
 pub(super) use request::foot;
@@ -81,8 +82,8 @@ fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Op
     let areas = layout::areas(model, session);
     header::draw(model, session, areas.header, canvas);
     canvas.between(areas.between);
-    let timeline = titled(areas.timeline, areas.titles, session, model, canvas);
-    timeline::draw(model, session, timeline, canvas);
+    let (timeline, has_zone) = titled(areas.timeline, areas.titles, session, model, canvas);
+    timeline::draw(model, session, timeline, has_zone, canvas);
     queue(model, session, areas.queue, canvas);
     if let Some(note) = model.note.as_ref().filter(|_| areas.note.height > 0) {
         noted(note, areas.note, canvas);
@@ -103,15 +104,23 @@ fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Op
     cursor
 }
 
-/// Draws the title of the timeline if there is room; returns the rest of the area.
-fn titled(area: Rect, titles: bool, session: &Session, model: &Model, canvas: &mut Canvas<'_>) -> Rect {
-    if !titles || area.height < 4 {
-        return area;
+/// Draws the title of the timeline if there is room; returns the rest of the area, and whether the title names the time zone. A
+/// filter is always named, because it hides entries.
+fn titled(area: Rect, titles: bool, session: &Session, model: &Model, canvas: &mut Canvas<'_>) -> (Rect, bool) {
+    let kind = session.filter.map(|kind| format!(" · only {}", kind.name())).unwrap_or_default();
+    let thread = session.thread.as_ref().map(|thread| format!(" · only thread {}", short(session, thread)));
+    let left = format!("timeline{kind}{}", thread.as_deref().unwrap_or_default());
+    let is_filtered = !kind.is_empty() || thread.is_some();
+    if area.height < if is_filtered { 2 } else { 4 } || !titles && !is_filtered {
+        return (area, false);
     }
     let has_keys = matches!(session.focus, Focus::History | Focus::Search(_));
-    let right = one(model.zone.name(model.now_us), Role::Faint);
-    canvas.row(area, 0, &title("timeline", &right, usize::from(area.width), has_keys));
-    Rect { y: area.y + 1, height: area.height - 1, ..area }
+    let columns = usize::from(area.width);
+    let zone = one(model.zone.name(model.now_us), Role::Faint);
+    let has_zone = titles && width(&left) + paint::row_width(&zone) + 6 <= columns;
+    let right = if has_zone { zone } else { Row::new() };
+    canvas.row(area, 0, &title(&left, &right, columns, has_keys));
+    (Rect { y: area.y + 1, height: area.height - 1, ..area }, has_zone)
 }
 
 /// The text that is being typed.

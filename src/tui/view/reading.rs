@@ -54,7 +54,7 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
     let mut all = one(format!("{count} "), Role::Plain);
     all.extend([(format!("+{added}"), Role::Good), (format!(" -{removed}"), Role::Bad)]);
     let at = diff.file_at(shown.at.line);
-    let hunk = diff.hunks_up_to(shown.at.line);
+    let hunk = diff.hunk_at(shown.at.line);
     let file = diff.files.get(at).map(|file| file.path.clone()).unwrap_or_default();
     let hunks = if diff.hunks.is_empty() { String::new() } else { format!("hunk {hunk}/{} · ", diff.hunks.len()) };
     let right = format!("file {}/{} · {hunks}{percent}", at + 1, diff.files.len());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ratatui::layout::Rect;
 
 use super::super::ask::{Ask, Step};
-use super::super::doc::{Role, Row};
+use super::super::doc::{At, Doc, Role, Room, Row};
 use super::super::form::Field;
 use super::super::form::{Draft, Stand, answer};
 use super::super::layout;
@@ -13,6 +13,7 @@ use super::super::model::{Answering, Mode, Model, Session};
 use super::super::mouse::Target;
 use super::super::text::{cut, cut_words, lasted, plain, width, wrap};
 use super::paint::{Canvas, one, row_width, title, typed};
+use crate::control::request_view::Choice;
 
 /// Columns that the headline of a request needs at least beside its age.
 const HEADLINE_COLUMNS_MIN: usize = 16;
@@ -51,8 +52,7 @@ pub(super) fn draw(
     canvas.spot(area, Target::Request);
     let (head, details, below) = layout::request(model, session, shown, area);
     canvas.row(head, 0, &head_of(model, session, shown, details));
-    let room =
-        super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    let room = Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
     canvas.rows(details, &shown.details.doc.window(shown.at, room));
     let foot = foot(model, session, shown, usize::from(area.width), usize::from(below.height).max(1));
     for (number, row) in foot.rows.iter().enumerate() {
@@ -75,9 +75,8 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
     let at = session.asks.iter().position(|other| other.id == shown.ask.id).map_or(0, |at| at + 1);
     let age = lasted(model.now_us.saturating_sub(shown.ask.asked_us));
     let count = if session.asks.len() > 1 { format!(" {at} of {}", session.asks.len()) } else { String::new() };
-    let room =
-        super::super::doc::Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
-    let is_scrolled = shown.details.doc.end(room) != super::super::doc::At::default();
+    let room = Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    let is_scrolled = shown.details.doc.end(room) != At::default();
     let percent = match is_scrolled && details.height > 0 {
         true => format!("{}% ", shown.details.doc.percent(shown.at, room)),
         false => String::new(),
@@ -112,7 +111,7 @@ pub(in super::super) fn foot(model: &Model, session: &Session, shown: &Answering
         return foot.say(&format!("{}: {danger}. Really? y / n", sure.label), Role::Bad, columns, rows);
     }
     if let Some(reason) = &shown.reason {
-        return field("why not: ", reason, columns, 2.min(rows), foot);
+        return field("why not: ", reason, columns, 4.min(rows), foot);
     }
     match (session.mode(), shown.form.stand()) {
         (Mode::Input, Stand::Summary(row)) => summary(shown, row, columns, rows),
@@ -154,8 +153,40 @@ fn choices(model: &Model, shown: &Answering, columns: usize, rows: usize) -> Foo
         foot.rows = packed;
         return foot;
     }
+    let short = wrap(&short_choices(ask), columns);
+    if short.len() <= rows && short.len() <= 3 {
+        foot.rows.extend(short.into_iter().map(|line| one(line.replace('\u{a0}', " "), Role::Info)));
+        return foot;
+    }
     foot.rows.push(one(cut(&keys_first(ask, columns), columns), Role::Info));
     foot
+}
+
+/// Every key with a short label. Blanks inside a label are not broken.
+fn short_choices(ask: &Ask) -> String {
+    let label = |choice: &Choice| match choice.key {
+        'a' | 's' | 'd' | 'c' => format!("[{}]{}", choice.key, rest_of_word(choice.key)),
+        'r' => "[r]\u{a0}say\u{a0}why\u{a0}not".to_owned(),
+        key if choice.label.starts_with("accept, and do not ask again") => {
+            format!("[{key}]\u{a0}do\u{a0}not\u{a0}ask\u{a0}again")
+        }
+        key if choice.label.starts_with("decline, and always refuse") => format!("[{key}]\u{a0}always\u{a0}refuse"),
+        key => format!("[{key}]\u{a0}other"),
+    };
+    let (last, first): (Vec<&Choice>, Vec<&Choice>) = ask.choices().partition(|choice| choice.key == 'r');
+    first.into_iter().chain(last).map(label).collect::<Vec<_>>().join(" ")
+}
+
+/// The word of a key continues after the bracket: `[a]ccept`.
+fn rest_of_word(key: char) -> &'static str {
+    match key {
+        'a' => "ccept",
+        's' => "ession",
+        'd' => "ecline",
+        'c' => "ancel",
+        'r' => "eason",
+        _ => "",
+    }
 }
 
 fn choice(key: &str, label: &str) -> Row {
@@ -179,23 +210,14 @@ fn packed(all: &[(String, String)], columns: usize) -> Vec<Row> {
 /// Every key, with a word for each that fits.
 fn keys_first(ask: &Ask, columns: usize) -> String {
     let keys = ask.keys();
-    // The word continues after the bracket: `[a]ccept`.
-    let word = |key: char| match key {
-        'a' => "ccept",
-        's' => "ession",
-        'd' => "ecline",
-        'c' => "ancel",
-        'r' => "eason",
-        _ => "",
-    };
     let mut parts: Vec<String> = keys.iter().map(|key| format!("[{key}]")).collect();
     let mut taken = parts.iter().map(|part| part.len() + 1).sum::<usize>() - 1;
     let gap = if taken <= columns { " " } else { "" };
     for key in ['a', 'd', 's', 'c', 'r'] {
         let Some(at) = keys.iter().position(|other| *other == key) else { continue };
-        if taken + word(key).len() <= columns {
-            taken += word(key).len();
-            parts[at].push_str(word(key));
+        if taken + rest_of_word(key).len() <= columns {
+            taken += rest_of_word(key).len();
+            parts[at].push_str(rest_of_word(key));
         }
     }
     parts.join(gap)
@@ -226,41 +248,25 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
         .collect::<Vec<_>>();
     foot.rows.extend(more.into_iter().take(room.saturating_sub(foot.rows.len())));
     let left = rows.saturating_sub(foot.rows.len()).max(1);
-    // The chosen option is shown in full if it leaves room for the others.
-    let spare = left.saturating_sub(step.choices());
-    let whole = step.options.get(draft.chosen).map(|option| wrap(&option_text(draft.chosen, option, "›"), columns));
-    let whole = whole.filter(|lines| lines.len() <= spare + 1).unwrap_or_default();
-    let left = left - whole.len().saturating_sub(1);
-    let from = draft.chosen.saturating_sub(left.saturating_sub(1));
-    for (number, option) in step.options.iter().enumerate().skip(from).take(left) {
-        foot.options.push((foot.rows.len(), number));
-        if number == draft.chosen && whole.len() > 1 {
-            foot.selected = foot.rows.len()..foot.rows.len() + whole.len();
-            foot.rows.extend(whole.iter().map(|line| one(line.clone(), Role::Plain)));
-            continue;
-        }
-        let mark = if number == draft.chosen { "›" } else { " " };
-        let (label, about) = option;
-        let mut row = vec![(format!("{mark} {}. ", number + 1), Role::Info), (plain(label), Role::Plain)];
-        let about_columns = columns.saturating_sub(row_width(&row) + 2);
-        row.push((
-            if about.is_empty() { String::new() } else { format!("  {}", cut_words(&plain(about), about_columns)) },
-            Role::Faint,
-        ));
-        if number == draft.chosen {
-            foot.selected = foot.rows.len()..foot.rows.len() + 1;
-        }
-        foot.rows.push(row);
-    }
-    if step.takes_text && step.options.len() < from + left {
+    let types = shown.form.types_text();
+    let text = hidden(step, draft);
+    let mark = match (types, step.options.len()) {
+        (true, 0) => "› ".to_owned(),
+        (true, options) => format!("› {}. ", options + 1),
+        (false, options) => format!("  {}. something else ", options + 1),
+    };
+    let text_rows = match (step.takes_text, types) {
+        (true, true) => typed(&mark, &text, columns, 3.min(left)).rows.len(),
+        (true, false) => usize::from(left >= 3),
+        (false, _) => 0,
+    };
+    let options: Vec<Doc> = step.options.iter().enumerate().map(|(at, option)| option_doc(at, option, draft)).collect();
+    let chosen = Some(draft.chosen).filter(|chosen| *chosen < options.len());
+    let anchor = if types { options.len() } else { chosen.unwrap_or(0) };
+    list(&mut foot, &options, chosen, anchor, Room { columns, rows: left - text_rows });
+    if text_rows > 0 {
         foot.options.push((foot.rows.len(), step.options.len()));
-        let types = shown.form.types_text();
-        let mark = match (types, step.options.len()) {
-            (true, 0) => "› ".to_owned(),
-            (true, options) => format!("› {}. ", options + 1),
-            (false, options) => format!("  {}. something else ", options + 1),
-        };
-        foot = field(&mark, &hidden(step, draft), columns, 3.min(left), foot);
+        foot = field(&mark, &text, columns, text_rows, foot);
         if !types {
             foot.cursor = None;
         }
@@ -268,9 +274,48 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
     foot
 }
 
-fn option_text(number: usize, (label, about): &(String, String), mark: &str) -> String {
-    let about = if about.is_empty() { String::new() } else { format!("  {about}") };
-    format!("{mark} {}. {label}{about}", number + 1).replace('\n', " ")
+/// Adds the entries of a list that fit, around the anchor: all of them whole if there is room, else only the chosen one.
+fn list(foot: &mut Foot, entries: &[Doc], chosen: Option<usize>, anchor: usize, room: Room) {
+    let Room { columns, rows } = room;
+    let heights: Vec<usize> = entries.iter().map(|entry| entry.rows(columns, rows + 1)).collect();
+    let is_whole = heights.iter().sum::<usize>() <= rows;
+    let height = |at: usize| if is_whole || chosen == Some(at) { heights[at].min(rows) } else { 1 };
+    let mut from = anchor.min(entries.len());
+    let mut taken = if from < entries.len() { height(from) } else { 0 };
+    while from > 0 && taken + height(from - 1) <= rows {
+        from -= 1;
+        taken += height(from);
+    }
+    let mut left = rows;
+    for (at, entry) in entries.iter().enumerate().skip(from) {
+        let rows = height(at).min(left);
+        if rows == 0 {
+            break;
+        }
+        left -= rows;
+        let mut drawn = entry.window(At::default(), Room { columns, rows });
+        if let Some(last) = drawn.last_mut().filter(|_| heights[at] > rows) {
+            last.push(("…".to_owned(), Role::Faint));
+        }
+        foot.options.push((foot.rows.len(), at));
+        if chosen == Some(at) {
+            foot.selected = foot.rows.len()..foot.rows.len() + drawn.len();
+        }
+        foot.rows.extend(drawn);
+    }
+}
+
+/// Columns before the second row of an entry of a list.
+const LIST_HANG: u16 = 5;
+
+fn option_doc(number: usize, (label, about): &(String, String), draft: &Draft) -> Doc {
+    let mark = if number == draft.chosen { "›" } else { " " };
+    let one_line = |text: &str| text.replace('\n', " ");
+    let about = if about.is_empty() { String::new() } else { format!("  {}", one_line(about)) };
+    let (mark, label) = (format!("{mark} {}. ", number + 1), one_line(label));
+    let mut doc = Doc::default();
+    doc.push_pieces(&[(&mark, Role::Info), (&label, Role::Plain), (&about, Role::Faint)], LIST_HANG);
+    doc
 }
 
 /// The typed text, masked if it is secret.
@@ -284,11 +329,9 @@ fn hidden(step: &Step, draft: &Draft) -> Field {
 /// All answers, before they are sent.
 fn summary(shown: &Answering, selected: usize, columns: usize, rows: usize) -> Foot {
     let mut foot = Foot::default();
-    let len = shown.form.len();
     foot.rows.push(one("Your answers:", Role::Strong));
-    let left = rows.saturating_sub(1).max(1);
-    let from = selected.saturating_sub(left.saturating_sub(1)).min((len + 1).saturating_sub(left));
-    let mut all: Vec<Row> = Vec::new();
+    let room = Room { columns, rows: rows.saturating_sub(1).max(1) };
+    let mut all: Vec<Doc> = Vec::new();
     for (number, (step, draft)) in shown.form.all().enumerate() {
         let given = plain(&answer(step, draft).replace('\n', "⏎"));
         let (given, role) = match (given.is_empty(), step.is_secret && draft.chosen >= step.options.len()) {
@@ -297,18 +340,16 @@ fn summary(shown: &Answering, selected: usize, columns: usize, rows: usize) -> F
             (false, false) => (given, Role::Plain),
         };
         let question = cut(&plain(&step.question.replace('\n', " ")), columns / 2);
-        let mut row = vec![(format!("  {}. ", number + 1), Role::Info), (format!("{question}  "), Role::Faint)];
-        row.push((given, role));
-        row.extend(draft.error.iter().map(|error| (format!("  ! {error}"), Role::Bad)));
-        all.push(row);
+        let (number, question) = (format!("  {}. ", number + 1), format!("{question}  "));
+        let error = draft.error.as_ref().map(|error| format!("  ! {error}")).unwrap_or_default();
+        let pieces = [(&*number, Role::Info), (&question, Role::Faint), (&given, role), (&error, Role::Bad)];
+        let mut doc = Doc::default();
+        doc.push_pieces(&pieces, LIST_HANG);
+        all.push(doc);
     }
-    all.push(one("  Send these answers", Role::Strong));
-    for (number, row) in all.into_iter().enumerate().skip(from).take(left) {
-        if number == selected {
-            foot.selected = foot.rows.len()..foot.rows.len() + 1;
-        }
-        foot.options.push((foot.rows.len(), number));
-        foot.rows.push(row);
-    }
+    let mut send = Doc::default();
+    send.push("  Send these answers", Role::Strong);
+    all.push(send);
+    list(&mut foot, &all, Some(selected), selected, room);
     foot
 }

@@ -45,13 +45,16 @@ struct Pen<'a> {
     columns: usize,
     rows: usize,
     has_keys: bool,
+    /// The title names the time zone.
+    has_zone: bool,
 }
 
-pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) {
+/// Draws the entries; `has_zone` says that the title names the time zone.
+pub(super) fn draw(model: &Model, session: &Session, area: Rect, has_zone: bool, canvas: &mut Canvas<'_>) {
     canvas.spot(area, Target::Timeline);
     let has_keys = matches!(session.focus, Focus::History | Focus::Search(_));
     let (columns, rows) = (usize::from(area.width), usize::from(area.height));
-    let pen = Pen { model, session, columns, rows, has_keys };
+    let pen = Pen { model, session, columns, rows, has_keys, has_zone };
     for (number, drawn) in pen.all().into_iter().enumerate() {
         canvas.row(area, number, &drawn.row);
         if let Some(key) = drawn.key {
@@ -120,8 +123,11 @@ impl Pen<'_> {
         let zone = &self.model.zone;
         let mut drawn = Vec::new();
         if before.is_none_or(|before| zone.day(before.at_us) != zone.day(entry.at_us)) {
-            // The title of the timeline names the zone too, if there is a title.
-            let day = format!("── {} · {}", zone.day(entry.at_us), zone.name(entry.at_us));
+            // The zone of a past day may differ from the one in the title.
+            let name = zone.name(entry.at_us);
+            let is_named = self.has_zone && name == zone.name(self.model.now_us);
+            let name = if is_named { String::new() } else { format!(" · {name}") };
+            let day = format!("── {}{name}", zone.day(entry.at_us));
             drawn.push(Drawn { row: one(cut_words(&day, self.columns), Role::Faint), key: None });
         }
         let time = if self.columns >= COLUMNS_FOR_TIME { zone.time(entry.at_us) + " " } else { String::new() };
@@ -209,7 +215,13 @@ pub(super) fn so_far(entry: &Entry, session: &Session, now_us: u64) -> Row {
         0..10_000_000 => format!("{}.{}s", us / 1_000_000, us / 100_000 % 10),
         _ => lasted(us),
     });
+    // Nothing runs without a relay, and no record says how it ended.
+    let has_ended = matches!(session.link, Link::Stopped);
     let (sign, role) = match (entry.stage, is_action) {
+        (Stage::Open, true) if has_ended => ("unknown outcome".to_owned(), Role::Warning),
+        (Stage::Open, false) if has_ended && entry.kind == Kind::Request => {
+            ("ended with its server".to_owned(), Role::Warning)
+        }
         (Stage::Open, true) if is_awaited(entry, session) => ("not yet allowed".to_owned(), Role::Warning),
         (Stage::Open, true) => ("running".to_owned(), Role::Info),
         (Stage::Open, false) if entry.kind == Kind::Request => ("pending".to_owned(), Role::Warning),
@@ -221,7 +233,7 @@ pub(super) fn so_far(entry: &Entry, session: &Session, now_us: u64) -> Row {
         Some(0) | None => sign,
         Some(code) => format!("✗ exit {code}"),
     };
-    let is_running = entry.stage == Stage::Open && (is_action || entry.kind == Kind::Request);
+    let is_running = !has_ended && entry.stage == Stage::Open && (is_action || entry.kind == Kind::Request);
     let took = if is_running { Some(lasted(now_us.saturating_sub(entry.at_us))) } else { took };
     let mut row = Row::new();
     if !sign.is_empty() {
