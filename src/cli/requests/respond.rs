@@ -40,7 +40,7 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
     let clock = Clock::of(&arguments.times);
     let (session, mut document) = named(arguments.session.name(), &arguments.request, environment)?;
     if !session.live {
-        return Err(CliError::not_running(&session.id));
+        return Err(CliError::not_running(&session));
     }
     let row = document["request"].take();
     let body = match (raw, arguments.word, &arguments.answers[..]) {
