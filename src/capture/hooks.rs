@@ -88,7 +88,7 @@ impl HookReport {
             ShellKind::Zsh | ShellKind::Fish => self.line.clone(),
         };
         let line = line.trim_end_matches('\n');
-        if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) {
+        if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) || ends_shell(line) {
             return HookOutcome::Ignore;
         }
         if self.again.as_deref().is_some_and(|last| !ends_with_word(line, last)) {
@@ -146,14 +146,38 @@ pub(crate) fn answers_privately(value: &str) -> bool {
     matches!(value.trim_matches(['\'', '"']), "1" | "true" | "yes" | "on")
 }
 
-/// Whether a line runs codex-shim.
+/// Whether a line runs codex-shim, alone or beside other commands: `clear; codex-shim status`.
 fn is_ours(line: &str) -> bool {
-    let rest = assignments(line).1;
+    line.contains("codex-shim hook ") || commands(line).iter().any(|command| runs_us(command))
+}
+
+/// Whether a single command runs codex-shim.
+fn runs_us(command: &str) -> bool {
+    let rest = assignments(command).1;
     let mut words = rest.split_whitespace().skip_while(|word| matches!(*word, "command" | "exec" | "builtin" | "time"));
     let Some(word) = words.next() else { return false };
-    let program = word.trim_matches(['\'', '"', ';']).trim_start_matches('\\');
-    let of_hook = line.contains("codex-shim hook ");
-    of_hook || Path::new(program).file_name().is_some_and(|name| name == "codex-shim")
+    let program = word.trim_matches(['\'', '"']).trim_start_matches('\\');
+    Path::new(program).file_name().is_some_and(|name| name == "codex-shim")
+}
+
+/// The commands of a line, split where a shell separates them outside of quotes.
+fn commands(line: &str) -> Vec<&str> {
+    let mut quote = None;
+    let is_end = |char: char| {
+        match (quote, char) {
+            (None, '\'' | '"') => quote = Some(char),
+            (Some(open), char) if open == char => quote = None,
+            _ => {}
+        }
+        quote.is_none() && matches!(char, ';' | '&' | '|' | '\n' | '(' | '{')
+    };
+    line.split(is_end).collect()
+}
+
+/// Whether a line only ends the shell. Other shells than fish end before they report it.
+fn ends_shell(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    matches!(words.next(), Some("exit" | "logout")) && words.all(|word| word.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Splits the assignments before a command from the rest.
@@ -222,10 +246,18 @@ mod tests {
             "CODEX_SHIM_SESSION=x codex-shim exec -- make",
             "command codex-shim status",
             "eval \"$(codex-shim hook bash)\"",
+            "clear; codex-shim context show",
+            "clear && A=b codex-shim exec -- make",
+            "make | codex-shim send -",
+            "(codex-shim status)",
+            "exit",
+            "exit 1",
         ] {
             assert_eq!(outcome(ShellKind::Zsh, line, None), None, "{line}");
         }
-        for line in ["CODEX_SHIM_PRIVATE=0 make", "grep codex-shim README.md", "ls codex-shim", "a=b"] {
+        for line in
+            ["CODEX_SHIM_PRIVATE=0 make", "grep codex-shim README.md", "ls codex-shim", "a=b", "echo 'a; codex-shim b'"]
+        {
             assert_eq!(outcome(ShellKind::Fish, line, None).as_deref(), Some(line));
         }
     }

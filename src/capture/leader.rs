@@ -94,6 +94,13 @@ fn ignore_background_output() {
 
 /// Prints a shell's message for a program that cannot run; returns a shell's status for it.
 pub(super) fn not_started(word: &OsString, error: &io::Error) -> i32 {
-    let _ = writeln!(io::stderr(), "codex-shim: {}: {error}", word.to_string_lossy());
+    let _ = writeln!(io::stderr(), "codex-shim: {}", why_not_started(word, error));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+}
+
+/// Why a program cannot run: a name without a slash is looked up on PATH.
+pub(crate) fn why_not_started(word: &OsString, error: &io::Error) -> String {
+    let name = word.to_string_lossy();
+    let is_looked_up = error.kind() == io::ErrorKind::NotFound && !name.contains('/');
+    if is_looked_up { format!("{name} is not on PATH") } else { format!("{name}: {error}") }
 }

@@ -25,7 +25,7 @@ use crate::engine::{ContextBounds, PushedCommand};
 use crate::store::{Found, OfflineLedger};
 pub use agent_pty::{Watch, Whose};
 pub(crate) use hooks::{HookOutcome, HookReport, ShellKind, answers_privately, script};
-pub(crate) use leader::lead;
+pub(crate) use leader::{lead, why_not_started};
 pub(crate) use outputs::{Outputs, output_of};
 pub(crate) use piped::run_piped;
 pub(crate) use screen::{Ran, run_in_terminal};

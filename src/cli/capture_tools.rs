@@ -19,7 +19,7 @@ use super::session_args::SessionFlag;
 use super::{CANNOT_RUN, NOT_FOUND, complete, say, screen, select_session};
 use crate::capture::{
     HookOutcome, HookReport, Outputs, Ran, ShellKind, Tail, Terminal, Watch, Whose, answers_privately, as_typed, keep,
-    output_of, run_in_terminal, run_piped, script,
+    output_of, run_in_terminal, run_piped, script, why_not_started,
 };
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand, redacted};
@@ -110,7 +110,7 @@ fn become_it(arguments: &ExecArguments) -> CliError {
     launch::hand_down(command.args(&arguments.words[1..]), &[0, 1, 2]);
     let error = command.exec();
     let exit = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-    CliError::exits(exit, format!("{}: {error}", arguments.words[0].to_string_lossy()))
+    CliError::exits(exit, why_not_started(&arguments.words[0], &error))
 }
 
 /// Longest accepted line, in bytes.

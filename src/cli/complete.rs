@@ -108,7 +108,7 @@ fn session_offers(environment: &Environment) -> Vec<Offer> {
 /// The session named in the command line that is being completed.
 fn session(environment: &Environment) -> Option<Found> {
     let words: Vec<String> = std::env::args().collect();
-    select_session::one(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
+    select_session::one_quietly(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
 }
 
 /// The value of `--session` in a command line.
@@ -140,7 +140,7 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
 fn request_offers(environment: &Environment) -> Vec<Offer> {
     let words: Vec<String> = std::env::args().collect();
     let sessions = match session_in(&words) {
-        Some(named) => select_session::one(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
+        Some(named) => select_session::one_quietly(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
         None => select_session::all(environment).unwrap_or_default(),
     };
     let live = sessions.into_iter().filter(|session| session.live).take(ASKED_MAX);

@@ -12,7 +12,7 @@ use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
-use crate::store::Found;
+use crate::store::{Found, full_name};
 
 /// Print every setting and where it comes from
 ///
@@ -61,19 +61,21 @@ pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32
 /// A running session that has not applied the whole config file.
 struct Waiting {
     session_id: String,
+    /// Its name in messages.
+    name: String,
     config: ConfigDocument,
 }
 
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let session_id = &self.session_id;
+        let name = &self.name;
         if self.config.error.is_some() {
-            write!(f, "session {session_id} keeps its previous settings: config.toml has a mistake")?;
+            write!(f, "session {name} keeps its previous settings: config.toml has a mistake")?;
         }
         let between = if self.config.error.is_some() { "; " } else { "" };
         match self.config.restart_needed.join(", ") {
-            names if names.is_empty() => Ok(()),
-            names => write!(f, "{between}restart session {session_id} to apply: {names}"),
+            settings if settings.is_empty() => Ok(()),
+            settings => write!(f, "{between}restart session {name} to apply: {settings}"),
         }
     }
 }
@@ -82,11 +84,11 @@ impl fmt::Display for Waiting {
 fn waiting(environment: &Environment) -> Vec<Waiting> {
     let mut live = select_session::listed(None, environment).unwrap_or_default();
     live.retain(|session| session.live);
-    select_session::at_once(&live, waits).into_iter().flatten().collect()
+    select_session::at_once(&live, |session| waits(session, &live)).into_iter().flatten().collect()
 }
 
 /// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
-fn waits(session: &Found) -> Option<Waiting> {
+fn waits(session: &Found, all: &[Found]) -> Option<Waiting> {
     let answer = match client::get(&session.dir, "/sessions/self") {
         Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.id)),
         Err(_) if !session.is_still_live() => return None,
@@ -94,7 +96,7 @@ fn waits(session: &Found) -> Option<Waiting> {
     };
     let config = answer.map_err(|why| say(&why)).ok()?.config?;
     let is_waiting = config.error.is_some() || !config.restart_needed.is_empty();
-    is_waiting.then(|| Waiting { session_id: session.id.clone(), config })
+    is_waiting.then(|| Waiting { session_id: session.id.clone(), name: full_name(session, all), config })
 }
 
 fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {

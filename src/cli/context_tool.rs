@@ -278,7 +278,7 @@ impl List<'_> {
             many => format!("the next message in session {id} carries {many} commands"),
         };
         if unshown > 0 && !fitted.commands.is_empty() {
-            text.push_str(&format!(", and counts {unshown} older ones"));
+            text.push_str(&only_counted(unshown));
         }
         text.push_str(match (self.settings.carrier, self.session.live) {
             (Carrier::Off, _) => "; none is sent: the setting `carrier` is \"off\"\n",
@@ -329,9 +329,20 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> Done 
     if json {
         return Ok(print_json(&document));
     }
-    let commands = counted(document.waiting, "command", "commands").unwrap_or_else(|| "0 commands".to_owned());
+    let carried = document.waiting.min(settings_of(&session, environment).bounds.commands_max as u64);
+    let older = document.waiting - carried;
+    let commands = counted(carried, "command", "commands").unwrap_or_else(|| "0 commands".to_owned());
+    let older = if older > 0 { only_counted(older) } else { String::new() };
     let name = name_of(&session, environment);
-    Ok(screen::print(&format!("the next message in session {name} carries {commands}\n")))
+    Ok(screen::print(&format!("the next message in session {name} carries {commands}{older}\n")))
+}
+
+/// Follows the commands that a message carries, if there are more than it may carry.
+fn only_counted(older: u64) -> String {
+    match older {
+        1 => "; 1 older one is only counted".to_owned(),
+        _ => format!("; {older} older ones are only counted"),
+    }
 }
 
 /// The command from the arguments. Text from a terminal may not be UTF-8; invalid bytes become U+FFFD.

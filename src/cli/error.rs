@@ -1,8 +1,9 @@
 //! Why a tool failed: one error for all tools, with the exit status, the message and the remedy.
 
-use std::fmt;
+use std::{fmt, slice};
 
 use super::{FAILED, NOT_RUNNING, USAGE, say, screen};
+use crate::store::{Found, full_name};
 
 /// The exit status of a tool, or its error.
 pub(super) type Done = Result<i32, CliError>;
@@ -40,8 +41,8 @@ impl CliError {
     }
 
     /// The tool needs a relay, and none is running in this session.
-    pub(super) fn not_running(session_id: &str) -> CliError {
-        CliError::exits(NOT_RUNNING, format!("session {session_id} is not running"))
+    pub(super) fn not_running(session: &Found) -> CliError {
+        CliError::exits(NOT_RUNNING, format!("session {} is not running", full_name(session, slice::from_ref(session))))
             .with_remedy("start your tool in its folder, or run `codex-shim sessions`")
     }
 

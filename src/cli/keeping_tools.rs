@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::error::{CliError, Done};
 use super::requests::print_json;
-use super::screen::{self, Screen, Tone};
+use super::screen::{self, Screen, Tone, counted};
 use super::session_args::SessionWord;
 use super::table::{Column, Table};
 use super::{FAILED, USAGE, say, select_session};
@@ -17,7 +17,7 @@ use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::engine::Masker;
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
-use crate::store::{Found, Otherwise, RunMode};
+use crate::store::{Found, Otherwise, RunMode, full_name};
 
 /// Delete stored data that is over its limits
 ///
@@ -28,7 +28,9 @@ use crate::store::{Found, Otherwise, RunMode};
 #[command(after_long_help = "\
 The limits are the settings journal_bytes_max, journal_age_max, events_max,
 tool_events_max, turn_events_max, history_age_max and session_age_max; see
-`codex-shim config`. --older-than sets another age for all of them.
+`codex-shim config`. --older-than TIME sets the three ages to TIME: it deletes
+sessions unused for so long, and in other sessions the records and rows older
+than that. The limits of size and number stay.
 
 Exit status: 0, or 1 if something could not be deleted, or 3 if there is no
 such session.
@@ -214,8 +216,12 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
     let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
+    let mut live = Vec::new();
     for session in &found {
         let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
+        if left > 0 && session.live {
+            live.push(full_name(session, &found));
+        }
         masked.extend(more);
         segments_left += left;
         faults.extend(wrong);
@@ -229,36 +235,62 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     };
     let printed = match arguments.json {
         true => print_json(&document),
-        false => screen::print(&masked_table(&document, Screen::of_stdout(environment))),
+        false => screen::print(&masked_table(&document, &live, Screen::of_stdout(environment))),
     };
     faults.iter().for_each(|fault| say(fault));
     Ok(if faults.is_empty() { printed } else { FAILED })
 }
 
-fn masked_table(document: &RedactDocument<'_>, to: Screen) -> String {
+/// `live` names the sessions whose journals are in use.
+fn masked_table(document: &RedactDocument<'_>, live: &[String], to: Screen) -> String {
     let verb = if document.dry_run { "would be masked" } else { "masked" };
     let columns = vec![Column::whole("SESSION"), Column::number("MASKED"), Column::text("IN")];
     let cells = |found: &Masked| {
         let place = format!("{} {verb}", found.place.name());
         vec![(Tone::Strong, found.session_id.clone()), (Tone::Faint, found.masked.to_string()), (Tone::Faint, place)]
     };
-    let mut text = Table::of(columns, document.masked.iter().map(cells).collect(), to);
-    if text.is_empty() {
-        text = "no secrets found\n".to_owned();
-    }
-    if document.segments_left > 0 {
-        let told = format!(
-            "{} journal segments were skipped: a relay is using them, or they are not indexed; redact again when it has ended",
-            document.segments_left
-        );
-        text.push_str(&format!("{}\n", screen::wrapped(&told, 0, 0, screen::columns(to))));
-    }
-    text
+    let table = Table::of(columns, document.masked.iter().map(cells).collect(), to);
+    let skipped = skipped(document.segments_left, live);
+    let skipped =
+        skipped.map(|told| format!("{}\n", screen::wrapped(&screen::plain(&told), 0, 0, screen::columns(to))));
+    let found = match (table.is_empty(), &skipped) {
+        (false, _) => table,
+        (true, None) => "no secrets found\n".to_owned(),
+        (true, Some(_)) => "no secrets found in the rest\n".to_owned(),
+    };
+    skipped.unwrap_or_default() + &found
+}
+
+/// The parts that were not looked at, and the sessions to end; `None` if all was looked at.
+fn skipped(segments: u64, live: &[String]) -> Option<String> {
+    let segments = counted(segments, "journal segment was", "journal segments were")?;
+    Some(match live {
+        [] => format!(
+            "{segments} not looked at, not being indexed yet; run any reading tool in that session, and redact again"
+        ),
+        live => format!(
+            "{segments} not looked at: relays are using them; redact again when these have ended: {}",
+            live.join(", ")
+        ),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn skipped_journals_come_first() {
+        let document =
+            |segments_left| RedactDocument { dry_run: true, sessions: 1, masked: &[], segments_left, faults: &[] };
+        let live = ["proj (vscode) ab01".to_owned()];
+        assert_eq!(masked_table(&document(0), &[], Screen::None), "no secrets found\n");
+        assert_eq!(
+            masked_table(&document(2), &live, Screen::None),
+            "2 journal segments were not looked at: relays are using them; redact again when these have ended: \
+             proj (vscode) ab01\nno secrets found in the rest\n"
+        );
+    }
 
     #[test]
     fn deleted_data_is_listed() {

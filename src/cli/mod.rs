@@ -52,6 +52,8 @@ const USAGE: i32 = 2;
 const NO_SUCH_SESSION: i32 = 3;
 /// Exit status: no such request.
 const NO_SUCH_REQUEST: i32 = 3;
+/// No thread of the session has this name.
+const NO_SUCH_THREAD: i32 = 3;
 /// Exit status: the tool needs a relay and none is running.
 const NOT_RUNNING: i32 = 4;
 /// Exit status of shells for a command that cannot be run.

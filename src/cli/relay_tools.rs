@@ -58,6 +58,7 @@ so on; the first line on stderr says which name it got.
 Examples:
   codex-shim serve bot &
   codex-shim send --session bot --new --wait 'say hello'
+  S=~/.local/state/codex-shim/sessions/bot   # its folder, see `status bot`
   curl --unix-socket \"$S/control.sock\" -d '{\"method\":\"model/list\"}' \\
     http://shim/sessions/self/rpc")]
 pub(super) struct ServeArguments {
@@ -214,7 +215,7 @@ pub(super) fn run_attach(arguments: &AttachArguments, environment: &Environment)
     let session = select_session::one(arguments.session.name(), Otherwise::None, environment)?;
     let not_running = || {
         let remedy = format!("start it with `codex-shim serve --session {}`, and try again", session.id);
-        Err(CliError::not_running(&session.id).with_remedy(remedy))
+        Err(CliError::not_running(&session).with_remedy(remedy))
     };
     if !session.live {
         return not_running();

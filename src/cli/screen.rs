@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::FAILED;
 use crate::config::Environment;
 use crate::engine::visible;
+use crate::history::Activity;
 
 /// Emphasis of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,12 @@ pub(super) fn columns(to: Screen) -> Option<usize> {
     }
 }
 
+/// Rows of the terminal on stdout; `None` if it is not one, or its size is unknown.
+pub(super) fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
+}
+
 /// Columns of the terminal on stderr; `None` if it is not one.
 pub(super) fn columns_of_stderr() -> Option<usize> {
     let stderr = std::io::stderr();
@@ -112,6 +119,15 @@ pub(super) fn wrapped(text: &str, first: usize, indent: usize, columns_max: Opti
         column = if column > columns_max { column % columns_max } else { column };
     }
     wrapped
+}
+
+/// A state: in words on a terminal, else as in JSON.
+pub(super) fn state(state: Activity, to: Screen) -> &'static str {
+    match (to, state) {
+        (Screen::Coloured | Screen::Plain, Activity::WaitingPermission) => "waits for permission",
+        (Screen::Coloured | Screen::Plain, Activity::WaitingInput) => "waits for input",
+        (Screen::Coloured | Screen::Plain | Screen::None, state) => state.name(),
+    }
 }
 
 /// Prints text to stdout; returns the exit status.

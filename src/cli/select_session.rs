@@ -8,7 +8,9 @@ use super::screen::{self, Screen, Tone};
 use super::{NO_SUCH_SESSION, say};
 use crate::config::Environment;
 use crate::files::Refused;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, label, short};
+use crate::store::{
+    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, short, shown_from_elsewhere,
+};
 
 /// The error for a session that cannot be trusted.
 fn not_used(id: &str, refused: &Refused) -> CliError {
@@ -57,8 +59,24 @@ pub(super) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T +
     looked.collect()
 }
 
-/// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder.
+/// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder. If a tool that reads shows a session
+/// of another folder, a note on stderr names it.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, CliError> {
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let (session, note) = meant(&cwd, flag, otherwise, environment, |found, choice| {
+        let session = choose(found, choice)?;
+        Ok((session.clone(), shown_from_elsewhere(found, choice, session)))
+    })?;
+    note.iter().for_each(|note| say(note));
+    Ok(session)
+}
+
+/// [`one`] for the completion of a command line, which prints nothing else.
+pub(super) fn one_quietly(
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+) -> Result<Found, CliError> {
     let cwd = std::env::current_dir().unwrap_or_default();
     meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
 }
@@ -72,6 +90,18 @@ pub(super) fn several(
     several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
 }
 
+/// [`several`] without a note, for a name that is looked up in every folder.
+pub(super) fn several_quietly(
+    flag: Option<&str>,
+    otherwise: Otherwise,
+    environment: &Environment,
+) -> Result<Vec<Found>, CliError> {
+    let cwd = std::env::current_dir().unwrap_or_default();
+    meant(&cwd, flag, otherwise, environment, |found, choice| {
+        Ok(choose_all(found, choice)?.into_iter().cloned().collect())
+    })
+}
+
 /// [`several`] for a command that ran in `cwd`.
 pub(super) fn several_at(
     cwd: &Path,
@@ -79,9 +109,13 @@ pub(super) fn several_at(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    meant(cwd, flag, otherwise, environment, |found, choice| {
-        Ok(choose_all(found, choice)?.into_iter().cloned().collect())
-    })
+    let (sessions, note) = meant(cwd, flag, otherwise, environment, |found, choice| {
+        let sessions = choose_all(found, choice)?;
+        let note = sessions.first().and_then(|session| shown_from_elsewhere(found, choice, session));
+        Ok((sessions.into_iter().cloned().collect(), note))
+    })?;
+    note.iter().for_each(|note| say(note));
+    Ok(sessions)
 }
 
 /// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
@@ -90,7 +124,7 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
     if let [shown, others @ ..] = &chosen[..]
         && !others.is_empty()
     {
-        let named = |session: &Found| format!("{} ({})", label(session), short(session, &chosen));
+        let named = |session: &Found| full_name(session, &chosen);
         let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
         say(&format!(
             "this is {}, the most recent session; use --session for another one of this folder: {others}",
@@ -102,7 +136,7 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
 
 /// The line above the part of one of several sessions in a list.
 pub(super) fn section(session: &Found, sessions: &[Found], to: Screen) -> String {
-    let name = format!("{} {}", label(session), short(session, sessions));
+    let name = full_name(session, sessions);
     format!("{}\n", to.paint(Tone::Faint, &screen::plain(&name)))
 }
 
@@ -111,15 +145,20 @@ pub(super) fn heading(session: &Found, to: Screen, environment: &Environment) ->
     match to {
         Screen::None => session.id.clone(),
         Screen::Coloured | Screen::Plain => {
-            named_among(session, &all_quietly(environment).unwrap_or_else(|_| vec![session.clone()]))
+            full_name(session, &all_quietly(environment).unwrap_or_else(|_| vec![session.clone()]))
         }
     }
 }
 
-/// The label and the short id; only one of them if they are equal.
-fn named_among(session: &Found, all: &[Found]) -> String {
-    let (label, short) = (label(session), short(session, all));
-    if label == session.id { label } else { format!("{label} {short}") }
+/// The argument that names the session in a suggested command, with a space before it. Empty if no session was named and no other
+/// one is live: then the command finds it.
+pub(super) fn argument_for(session: &Found, flag: Option<&str>, environment: &Environment) -> String {
+    argument_among(session, flag, &all_quietly(environment).unwrap_or_default())
+}
+
+fn argument_among(session: &Found, flag: Option<&str>, all: &[Found]) -> String {
+    let has_rival = all.iter().any(|other| other.live && other.id != session.id);
+    if flag.is_none() && !has_rival { String::new() } else { format!(" --session {}", short(session, all)) }
 }
 
 fn meant<T>(
@@ -153,24 +192,23 @@ mod tests {
     use std::path::PathBuf;
     use std::time::SystemTime;
 
-    use crate::store::{Holder, Place};
-
     use super::*;
 
     #[test]
-    fn headings_have_label_and_short_id() {
-        let place = Place { cwd: "/w/proj".to_owned(), codex_home: String::new(), server: Vec::new() };
-        let holder = Holder { pid: 1, started_at: String::new(), client: Some("vscode".to_owned()), place };
-        let session = Found {
-            dir: PathBuf::from("s"),
-            id: "0192aaaa-0000-7000-8000-00000000ab01".to_owned(),
-            live: true,
-            holder: Some(holder),
+    fn suggested_commands_name_ambiguous_sessions() {
+        let session = |id: &str, live| Found {
+            dir: PathBuf::from(id),
+            id: id.to_owned(),
+            live,
+            holder: None,
             repository: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
-        let unsigned = Found { id: "work".to_owned(), holder: None, ..session.clone() };
-        let all = [session, unsigned];
-        assert_eq!(all.each_ref().map(|one| named_among(one, &all)), ["proj (vscode) ab01", "work"]);
+        let one = session("0192aaaa-0000-7000-8000-00000000ab01", true);
+        let all = [one.clone(), session("work", false)];
+        assert_eq!(argument_among(&one, None, &all), "");
+        assert_eq!(argument_among(&one, Some("ab01"), &all), " --session ab01");
+        assert_eq!(argument_among(&one, None, &[one.clone(), session("work", true)]), " --session ab01");
+        assert_eq!(argument_among(&all[1], None, &all), " --session work");
     }
 }

@@ -138,7 +138,7 @@ fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
         (Tone::Strong, if to == Screen::None { &row.session_id } else { &row.short_id }.clone()),
         (Tone::Plain, if to == Screen::None { String::new() } else { row.name.clone() }),
         (tone, life.to_owned()),
-        (Tone::Plain, row.state.map_or("no answer", Activity::name).to_owned()),
+        (Tone::Plain, row.state.map_or("no answer", |state| screen::state(state, to)).to_owned()),
         (Tone::Faint, clock.cell(&row.since, to)),
         (Tone::Faint, row.pid.map_or_else(unknown, |pid| pid.to_string())),
         (Tone::Plain, row.cwd.clone().unwrap_or_else(unknown)),
@@ -301,7 +301,7 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
     let since = child.since.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
     let (state, tone) = match child.activity_state {
         None => ("no answer", Tone::Bad),
-        Some(state) => (state.name(), tone(state)),
+        Some(state) => (screen::state(state, to), tone(state)),
     };
     let last = child.last_action.as_ref().map(|action| {
         let ago = action_age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
@@ -367,10 +367,10 @@ mod tests {
              0192aaaa-cb01  stopped  stopped             2026-01-02T03:04:05Z  -  /home/proj\n"
         );
         let shown = as_table(&rows, &clock, Screen::Plain);
-        let head = "SESSION  NAME           RELAY    STATE               SINCE (UTC)  PID  FOLDER\n";
+        let head = "SESSION  NAME           RELAY    STATE                 SINCE (UTC)  PID  FOLDER\n";
         assert!(shown.starts_with(head), "{shown}");
         assert!(
-            shown.contains("\nab01     proj (vscode)  live     waiting_permission  03:04:05       7  /home/proj\n")
+            shown.contains("\nab01     proj (vscode)  live     waits for permission  03:04:05       7  /home/proj\n")
         );
         assert_eq!(as_table(&[], &clock, Screen::Plain), "");
     }
@@ -379,7 +379,7 @@ mod tests {
     fn narrow_terminals_keep_the_name_and_state() {
         let rows = [row("ab01", true, Some(7))];
         let shown = table_within(&rows, &Clock::stopped("2026-01-02T03:04:07Z"), Screen::Plain, Some(40));
-        assert_eq!(shown, "SESSION  NAME         STATE\nab01     proj (vsco…  waiting_permission\n");
+        assert_eq!(shown, "SESSION  NAME       STATE\nab01     proj (vs…  waits for permission\n");
     }
 
     #[test]
@@ -417,7 +417,7 @@ b     idle                7s  -
         assert_eq!(children_table(&children, now, Screen::None, None), expect);
         let narrow = "\
 SESSION  NAME      STATE       WAITS FOR
-a        proj (v…  waiting_p…  run make…
+a        proj (v…  waits for…  run make…
 l        proj (v…  no answer   error: w…
 b        proj (v…  idle
 ";

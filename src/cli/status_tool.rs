@@ -65,6 +65,13 @@ struct Report {
     life: Life,
 }
 
+/// How the session is named.
+struct Name<'a> {
+    heading: &'a str,
+    /// Names it in a suggested command; empty if that finds it.
+    argument: &'a str,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Life {
     /// The relay answered.
@@ -94,7 +101,11 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
             (true, None) => serde_json::to_string(&report.document).expect("BUG: plain data is JSON"),
             (false, _) => {
                 let to = Screen::of_stdout(environment);
-                as_screen(&report, session, &select_session::heading(session, to, environment), &clock, to)
+                let name = Name {
+                    heading: &select_session::heading(session, to, environment),
+                    argument: &select_session::argument_for(session, arguments.session.name(), environment),
+                };
+                as_screen(&report, session, &name, &clock, to)
             }
         });
     }
@@ -186,18 +197,19 @@ fn look_back(document: &mut SessionDocument, session: &Found, retention: Retenti
     }
 }
 
-fn as_screen(report: &Report, session: &Found, name: &str, clock: &Clock, to: Screen) -> String {
+fn as_screen(report: &Report, session: &Found, name: &Name<'_>, clock: &Clock, to: Screen) -> String {
     let (verdict, tone) = verdict(report);
     let document = &report.document;
     let is_live = report.life == Life::Live;
-    let mut rows = vec![("session", name.to_owned())];
+    let mut rows = vec![("session", name.heading.to_owned())];
+    rows.extend(session.holder.as_ref().map(|holder| ("cwd", holder.place.cwd.clone())));
     if is_live {
-        rows.push(("state", state(document, clock)));
+        rows.push(("state", state(document, clock, to)));
         rows.extend(threads(document, clock, to.without_colours()).map(|threads| ("threads", threads)));
-        rows.push(("waiting", pending(document.pending_requests)));
+        rows.push(("waiting", pending(document.pending_requests, name.argument)));
     }
     if !matches!(report.life, Life::Silent(_)) {
-        rows.push(("context", context(document.context_waiting)));
+        rows.push(("context", context(document.context_waiting, name.argument)));
     }
     rows.push(("relay", relay(report, session, clock)));
     if is_live {
@@ -281,10 +293,10 @@ fn verdict(report: &Report) -> (String, Tone) {
 }
 
 /// The activity of the session, and its duration.
-fn state(document: &SessionDocument, clock: &Clock) -> String {
+fn state(document: &SessionDocument, clock: &Clock, to: Screen) -> String {
     let since = document.state_since.as_deref().and_then(|at| clock.age(at));
     let since = since.map(|since| format!(" for {since}")).unwrap_or_default();
-    format!("{}{since}", document.state.name())
+    format!("{}{since}", screen::state(document.state, to))
 }
 
 /// A line for each active thread, and further threads while there is room.
@@ -301,7 +313,7 @@ fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<Stri
         Column::whole("FOR").spare(),
         Column::text("LAST ACTION"),
     ];
-    let rows = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, clock)).collect();
+    let rows = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, clock, to)).collect();
     let room = screen::columns(to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1));
     let mut text = Table::within(columns, to, room).add(rows);
     let unlisted = all.len().saturating_sub(LISTED_MAX);
@@ -311,29 +323,30 @@ fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<Stri
     Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
-fn one_thread(thread: &ThreadDocument, clock: &Clock) -> Vec<Cell> {
+fn one_thread(thread: &ThreadDocument, clock: &Clock, to: Screen) -> Vec<Cell> {
     let silent = thread.stalled_since.as_deref().and_then(|at| clock.age(at));
     let silent = silent.map(|silent| format!(", silent for {silent}")).unwrap_or_default();
     vec![
         (Tone::Plain, thread.thread_id.clone()),
-        (Tone::Plain, format!("{}{silent}", thread.activity_state.name())),
+        (Tone::Plain, format!("{}{silent}", screen::state(thread.activity_state, to))),
         (Tone::Plain, clock.age(&thread.since).unwrap_or_default()),
         (Tone::Plain, thread.last_action.clone().unwrap_or_default()),
     ]
 }
 
-fn pending(requests: u64) -> String {
+/// `at` names the session in the suggested command.
+fn pending(requests: u64, at: &str) -> String {
     match requests {
         0 => "no requests are pending".to_owned(),
-        1 => "1 request is pending: `codex-shim show latest`".to_owned(),
-        many => format!("{many} requests are pending: `codex-shim requests`"),
+        1 => format!("1 request is pending: `codex-shim show latest{at}`"),
+        many => format!("{many} requests are pending: `codex-shim requests{at}`"),
     }
 }
 
-fn context(commands: u64) -> String {
+fn context(commands: u64, at: &str) -> String {
     match counted(commands, "command waits", "commands wait") {
         None => "no commands wait for the next message".to_owned(),
-        Some(waiting) => format!("{waiting} for the next message: `codex-shim context show`"),
+        Some(waiting) => format!("{waiting} for the next message: `codex-shim context show{at}`"),
     }
 }
 

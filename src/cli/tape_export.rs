@@ -20,7 +20,7 @@ use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
 use crate::keeping::add_piece;
-use crate::replay::{Anonymizer, Machine, Redaction, Selection};
+use crate::replay::{Anonymizer, Machine, Redaction, Selection, summary_of};
 use crate::store::Found;
 use crate::wire::Body;
 
@@ -77,7 +77,10 @@ fn export(
     }
 
     if !selection.has_seen_thread() {
-        return Err("this run has no messages of that thread; name another run with --generation".to_owned());
+        let all = known.threads.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let all = if all.is_empty() { "it has none".to_owned() } else { format!("its threads are {all}") };
+        let name = arguments.thread.as_deref().unwrap_or_default();
+        return Err(format!("this run has no messages of thread `{name}`; {all}; name another run with --generation"));
     }
     let mut number = 0;
     let mut written = 0;
@@ -127,7 +130,8 @@ fn write(
     let is_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
     let target =
         if is_file { path.with_added_extension(format!("{}.partial", std::process::id())) } else { path.to_owned() };
-    let failed = |error: String| format!("write {}: {error}", target.display());
+    // The user has not named the file beside it.
+    let failed = |error: String| format!("write {}: {error}", path.display());
     // A signal must not leave a partial file behind. A pipe needs no cleanup.
     let kept_back = if is_file { KeptBack::begin().ok() } else { None };
     let file = if is_file { create_beside(&target) } else { open_as_it_is(&target) };
@@ -241,6 +245,8 @@ impl MaskedPieces {
 struct Known {
     header: Option<Header>,
     codex_home: Option<String>,
+    /// The threads of the run, in order of their first record.
+    threads: Vec<String>,
 }
 
 impl Known {
@@ -250,6 +256,8 @@ impl Known {
             #[serde(rename = "codexHome")]
             codex_home: String,
         }
+        let thread = summary_of(record).ok().and_then(|summary| summary.thread);
+        self.threads.extend(thread.filter(|thread| !self.threads.contains(thread)));
         match Record::parse(record) {
             Ok(Record::Header(header)) => self.header = self.header.take().or(Some(header)),
             Ok(Record::Line { content, .. }) if self.codex_home.is_none() => {

@@ -16,7 +16,7 @@ use super::history::thread_or_id;
 use super::screen::{Screen, Tone, plain, print};
 use super::session_args::{SessionWord, whole};
 use super::table::{Cell, Column, Table};
-use super::{FAILED, complete, say, select_session, tape_export};
+use super::{FAILED, NO_SUCH_THREAD, complete, say, select_session, tape_export};
 use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Record, SegmentName};
@@ -128,6 +128,7 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut table = table();
     let (mut number, mut shown, mut began_us) = (0, 0, None);
+    let mut threads: Vec<String> = Vec::new();
     loop {
         let Some(record) = records.next()? else {
             output.flush()?;
@@ -142,8 +143,16 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
                     return Ok(FAILED);
                 }
                 None => {
-                    if shown == 0 && number > 0 {
-                        say(&format!("none of the {number} records matches"));
+                    match thread {
+                        Some(name) if shown == 0 && !threads.iter().any(|thread| thread.starts_with(name)) => {
+                            let all = if threads.is_empty() { "none".to_owned() } else { threads.join(", ") };
+                            say(&format!("unknown thread `{name}`; threads in this recording: {all}"));
+                            return Ok(NO_SUCH_THREAD);
+                        }
+                        Some(_) | None if shown == 0 && number > 0 => {
+                            say(&format!("none of the {number} records matches"));
+                        }
+                        Some(_) | None => {}
                     }
                     return Ok(0);
                 }
@@ -165,6 +174,7 @@ fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) 
                 continue;
             }
         };
+        threads.extend(summary.thread.iter().filter(|thread| !threads.contains(thread)).cloned().collect::<Vec<_>>());
         let after_us = summary.at_us.saturating_sub(*began_us.get_or_insert(summary.at_us));
         if !wanted(&summary, arguments, thread) {
             continue;

@@ -36,17 +36,20 @@ struct Answers {
     /// The decisions that it takes.
     words: &'static [Word],
     takes_reason: bool,
-    /// The arguments of `respond`.
-    respond: &'static str,
+    /// The ways to answer with `respond`: the arguments of each.
+    respond: &'static [&'static str],
     /// Follows the name of the kind in a refusal.
     takes: &'static str,
 }
+
+/// The arguments of `respond` that fill in a form. They fail if they are pasted as they are, because `…` is not a decision.
+const FIELDS: &str = "--answer FIELD=TEXT …";
 
 const APPROVAL: Answers = Answers {
     name: "command",
     words: &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel],
     takes_reason: true,
-    respond: "accept|accept-for-session|decline|cancel",
+    respond: &["accept", "accept-for-session", "decline", "cancel"],
     takes: "takes accept, accept-for-session, decline or cancel",
 };
 
@@ -58,28 +61,28 @@ const fn answers_of(kind: RequestKind) -> Answers {
             name: "permissions",
             words: &[Word::Accept, Word::AcceptForSession, Word::Decline],
             takes_reason: false,
-            respond: "accept|accept-for-session|decline",
+            respond: &["accept", "accept-for-session", "decline"],
             takes: "takes accept, accept-for-session or decline; to end the turn, use `codex-shim interrupt`",
         },
         RequestKind::Elicitation => Answers {
             name: "elicitation",
             words: &[Word::Accept, Word::Decline, Word::Cancel],
             takes_reason: false,
-            respond: "accept|decline|cancel, or --answer FIELD=TEXT …",
+            respond: &["accept", FIELDS, "decline", "cancel"],
             takes: "takes accept, decline or cancel",
         },
         RequestKind::UserInput => Answers {
             name: "question",
             words: &[],
             takes_reason: false,
-            respond: "--answer ID=TEXT …",
+            respond: &["--answer ID=TEXT …"],
             takes: "takes --answer ID=TEXT, once for each question",
         },
         RequestKind::Other => Answers {
             name: "other",
             words: &[],
             takes_reason: false,
-            respond: "--json '{\"result\":…}'",
+            respond: &["--json '{\"result\":…}'"],
             takes: "takes --json '{\"result\":…}'",
         },
     }
@@ -90,25 +93,30 @@ pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
     answers_of(kind).name
 }
 
+/// What a request of this kind takes: `a request of kind `command` takes accept, …`.
+#[must_use]
+pub(crate) fn takes(kind: RequestKind) -> String {
+    let Answers { name, takes, .. } = answers_of(kind);
+    format!("a request of kind `{name}` {takes}")
+}
+
 /// Whether declining a request of this kind takes a reason.
 pub(crate) fn takes_reason(kind: RequestKind) -> bool {
     answers_of(kind).takes_reason
 }
 
-/// The arguments of `respond` for a kind; only a form with fields takes their texts.
+/// The ways to answer a request with `respond`, each as one command line: a line that is pasted into a shell does what it says
+/// or fails. A form is offered only if there is one, and a plain `accept` only if no field is required.
 #[must_use]
-pub(crate) fn respond_arguments(kind: RequestKind, has_fields: bool) -> &'static str {
-    match kind {
-        RequestKind::Elicitation if !has_fields => "accept|decline|cancel",
-        RequestKind::Command
-        | RequestKind::OldCommand
-        | RequestKind::FileChange
-        | RequestKind::OldPatch
-        | RequestKind::Permissions
-        | RequestKind::Elicitation
-        | RequestKind::UserInput
-        | RequestKind::Other => answers_of(kind).respond,
-    }
+pub(crate) fn respond_arguments(row: &Value) -> Vec<&'static str> {
+    let fields = form::fields(row);
+    let is_complete = !fields.iter().any(|field| field.is_required);
+    let takes = |arguments: &&str| match *arguments {
+        FIELDS => !fields.is_empty(),
+        "accept" => is_complete,
+        _ => true,
+    };
+    answers_of(kind_of(row)).respond.iter().copied().filter(takes).collect()
 }
 
 /// The body for a decision.
@@ -222,6 +230,29 @@ pub(crate) fn in_words(payload: &Value) -> String {
     }
 }
 
+/// The outcome of a request in one word: `accepted`, `declined`, `expired`.
+#[must_use]
+pub(crate) fn outcome_word(row: &Value) -> &str {
+    let (status, payload) = (row["status"].as_str().unwrap_or_default(), &row["resolved_payload"]);
+    if row["error_code"] == "withdrawn_by_server" {
+        return "withdrawn";
+    }
+    if status != "resolved" {
+        return status;
+    }
+    let network = &payload["decision"]["applyNetworkPolicyAmendment"]["network_policy_amendment"];
+    let decision = [&payload["decision"], &payload["action"], &network["action"]].into_iter().find_map(Value::as_str);
+    match (decision, payload["permissions"].as_object()) {
+        (Some("accept" | "acceptForSession" | "approved" | "approved_for_session" | "allow"), _) => "accepted",
+        (Some("decline" | "denied" | "deny"), _) => "declined",
+        (Some("cancel" | "abort"), _) => "cancelled",
+        (None, _) if payload["decision"]["acceptWithExecpolicyAmendment"].is_object() => "accepted",
+        (None, Some(granted)) if granted.is_empty() => "declined",
+        (None, Some(_)) => "accepted",
+        (Some(_) | None, _) => "answered",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +284,21 @@ mod tests {
         check(ELICITATION, Word::AcceptForSession, None);
         check(QUESTIONS, Word::Accept, None);
         check("new/method", Word::Accept, None);
+    }
+
+    #[test]
+    fn each_way_to_respond_is_one_command() {
+        let check = |method: &str, payload: Value, expect: &[&str]| {
+            assert_eq!(respond_arguments(&row(method, &payload)), expect, "{method} {payload}");
+        };
+        check(COMMAND, json!({}), &["accept", "accept-for-session", "decline", "cancel"]);
+        check(PERMISSIONS, json!({}), &["accept", "accept-for-session", "decline"]);
+        check(QUESTIONS, json!({}), &["--answer ID=TEXT …"]);
+        check("new/method", json!({}), &["--json '{\"result\":…}'"]);
+        let form = |required: Value| json!({ "requestedSchema": { "properties": { "n": { "type": "string" } }, "required": required } });
+        check(ELICITATION, json!({}), &["accept", "decline", "cancel"]);
+        check(ELICITATION, form(json!([])), &["accept", FIELDS, "decline", "cancel"]);
+        check(ELICITATION, form(json!(["n"])), &[FIELDS, "decline", "cancel"]);
     }
 
     #[test]
@@ -306,5 +352,27 @@ mod tests {
         check(json!({ "omitted": "secret" }), "an answer that is not stored");
         check(json!({ "decision": { "x": 1 } }), "{\"decision\":{\"x\":1}}");
         check(Value::Null, "no answer");
+    }
+
+    #[test]
+    fn outcomes_have_one_word() {
+        let check = |row: Value, expect: &str| assert_eq!(outcome_word(&row), expect, "{row}");
+        check(json!({ "status": "pending" }), "pending");
+        check(json!({ "status": "orphaned", "error_code": "server_restarted" }), "orphaned");
+        check(json!({ "status": "expired", "error_code": "request_expired" }), "expired");
+        check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "withdrawn");
+        let answered = |payload: Value, expect: &str| {
+            check(json!({ "status": "resolved", "resolved_payload": payload, "error_code": null }), expect);
+        };
+        answered(json!({ "decision": "acceptForSession" }), "accepted");
+        answered(json!({ "decision": "denied" }), "declined");
+        answered(json!({ "action": "cancel", "content": null }), "cancelled");
+        answered(json!({ "decision": { "acceptWithExecpolicyAmendment": {} } }), "accepted");
+        let network = json!({ "applyNetworkPolicyAmendment": { "network_policy_amendment": { "action": "deny" } } });
+        answered(json!({ "decision": network }), "declined");
+        answered(json!({ "permissions": {} }), "declined");
+        answered(json!({ "permissions": { "network": {} }, "scope": "turn" }), "accepted");
+        answered(json!({ "answers": {} }), "answered");
+        answered(json!({ "omitted": "secret" }), "answered");
     }
 }

@@ -145,6 +145,16 @@ impl Field {
 
     /// What the field takes, in words: `required · dev, test, prod · default dev`.
     pub(crate) fn hint(&self) -> String {
+        self.hint_with(&self.choice_list())
+    }
+
+    /// [`Field::hint`] below a numbered list of the choices.
+    #[must_use]
+    pub(crate) fn hint_beside_choices(&self) -> String {
+        self.hint_with(&format!("1 to {}", self.choices.len()))
+    }
+
+    fn hint_with(&self, choices: &str) -> String {
         let mut parts = Vec::new();
         parts.extend(self.is_required.then(|| "required".to_owned()));
         let kind = match &*self.json_type {
@@ -152,7 +162,7 @@ impl Field {
             "array" if !self.choices.is_empty() => Some("any of".to_owned()),
             _ => None,
         };
-        let choices = (!self.choices.is_empty()).then(|| self.choice_list());
+        let choices = (!self.choices.is_empty()).then(|| choices.to_owned());
         let takes = [kind, choices.or_else(|| self.limits.clone())];
         let takes: Vec<String> = takes.into_iter().flatten().collect();
         parts.extend((!takes.is_empty()).then(|| takes.join(" ")));
@@ -218,19 +228,23 @@ fn limits(schema: &Value, json_type: &str) -> Option<String> {
         "number" | "integer" => between(number("minimum"), number("maximum"), ""),
         "array" => between(number("minItems"), number("maxItems"), " of them"),
         "string" => {
-            let format = match schema["format"].as_str() {
-                Some("email") => Some("an email address".to_owned()),
-                Some("uri") => Some("a URI".to_owned()),
-                Some("date") => Some("a date, YYYY-MM-DD".to_owned()),
-                Some("date-time") => Some("a date and time, such as 2026-01-31T12:00:00Z".to_owned()),
-                Some("password") | None => None,
-                Some(other) => Some(one_line(other)),
-            };
+            let format = schema["format"].as_str().filter(|format| *format != "password").map(format_in_words);
             let length = between(number("minLength"), number("maxLength"), " characters");
             let parts: Vec<String> = [format, length].into_iter().flatten().collect();
             (!parts.is_empty()).then(|| parts.join(", "))
         }
         _ => None,
+    }
+}
+
+/// A format of JSON Schema in words.
+fn format_in_words(format: &str) -> String {
+    match format {
+        "email" => "an email address".to_owned(),
+        "uri" => "a URI".to_owned(),
+        "date" => "a date, YYYY-MM-DD".to_owned(),
+        "date-time" => "a date and time, such as 2026-01-31T12:00:00Z".to_owned(),
+        other => one_line(other),
     }
 }
 
@@ -305,7 +319,14 @@ impl FieldError {
         }
         let path = error.instance_path().to_string();
         let field = path.split('/').nth(1).map(|name| name.replace("~1", "/").replace("~0", "~"));
-        let text = match field.as_deref().is_some_and(is_secret) {
+        let is_secret = field.as_deref().is_some_and(is_secret);
+        if let ValidationErrorKind::Format { format } = error.kind() {
+            let value = error.instance().as_str().filter(|_| !is_secret).map(|value| format!("`{}`", one_line(value)));
+            let value = value.unwrap_or_else(|| "the value".to_owned());
+            let message = format!("{value} is not {}", format_in_words(format));
+            return FieldError { field, message: message.chars().take(MESSAGE_CHARS_MAX).collect() };
+        }
+        let text = match is_secret {
             true => error.masked_with("the value").to_string(),
             false => error.to_string(),
         };
@@ -423,7 +444,7 @@ mod tests {
         );
         check(&[("replicas", "two")], &[("replicas", "`two` is not an integer"), ("env", "a value is required")]);
         check(&[("env", "dev"), ("replicas", "1.5")], &[("replicas", "1.5 is not of type \"integer\"")]);
-        check(&[("env", "dev"), ("owner", "ada")], &[("owner", "\"ada\" is not a \"email\"")]);
+        check(&[("env", "dev"), ("owner", "ada")], &[("owner", "`ada` is not an email address")]);
         check(&[("env", "dev"), ("zones", "[]")], &[("zones", "[] has less than 1 item")]);
         check(
             &[("env", "dev"), ("planet", "mars")],

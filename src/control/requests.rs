@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::answer::kind_of;
+use super::answer::{kind_of, takes};
 use super::context::ledger;
 use super::form;
 use super::refusal::{Refusal, json};
@@ -170,9 +170,14 @@ async fn unreadable(app: &AppState, request_id: String, why: &str) -> Result<Ref
     Ok(Refusal::Other {
         status: StatusCode::UNPROCESSABLE_ENTITY,
         error_code: "invalid_response",
-        message: format!("the body is not a valid answer: {why}"),
+        message: format!("the body is not a valid answer: {}; {}", without_members(why), takes(kind_of(&kept.row))),
         more: Map::from_iter([("valid".to_owned(), valid(kind_of(&kept.row), &kept.row["request_payload"]))]),
     })
+}
+
+/// An error of serde without its list of all members of all kinds of requests.
+fn without_members(why: &str) -> &str {
+    why.split(", expected one of").next().unwrap_or(why)
 }
 
 /// The response if the request is no longer pending, or unknown.

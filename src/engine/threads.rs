@@ -381,7 +381,7 @@ mod tests {
     fn waiting_reasons_outlive_eviction_and_are_bounded() {
         let mut threads = Threads::default();
         threads.keep_reason("t", "why".to_owned());
-        (0..2 * THREADS_MAX).for_each(|number| drop(threads.of(&number.to_string())));
+        (0..2 * THREADS_MAX).for_each(|number| threads.of(&number.to_string()).is_new = true);
         assert_eq!(threads.take_reasons("t"), ["why"]);
         for number in 0..=REASONS_MAX {
             threads.keep_reason(&format!("thread {number}"), number.to_string());

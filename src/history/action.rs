@@ -135,6 +135,18 @@ pub(crate) fn action_in_words(kind: &str, status: &str, what: &str) -> String {
     }
 }
 
+/// A decision on a request in the past tense, to follow `Approval` or `User input`: `given`, `declined`, `cancelled`. `accepted` is
+/// the word for consent.
+pub(crate) fn decided(decision: Option<&str>, accepted: &str) -> String {
+    match decision {
+        None | Some("accept" | "approved") => accepted.to_owned(),
+        Some("acceptForSession" | "approved_for_session") => format!("{accepted} for the session"),
+        Some("decline" | "denied") => "declined".to_owned(),
+        Some("cancel" | "abort") => "cancelled".to_owned(),
+        Some(other) => format!("decision: {}", one_line(other)),
+    }
+}
+
 /// A stored row of `codex_tool_events`.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptTool {
@@ -239,9 +251,9 @@ impl Draft {
         }
     }
 
-    /// For example `Started: cargo test`, `Failed: cargo test (exit 101)` or `Approval decision: accept: cargo test`.
+    /// For example `Started: cargo test`, `Failed: cargo test (exit 101)` or `Approval given: cargo test`.
     fn summary(&self, kind: ActionKind) -> String {
-        let decision = self.row.approval_decision.as_deref().map(|decision| format!(": {}", one_line(decision)));
+        let decision = self.row.approval_decision.as_deref();
         let subject = match kind {
             ActionKind::Approval => "Approval",
             ActionKind::UserInput => "User input",
@@ -249,8 +261,8 @@ impl Draft {
         };
         let verb = match self.row.event_type {
             ToolEvent::RequestApproval | ToolEvent::RequestUserInput => "requested".to_owned(),
-            ToolEvent::ApprovalDecision => format!("decision{}", decision.unwrap_or_default()),
-            ToolEvent::UserInputSubmitted => "submitted".to_owned(),
+            ToolEvent::ApprovalDecision => decided(decision, "given"),
+            ToolEvent::UserInputSubmitted => decided(decision, "submitted"),
             ToolEvent::Started => "started".to_owned(),
             ToolEvent::OutputDelta => "output update".to_owned(),
             ToolEvent::Completed => "completed".to_owned(),
@@ -477,7 +489,7 @@ mod tests {
              8 approval_decision pre commandExecution i g-0 cmd=ls;decision=decline;latency=2
              9 declined post commandExecution i ~ cmd=ls;latency=4",
             20,
-            &["approval completed 6..8 Approval decision: decline: ls", "command declined 5..9 Declined: ls"],
+            &["approval completed 6..8 Approval declined: ls", "command declined 5..9 Declined: ls"],
         );
         check("6 request_approval pre fileChange i g-0 file=/a", "approval pending 6..- Approval requested: /a");
         check(
@@ -492,6 +504,11 @@ mod tests {
             r#"6 request_user_input pre ~ i g-0 raw={"questions":[{"question":"Which?"}]}
                7 user_input_submitted pre ~ i g-0 latency=1"#,
             "user_input completed 6..7 User input submitted: Which?",
+        );
+        check(
+            r#"6 request_user_input pre ~ i g-0 raw={"message":"Deploy?"}
+               7 user_input_submitted pre ~ i g-0 decision=cancel;latency=1"#,
+            "user_input completed 6..7 User input cancelled: Deploy?",
         );
         check(
             "6 request_user_input pre ~ i g-0

@@ -74,7 +74,7 @@ mod turn;
 mod turn_rows;
 mod ui;
 
-pub(crate) use action::{Action, KeptTool, action_in_words, actions};
+pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub use activity::SessionActivity;
 pub(crate) use activity::{Activity, ThreadActivity};
 pub(crate) use excerpt::rfc3339_millis;

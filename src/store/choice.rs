@@ -173,7 +173,18 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
 }
 
 fn names(found: &[Found]) -> Vec<String> {
-    found.iter().map(|session| session.id.clone()).collect()
+    found.iter().map(|session| full_name(session, found)).collect()
+}
+
+/// The note for a command that shows a session of another folder because this folder has none. `None` if the user named a
+/// session, or if the one that is shown belongs to this folder.
+pub(crate) fn shown_from_elsewhere(found: &[Found], choice: Choice<'_>, shown: &Found) -> Option<String> {
+    let is_here = |session: &Found| nearest_around(session, choice.cwd).is_some();
+    if choice.named.is_some() || choice.otherwise == Otherwise::None || is_here(shown) {
+        return None;
+    }
+    let session = if found.iter().any(is_here) { "live session" } else { "session" };
+    Some(format!("no {session} in this folder; showing `{}`", full_name(shown, found)))
 }
 
 /// The live sessions in the nearest directory that contains `cwd`, the last used first.
@@ -196,8 +207,8 @@ fn nearest_around<'a>(session: &'a Found, cwd: &Path) -> Option<&'a Path> {
 }
 
 fn ambiguous(by: Clue, candidates: &[&Found], all: &[Found]) -> ChoiceError {
-    let shown = |session: &&Found| format!("{} {}", label(session), short(session, all));
-    ChoiceError::Ambiguous { by, candidates: candidates.iter().map(shown).collect() }
+    let candidates = candidates.iter().map(|session| full_name(session, all)).collect();
+    ChoiceError::Ambiguous { by, candidates }
 }
 
 fn folder(session: &Found) -> Option<&str> {
@@ -213,6 +224,14 @@ pub(crate) fn label(session: &Found) -> String {
         (Some(folder), None) => folder,
         (None, _) => session.id.clone(),
     }
+}
+
+/// A session's name in messages and headings: the label and the short id, `proj (vscode) ab01`; only one of them if they are
+/// equal.
+#[must_use]
+pub(crate) fn full_name(session: &Found, all: &[Found]) -> String {
+    let (label, short) = (label(session), short(session, all));
+    if label == session.id || label == short { label } else { format!("{label} {short}") }
 }
 
 /// The shortest name that selects this session among `all`: the end of a UUID, else the whole id.
@@ -303,14 +322,14 @@ mod tests {
             error.to_string()
         };
         let found = sessions(&["*one /a", "*two /b"]);
-        assert_eq!(shown(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: one, two");
-        assert!(shown(&found, None, Otherwise::None).ends_with("with --session: one, two"));
+        assert_eq!(shown(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: a one, b two");
+        assert!(shown(&found, None, Otherwise::None).ends_with("with --session: a one, b two"));
         assert_eq!(shown(&[], None, Otherwise::None), NO_SESSIONS);
         assert_eq!(shown(&[], None, Otherwise::Latest), NO_SESSIONS);
         assert_eq!(shown(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
         let many: Vec<String> = (0..12).map(|number| format!("s{number} /a")).collect();
         let many = sessions(&many.iter().map(String::as_str).collect::<Vec<_>>());
-        assert!(shown(&many, Some("x"), Otherwise::None).ends_with("s7 and 4 more (see `codex-shim sessions`)"));
+        assert!(shown(&many, Some("x"), Otherwise::None).ends_with("a s7 and 4 more (see `codex-shim sessions`)"));
     }
 
     #[test]
@@ -329,6 +348,23 @@ mod tests {
         check(&["dead /a", "later /b"], None, "/x", "later, none live");
         check(&["*one /a", "*two /b"], None, "/x", "two, none live");
         check(&[], None, "/x", "none at all, none live");
+    }
+
+    #[test]
+    fn session_of_another_folder_is_announced() {
+        let check = |lines: &[&str], named: Option<&str>, cwd: &str, expect: Option<&str>| {
+            let found = sessions(lines);
+            let choice = Choice { named, cwd: Path::new(cwd), otherwise: Otherwise::Latest };
+            let shown = choose(&found, choice).expect("one is shown");
+            assert_eq!(shown_from_elsewhere(&found, choice, shown).as_deref(), expect, "{lines:?} at {cwd}");
+            let acts = Choice { otherwise: Otherwise::None, ..choice };
+            assert_eq!(shown_from_elsewhere(&found, acts, shown), None);
+        };
+        check(&["*work /w/proj"], None, "/x", Some("no session in this folder; showing `proj work`"));
+        check(&["dead /w/proj"], None, "/x", Some("no session in this folder; showing `proj dead`"));
+        check(&["dead /x", "*work /w/proj"], None, "/x", Some("no live session in this folder; showing `proj work`"));
+        check(&["*work /w/proj"], None, "/w/proj/src", None);
+        check(&["*work /w/proj"], Some("work"), "/x", None);
     }
 
     #[test]
@@ -360,5 +396,13 @@ mod tests {
         let all: Vec<&str> =
             choose_all(&found, here).expect("both").iter().map(|session| session.id.as_str()).collect();
         assert_eq!(all, [ids[1], ids[0]]);
+    }
+
+    #[test]
+    fn names_have_label_and_short_id() {
+        let mut found = sessions(&["*0192aaaa-0000-7000-8000-00000000ab01 /w/proj", "work /w"]);
+        found[0].holder.as_mut().expect("it is signed").client = Some("vscode".to_owned());
+        found[1].holder = None;
+        assert_eq!(names(&found), ["proj (vscode) ab01", "work"]);
     }
 }

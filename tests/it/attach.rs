@@ -262,7 +262,7 @@ fn attach_says_why_it_cannot() {
         relay.relay.wait().expect("it is ours");
         relay.home
     };
-    failed(&attach_fails(&home), 4, "session s is not running");
+    failed(&attach_fails(&home), 4, "s is not running");
 }
 
 #[test]

@@ -373,7 +373,9 @@ fn exec_says_once_what_it_could_not_keep_and_changes_no_status() {
     assert_eq!((output.status.code(), &*output.stderr), (Some(7), &b""[..]));
     let output = run(&["--", "no-such-program"]);
     assert_eq!(output.status.code(), Some(127), "{output:?}");
-    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "codex-shim: no-such-program is not on PATH\n");
+    let output = run(&["--private", "--", "no-such-program"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "codex-shim: no-such-program is not on PATH\n");
 }
 
 #[test]

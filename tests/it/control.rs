@@ -674,7 +674,9 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     let status = live.tool(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{status:?}");
     let status = text(&status.stdout);
-    assert!(status.starts_with("healthy\n\nsession   s\nstate     idle for "), "{status}");
+    let cwd = fs::canonicalize(live.home.beside()).expect("it is there");
+    let head = format!("healthy\n\nsession   s\ncwd       {}\nstate     idle for ", cwd.display());
+    assert!(status.starts_with(&head), "{status}");
     for told in [
         "\nrelay     live, pid ",
         ", codex 0.169.0: ",
@@ -688,7 +690,6 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     assert!(!status.contains('\x1b'), "{status}");
     let as_json: Value = serde_json::from_slice(&live.tool(&["status", "--json"]).stdout).expect("it is JSON");
     assert_eq!(as_json, live.document());
-    let cwd = fs::canonicalize(live.home.beside()).expect("it is there");
     let listed = text(&live.tool(&["sessions"]).stdout);
     assert!(listed.starts_with("s  live  idle  ") && listed.ends_with(&format!("  {}\n", cwd.display())), "{listed}");
     let pid = live.relay.id();

@@ -362,7 +362,7 @@ fn a_conversation_is_printed() {
     check(&live.tool(&["transcript", "latest"]));
     let entries = documents(&live.tool(&["transcript", "t", "--json"]));
     assert_eq!(json!(entries), live.get("/sessions/self/threads/t/transcript")["entries"]);
-    failed(&live.tool(&["transcript", "nope"]), 1, "unknown thread `nope`; threads in this session, latest first: t");
+    failed(&live.tool(&["transcript", "nope"]), 3, "unknown thread `nope`; threads in this session, latest first: t");
     let home = live.kill();
     check(&tool(&home, &["transcript", "t", "--session", "s"]));
     assert_eq!(documents(&tool(&home, &["transcript", "latest", "--session", "s", "--json"])), entries);
@@ -502,9 +502,9 @@ fn sessions_are_named_by_position_prefix_and_latest() {
     assert_eq!(told(&live.tool(&["status", "oth", "--json"]))["session_id"], "other");
     // A live session is in use now.
     assert_eq!(told(&live.tool(&["status", "latest", "--json"]))["session_id"], "s");
-    failed(&live.tool(&["interrupt", "other"]), 4, "session other is not running");
-    failed(&live.tool(&["wait", "other", "--for", "idle"]), 4, "session other is not running");
-    failed(&live.tool(&["attach", "other"]), 4, "session other is not running");
+    failed(&live.tool(&["interrupt", "other"]), 4, " other is not running");
+    failed(&live.tool(&["wait", "other", "--for", "idle"]), 4, " other is not running");
+    failed(&live.tool(&["attach", "other"]), 4, " other is not running");
     live.end();
 }
 
@@ -599,7 +599,7 @@ fn tables_fit_the_terminal_and_have_heads() {
         ("events", "TIME ("),
         ("tail", "WHEN"),
         ("prune --dry-run --older-than 0s", "SESSION  WHAT"),
-        ("redact --dry-run --pattern long", "SESSION  MASKED  IN"),
+        ("redact --dry-run --pattern long", "1 journal segment was not looked at: "),
         (&show, "RECORD"),
         (&show_tape, "RECORD"),
     ] {
@@ -609,7 +609,9 @@ fn tables_fit_the_terminal_and_have_heads() {
             pane.shows("so that is all");
             let shown = pane.shown().replace("so that is all", "");
             let mut lines = shown.lines();
-            assert!(lines.next().is_some_and(|line| line.trim_start().starts_with(&head[..4])), "{args}: {shown}");
+            // A whole type needs the place of the time on the narrowest terminal.
+            let head_here = if args == "events" && columns < 80 { "NUMBER" } else { head };
+            assert!(lines.next().is_some_and(|line| line.trim_start().starts_with(&head_here[..4])), "{args}: {shown}");
             assert!(columns < 80 || shown.trim_start().starts_with(head) || args == "sessions", "{args}: {shown}");
             assert!(shown.lines().all(|line| line.chars().count() <= columns), "{args} at {columns}:\n{shown}");
             assert!(!shown.contains('\u{1b}'), "{args}: {shown:?}");
@@ -622,7 +624,7 @@ fn tables_fit_the_terminal_and_have_heads() {
         let threads = shown.lines().skip_while(|line| !line.starts_with("threads   THREAD  STATE"));
         let threads: Vec<&str> = threads.take_while(|line| !line.starts_with("waiting")).collect();
         // On a narrow terminal even the state is cut.
-        let state = if columns < 80 { "waiting_" } else { "waiting_permission" };
+        let state = if columns < 80 { "waits fo" } else { "waits for permission" };
         assert!(threads.len() == 2 && threads[1].contains(state), "{shown}");
         assert!(threads.iter().all(|line| line.trim_end().chars().count() <= columns), "at {columns}:\n{shown}");
     }

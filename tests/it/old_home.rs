@@ -309,7 +309,7 @@ fn old_ledger_and_history_survive_every_tool() {
 #[test]
 fn every_other_tool_works_on_the_old_home() {
     let home = old_home();
-    let not_running = "session main is not running";
+    let not_running = "main is not running";
     for (args, status, words) in [
         (&["wait", "--for", "idle", "--session", "main", "--timeout", "1s"][..], 4, not_running),
         (&["interrupt", "main"], 4, not_running),

@@ -119,7 +119,7 @@ fn a_request_is_answered_by_any_of_its_names() {
     assert_eq!(sent(&live), json!({ "id": 7, "result": { "answers": { "color": { "answers": ["Red"] } } } }));
     let history = shown(&live.tool(&["requests", "--all"]));
     assert_eq!(history.lines().count(), 5, "{history}");
-    assert!(history.contains("resolved: acceptForSession  cli (uid "), "{history}");
+    assert!(history.contains("accepted   cli  "), "{history}");
     live.kill();
 }
 
@@ -156,7 +156,7 @@ fn forms_that_break_their_schema_are_not_sent() {
     assert_eq!(fields, expect, "{shown_form}");
     let wrong = ["respond", "latest", "--answer", "env=mars", "--answer", "replicas=99"];
     failed(&live.tool(&wrong), 2, "env: `mars` is not one of dev, prod; replicas: 99 is greater than the maximum of 9");
-    failed(&live.tool(&["respond", "latest", "--answer", "owner=ada"]), 2, "owner: \"ada\" is not a \"email\"");
+    failed(&live.tool(&["respond", "latest", "--answer", "owner=ada"]), 2, "owner: `ada` is not an email address");
     failed(&live.tool(&["respond", "latest", "--answer", "planet=mars"]), 2, "planet: unknown field");
     let raw = r#"{"action":"accept","content":{"env":"dev","replicas":99}}"#;
     failed(&live.tool(&["respond", "latest", "--json", raw]), 2, "replicas: 99 is greater than the maximum of 9");
@@ -181,16 +181,57 @@ fn respond_typing(live: &Live, typed: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn an_invalid_field_is_asked_for_again_alone() {
+fn invalid_fields_are_asked_for_again_at_once() {
     let mut live = in_turn();
     live.say_plainly(FORM);
-    let typed =
-        [("Your answer", "x"), ("Your answer", "a"), ("replicas", "5"), ("env", "mars"), ("owner", ""), ("env", "2")];
+    let typed = [
+        ("Your answer", "x"),
+        ("Your answer", "a"),
+        ("replicas", "15"),
+        ("replicas", "5"),
+        ("env", "mars"),
+        ("env", "2"),
+        ("owner", ""),
+    ];
     let seen = respond_typing(&live, &typed);
     assert!(seen.contains("`x` is not a choice; type 1 to 3 or one of a, d, c"), "{seen}");
-    assert!(seen.contains("env: `mars` is not one of dev, prod"), "{seen}");
+    assert!(seen.contains("env: `mars` is not one of dev, prod") && seen.contains("  2  prod"), "{seen}");
+    assert!(seen.contains("owner (an email address · Enter skips it): "), "{seen}");
+    assert!(seen.find("replicas: 15 is") < seen.find("  1  dev"), "a mistake is told at once: {seen}");
     let accepted = json!({ "action": "accept", "content": { "env": "prod", "replicas": 5 }, "_meta": null });
     assert_eq!(sent(&live), json!({ "id": 4, "result": accepted }));
+    live.kill();
+}
+
+#[test]
+fn declining_without_a_reason_is_announced() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, "a"));
+    respond_typing(&live, &[("Your answer", "r"), ("Why not (Enter alone declines without a reason)", "")]);
+    assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "decline" } }));
+    live.kill();
+}
+
+#[test]
+fn long_diffs_are_shown_on_request() {
+    let mut live = in_turn();
+    let changes: Value = (0..90)
+        .map(|number| {
+            let path = live.home.beside().join(format!("f{number}.rs"));
+            json!({"path": path, "kind": {"type": "update"}, "diff": "@@ -1 +1 @@\n-old\n+new\n+more\n"})
+        })
+        .collect();
+    let item = json!({"type": "fileChange", "id": "i1", "status": "inProgress", "changes": changes});
+    let started = json!({"method": "item/started", "params": {"threadId": "t", "turnId": "u1", "item": item}});
+    live.say_plainly(&started.to_string());
+    let asked = json!({"id": 7, "method": "item/fileChange/requestApproval", "params": {"threadId": "t", "turnId": "u1", "itemId": "i1"}});
+    live.say_plainly(&asked.to_string());
+    let seen = respond_typing(&live, &[("v  view the whole diff", "v"), ("Your answer", "d")]);
+    let (head, rest) = seen.split_once("view the whole diff").expect("the choice is listed");
+    assert!(head.contains("90 files +180 -90") && !head.contains("+more"), "{head}");
+    assert!(head.contains(" f0.rs") && head.contains(" more\r\n"), "{head}");
+    assert!(rest.contains("+more") && rest.contains("\n90 files +180 -90\r\n"), "{rest}");
+    assert_eq!(sent(&live), json!({ "id": 7, "result": { "decision": "decline" } }));
     live.kill();
 }
 
@@ -213,12 +254,15 @@ fn who_comes_second_is_told_who_was_first() {
         same.contains("was answered by client (ide): decline") && same.contains("the same as your answer"),
         "{same}"
     );
+    let lost = live.tool(&["respond", "0", "accept", "--json"]);
+    let document: Value = serde_json::from_slice(&lost.stdout).expect("it is JSON");
+    assert_eq!((lost.status.code(), &document["ok"]), (Some(1), &json!(true)), "{document}");
     let other = live.tool(&["respond", "0", "accept"]);
     let line = String::from_utf8_lossy(&other.stdout);
     assert_eq!(other.status.code(), Some(1), "{other:?}");
     assert!(line.contains("by client (ide): decline") && line.contains("not sent"), "{line}");
     let whole = shown(&live.tool(&["show", "0"]));
-    assert_eq!(whole.lines().filter(|line| line.starts_with("came later")).count(), 2, "{whole}");
+    assert_eq!(whole.lines().filter(|line| line.starts_with("came later")).count(), 3, "{whole}");
     // None of it has reached the server.
     live.end_quietly();
 }
@@ -232,7 +276,9 @@ fn what_cannot_be_is_told_with_what_can() {
     let all = ids(&told(&live.tool(&["requests", "--json"])));
     failed(&live.tool(&["show", "nope"]), 3, &all[1]);
     failed(&live.tool(&["respond", &all[0][..4], "accept"]), 3, "give more of the id");
-    failed(&live.tool(&["respond", "0"]), 2, "accept|accept-for-session|decline|cancel");
+    failed(&live.tool(&["respond", "0"]), 2, &format!("`codex-shim respond {} accept-for-session`", all[0]));
+    let shown = shown(&live.tool(&["show", "0"]));
+    assert!(shown.contains(&format!("codex-shim respond {} decline\n", all[0])) && !shown.contains('|'), "{shown}");
     failed(&live.tool(&["respond", "0", "--answer", "a=b"]), 2, "accept-for-session");
     failed(&live.tool(&["respond", "0", "--json", "[]"]), 2, "a JSON object");
     failed(&live.tool(&["respond", "0", "--json", r#"{"decision":"maybe"}"#]), 2, "codex-shim show");
@@ -255,8 +301,8 @@ fn a_stopped_session_can_be_read() {
     assert!(shown(&tool(&home, &["requests"])).contains("no requests are pending"));
     let document = told(&tool(&home, &["requests", "--all", "--json"]));
     assert_eq!(document["requests"][0]["status"], "orphaned");
-    assert!(shown(&tool(&home, &["requests", "--all"])).contains("orphaned: server_exited"));
-    assert!(shown(&tool(&home, &["show", "0"])).contains("command     a"));
+    assert!(shown(&tool(&home, &["requests", "--all"])).contains("  orphaned  "));
+    assert!(shown(&tool(&home, &["show", "0"])).contains("status      orphaned: server_exited"));
     assert_eq!(told(&tool(&home, &["show", "0", "--json"]))["answers"], json!([]));
     failed(&tool(&home, &["show", "latest"]), 3, "no requests are pending");
 }
@@ -268,7 +314,7 @@ fn a_session_without_a_ledger_has_no_requests() {
     let _ = std::fs::remove_file(home.path().join("sessions/s/ledger.db"));
     assert_eq!(told(&tool(&home, &["requests", "--json"])), json!({ "requests": [] }));
     assert!(!home.path().join("sessions/s/ledger.db").exists());
-    failed(&tool(&home, &["show", "0"]), 3, "has had no requests");
+    failed(&tool(&home, &["show", "0", "--session", "s"]), 3, "has had no requests");
 }
 
 #[test]
@@ -356,8 +402,10 @@ fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).expect("it can be used");
     let name = rustix::pty::ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("UTF-8");
     let theirs = std::fs::File::options().read(true).write(true).open(name).expect("it opens");
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&ours, size).expect("it has a size");
     let mut command = live.home.shim(&["respond", "latest"]);
-    command.stdin(theirs.try_clone().expect("it is open")).stdout(theirs);
+    command.env("PAGER", "cat").stdin(theirs.try_clone().expect("it is open")).stdout(theirs);
     (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours.into())
 }
 
@@ -484,6 +532,9 @@ fn two_clients_in_one_folder_are_both_shown() {
     let elsewhere = |arguments: &[&str]| tool_in(&home, home.beside(), arguments);
     assert!(shown(&elsewhere(&["show", ids[0]])).contains("run make"));
     shown(&elsewhere(&["respond", ids[0], "decline"]));
+    let elsewhere = elsewhere(&["requests"]);
+    let note = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
+    assert!(note.starts_with("codex-shim: no session in this folder; showing `proj ("), "{note}");
     // Commands in the folder become context for both; a message needs the session's name.
     shown(&here(&["exec", "--", "true"]));
     for session in ["one", "two"] {

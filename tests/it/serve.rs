@@ -254,5 +254,6 @@ fn e2e_send_waits_for_the_end_of_its_turn() {
     let unknown = tool(&served, &["send", "--session", "s", "--thread", "nope", "more"]);
     let told = String::from_utf8_lossy(&unknown.stderr);
     assert!(told.contains("unknown thread `nope`") && told.contains(thread_id), "{told}");
+    assert_eq!(unknown.status.code(), Some(3), "{unknown:?}");
     served.end();
 }

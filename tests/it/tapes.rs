@@ -435,6 +435,10 @@ fn latest_names_the_last_thread_of_a_tape() {
     assert_eq!((of_thread.status.code(), listed.lines().count()), (Some(0), 1), "{of_thread:?}");
     let none = show(&["--method", "nothing"]);
     assert!(none.stdout.is_empty() && String::from_utf8_lossy(&none.stderr).contains("none of the "), "{none:?}");
+    let unknown = show(&["--thread", "zz"]);
+    let told = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert_eq!((unknown.status.code(), &*unknown.stdout), (Some(3), &b""[..]), "{unknown:?}");
+    assert!(told.contains("unknown thread `zz`; threads in this recording: "), "{told}");
 }
 
 #[test]

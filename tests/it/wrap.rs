@@ -570,7 +570,7 @@ fn unwrap_forgets_a_value_changed_by_hand() {
         "{output:?}"
     );
     assert!(lab.well(&["unwrap", "--forget", "vscode", "--dry-run"]).starts_with("would forget "));
-    assert!(lab.well(&["unwrap", "--forget", "vscode"]).contains("forget "));
+    assert!(lab.well(&["unwrap", "--forget", "vscode"]).contains("forgot "));
     assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some(other));
     assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
     // `--forget` still puts back a value that is unchanged.

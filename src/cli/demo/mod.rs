@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::error::Done;
 use super::history::action_words;
 use super::requests::print_json;
-use super::screen::{Screen, Tone, plain};
+use super::screen::{self, Screen, Tone, plain};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
 use crate::engine::{MARKER_END, MARKER_START, without_shell};
@@ -379,6 +379,9 @@ fn write_line(to: &mut impl std::io::Write, line: &str) -> Outcome<()> {
 /// Line width in columns.
 const COLUMNS: usize = 78;
 
+/// Columns before the value of a row.
+const NAME_COLUMNS: usize = 30;
+
 /// Destination of the demo's output.
 pub(super) struct Stage {
     shown: Shown,
@@ -457,7 +460,9 @@ impl Stage {
     }
 
     pub(super) fn row(&mut self, name: &str, value: &str) {
-        self.write(&cut(&format!("    {name:<24}  {value}")));
+        let columns_max = screen::columns(Screen::of_stdout_plain()).map_or(COLUMNS, |columns| columns.min(COLUMNS));
+        let row = plain(&format!("    {name:<24}  {value}"));
+        self.write(&screen::wrapped(&row, 0, NAME_COLUMNS, Some(columns_max)));
         if let Some(part) = self.last() {
             part.rows.push(Row { name: name.to_owned(), value: value.to_owned() });
         }

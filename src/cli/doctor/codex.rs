@@ -39,6 +39,8 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
                 error.to_string(),
                 "install it with `npm install -g @openai/codex`, or name it",
             ));
+            checks.extend(["app-server", "protocol"].map(|name| skipped(name, "no codex was found")));
+            checks.push(on_path(environment));
             return;
         }
     };
@@ -64,12 +66,21 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     });
     if has_version {
         checks.push(app_server(&program));
+    } else {
+        checks.push(skipped("app-server", "this codex printed no version"));
     }
     // A codex that does not print its version in time writes no schema in time.
     if !is_too_slow {
         checks.push(protocol(&program));
+    } else {
+        checks.push(skipped("protocol", "this codex is too slow"));
     }
     checks.push(on_path(environment));
+}
+
+/// A check that needs a codex that runs.
+fn skipped(name: &'static str, why: &str) -> Check {
+    Check::note(name, format!("skipped: {why}"), "mend `codex` above, and run `doctor` again")
 }
 
 fn command(codex: &Codex) -> Command {

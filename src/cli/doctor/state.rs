@@ -15,7 +15,7 @@ use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
-use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, label, short};
+use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};
 
 /// Free space below this counts as low, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
@@ -85,8 +85,7 @@ fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
     let is_meant = |there: &Vec<&Found>| only.is_none_or(|only| there.iter().any(|session| session.id == only));
     let shared = by_folder.into_iter().filter(|(_, there)| there.len() > 1 && is_meant(there));
     let check = |(folder, there): (&str, Vec<&Found>)| {
-        let names: Vec<String> =
-            there.iter().map(|session| format!("{} {}", label(session), short(session, sessions))).collect();
+        let names: Vec<String> = there.iter().map(|session| full_name(session, sessions)).collect();
         let example = there.first().map_or("", |session| short(session, sessions));
         let remedy = format!(
             "nothing, if this is intended: `status`, `requests` and `context show` show all of them, and each model sees what you \

@@ -232,23 +232,7 @@ pub(in crate::cli) fn words(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     match (text("action_kind"), text("summary_text").split_once(": ")) {
         (kind @ ("command" | "file_change" | "tool"), Some((_, what))) => action_in_words(kind, text("status"), what),
-        ("approval", Some(("Approval decision", decision))) => approval_in_words(decision),
         (_, _) => text("summary_text").to_owned(),
-    }
-}
-
-/// `Approval declined: ls`, from `decline: ls`.
-fn approval_in_words(decision: &str) -> String {
-    let (word, subject) = match decision.split_once(": ") {
-        Some((word, subject)) => (word, format!(": {subject}")),
-        None => (decision, String::new()),
-    };
-    match word {
-        "accept" | "approved" => format!("Approval given{subject}"),
-        "acceptForSession" | "approved_for_session" => format!("Approval given for the session{subject}"),
-        "decline" | "denied" => format!("Approval declined{subject}"),
-        "cancel" | "abort" => format!("Approval cancelled{subject}"),
-        _ => format!("Approval decision: {decision}"),
     }
 }
 
@@ -281,7 +265,7 @@ mod tests {
         );
         check(action("command", "Timed out: make", "timeout", None, "05", Some("07")), "2m ago  timeout  make\n");
         check(
-            action("approval", "Approval decision: decline: ls: a", "completed", None, "05", Some("07")),
+            action("approval", "Approval declined: ls: a", "completed", None, "05", Some("07")),
             "2m ago  completed  Approval declined: ls: a\n",
         );
         check(

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::NO_SUCH_THREAD;
 use super::super::error::CliError;
 use super::super::offline::{Read, answered};
 use super::super::select_session;
@@ -47,7 +48,7 @@ impl fmt::Display for NotAThread {
 
 impl From<NotAThread> for CliError {
     fn from(error: NotAThread) -> CliError {
-        CliError::failed(error.to_string())
+        CliError::exits(NO_SUCH_THREAD, error.to_string())
     }
 }
 

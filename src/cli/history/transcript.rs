@@ -15,15 +15,15 @@ use super::super::session_args::SessionFlag;
 use super::{put, threads};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
-use crate::history::action_in_words;
+use crate::history::{action_in_words, decided};
 
 /// Print the conversation and the actions of a thread
 ///
 /// Only finished things, in order: messages, commands and how they ended, file changes, approvals and their answers.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0, or 1 if there is no such thread, or 3 if there is no such
-session.
+Exit status: 0, or 1 if the history cannot be read, or 3 if there is no such
+thread or session.
 
 Examples:
   codex-shim transcript
@@ -109,11 +109,20 @@ fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
         "diff" => row(Tone::Faint, &format!("diff of the turn so far: {}", files_of(text("text"))), to),
         "approval" => {
             let what = [text("command"), text("text"), text("reason")].into_iter().find(|part| !part.is_empty());
-            let outcome = [decision(entry), text("error_code").to_owned(), text("status").to_owned()];
-            let outcome = outcome.into_iter().find(|part| !part.is_empty()).unwrap_or_default();
-            let by = if text("source").is_empty() { String::new() } else { format!(" by {}", text("source")) };
+            let (subject, accepted) = match text("kind") {
+                "elicitation" | "questions" => ("User input", "submitted"),
+                _ => ("Approval", "given"),
+            };
+            let decision = Some(decision(entry)).filter(|decision| !decision.is_empty());
+            let code =
+                [text("error_code"), text("status")].into_iter().find(|part| !part.is_empty() && *part != "resolved");
+            let (verb, outcome) = match code {
+                Some(code) if decision.is_none() => ("requested".to_owned(), format!(": {code}")),
+                Some(_) | None => (decided(decision.as_deref(), accepted), String::new()),
+            };
+            let by = if text("source").is_empty() { String::new() } else { format!(", by {}", text("source")) };
             let what = what.map(|what| one_line(&without_shell(what))).unwrap_or_else(|| text("kind").to_owned());
-            row(Tone::Warning, &format!("asked: {what}: {outcome}{by}"), to)
+            row(Tone::Warning, &format!("{subject} {verb}: {what}{outcome}{by}"), to)
         }
         "status" => {
             let tone = if text("status") == "completed" { Tone::Faint } else { Tone::Bad };
@@ -323,7 +332,7 @@ mod tests {
         check(json!({"role": "diff", "text": two}), "  diff of the turn so far: a (+1 -1), new (+0 -0)\n");
         check(
             json!({"role": "approval", "command": "make", "status": "resolved", "decision": "accept", "source": "cli"}),
-            "  asked: make: accept by cli\n",
+            "  Approval given: make, by cli\n",
         );
         check(
             json!({"role": "status", "status": "failed", "error_code": "app_server_stream_closed"}),

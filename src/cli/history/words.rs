@@ -45,7 +45,8 @@ pub(super) fn table(clock: &Clock, to: Screen) -> Table {
     let columns = vec![
         Column::whole(clock.head("TIME")).spare(),
         Column::number("NUMBER"),
-        Column::text("TYPE"),
+        // A cut type cannot be given to --type.
+        Column::whole("TYPE"),
         Column::whole("THREAD").spare(),
         Column::text("DETAILS"),
     ];

@@ -151,6 +151,8 @@ Exit status:
   0  the server accepted the message; with --wait: the turn completed
   1  it did not, or a request is pending; with --wait also: the turn failed,
      was interrupted, or --timeout passed
+  2  the message is empty
+  3  no such thread or session
   4  the session is not running
 
 Examples:

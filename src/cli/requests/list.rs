@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
-use super::super::table::{Column, Table};
+use super::super::table::{Cell, Column, Table};
 use super::args::RequestsArguments;
-use super::{Done, body, kind_name, kind_of, name, print_json, readable_all, rows, text};
+use super::{Done, kind_name, kind_of, name, print_json, readable_all, rows, select_session, text};
 use crate::config::Environment;
-use crate::control::request_view::who;
-use crate::store::{Found, WhichRequests, label, short};
+use crate::control::answer::outcome_word;
+use crate::store::{Found, WhichRequests};
 
 pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
     let sessions = readable_all(arguments.common.session.name(), environment)?;
@@ -24,8 +24,7 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let mut text = String::new();
     for (session, rows) in &listed {
         if sessions.len() > 1 {
-            let name = format!("{} {}", label(session), short(session, &sessions));
-            text.push_str(&format!("{}\n", screen.paint(Tone::Faint, &screen::plain(&name))));
+            text.push_str(&select_session::section(session, &sessions, screen));
         }
         text.push_str(&match which {
             // The heading names the session.
@@ -70,47 +69,48 @@ fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
 
 /// All requests with their outcomes.
 fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
+    let (columns, cells) = history_table(rows, clock, to);
+    Table::of(columns, cells, to)
+}
+
+fn history_table(rows: &[Value], clock: &Clock, to: Screen) -> (Vec<Column>, Vec<Vec<Cell>>) {
     let columns = vec![
         Column::whole("AGE").spare(),
         Column::whole("REQUEST"),
         Column::whole("KIND").spare(),
-        Column::text("OUTCOME"),
-        Column::text("BY").spare(),
+        Column::whole("OUTCOME"),
+        Column::whole("BY").spare(),
         Column::whole(clock.head("AT")).spare(),
         Column::text("WHAT IT ASKS"),
     ];
     let cells = rows.iter().map(|row| {
-        let (outcome, tone) = outcome(row);
         vec![
             (Tone::Faint, age(row, clock)),
             (Tone::Warning, name::short(row, rows).to_owned()),
             (Tone::Faint, kind_name(kind_of(row)).to_owned()),
-            (tone, outcome),
-            (Tone::Faint, who(row)),
+            outcome(row),
+            (Tone::Faint, by(row)),
             (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
             (Tone::Strong, text(row, "summary").to_owned()),
         ]
     });
-    Table::of(columns, cells.collect(), to)
+    (columns, cells.collect())
 }
 
-/// The status of a row, with its answer.
-pub(super) fn outcome(row: &Value) -> (String, Tone) {
-    let code = text(row, "error_code");
-    match (text(row, "status"), code) {
-        ("pending", _) => ("pending".to_owned(), Tone::Warning),
-        ("resolved", "withdrawn_by_server") => ("resolved: withdrawn".to_owned(), Tone::Faint),
-        ("resolved", _) => {
-            let mut words = body::in_words(&row["resolved_payload"]);
-            // `show` prints the whole answer; here it would hide the other columns.
-            if words.starts_with('{') {
-                words = "answered".to_owned();
-            }
-            (format!("resolved: {words}"), Tone::Good)
-        }
-        (status, "") => (status.to_owned(), Tone::Bad),
-        (status, code) => (format!("{status}: {code}"), Tone::Bad),
-    }
+/// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
+fn outcome(row: &Value) -> (Tone, String) {
+    let tone = match (text(row, "status"), text(row, "error_code")) {
+        ("pending", _) => Tone::Warning,
+        ("resolved", "withdrawn_by_server") => Tone::Faint,
+        ("resolved", _) => Tone::Good,
+        _ => Tone::Bad,
+    };
+    (tone, outcome_word(row).to_owned())
+}
+
+/// Who answered, without the process; `show` prints both.
+fn by(row: &Value) -> String {
+    row["resolution_source"].as_str().unwrap_or("-").to_owned()
 }
 
 #[cfg(test)]
@@ -150,17 +150,21 @@ mod tests {
     #[test]
     fn outcomes_of_all_requests_are_listed() {
         let expect = "\
-1m 2s  0  command      pending            -            -                     run x\u{fffd}[31m
-2s     1  file change  resolved: decline  cli (uid 0)  2026-01-02T03:04:06Z  change a
+1m 2s  0  command      pending   -    -                     run x\u{fffd}[31m
+2s     1  file change  declined  cli  2026-01-02T03:04:06Z  change a
 ";
         assert_eq!(history(&rows(), &now(), Screen::None), expect);
     }
 
     #[test]
-    fn outcome_names_status_and_answer() {
-        let check = |row: Value, expect: &str| assert_eq!(outcome(&row).0, expect);
-        check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
-        check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
-        check(json!({ "status": "resolved", "resolved_payload": { "answers": {} } }), "resolved: answered");
+    fn outcomes_stay_whole_on_narrow_terminals() {
+        let mut rows = rows();
+        rows[1]["summary"] = json!("change ".repeat(20));
+        rows[1]["resolved_by"] = json!("uid 0, pid 12345");
+        for columns_max in [40, 80] {
+            let (columns, cells) = history_table(&rows, &now(), Screen::Plain);
+            let shown = Table::within(columns, Screen::Plain, Some(columns_max)).add(cells);
+            assert!(shown.contains("declined") && !shown.contains("uid"), "{shown}");
+        }
     }
 }

@@ -45,12 +45,12 @@ fn readable_all(flag: Option<&str>, environment: &Environment) -> Result<Vec<Fou
 /// A session with a running relay.
 fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {
     let session = select_session::one(flag, Otherwise::None, environment)?;
-    if session.live { Ok(session) } else { Err(CliError::not_running(&session.id)) }
+    if session.live { Ok(session) } else { Err(CliError::not_running(&session)) }
 }
 
 /// The response of a relay that the tool cannot do without.
 fn needed(session: &Found, asked: Result<Answer, ClientError>) -> Result<Answer, CliError> {
-    answered(session, asked)?.ok_or_else(|| CliError::not_running(&session.id))
+    answered(session, asked)?.ok_or_else(|| CliError::not_running(session))
 }
 
 impl From<NotNamed> for CliError {
@@ -113,9 +113,13 @@ fn ledger(session: &Found) -> Result<Option<OfflineLedger>, CliError> {
 /// The named request and its session: in the sessions of this folder, or else in any live one. `latest` and short names are
 /// resolved only in this folder, because elsewhere they mean another request.
 fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), CliError> {
-    let here = readable_all(flag, environment)?;
+    let is_whole = name::looks_whole(name);
+    let here = match is_whole {
+        true => select_session::several_quietly(flag, Otherwise::Latest, environment)?,
+        false => readable_all(flag, environment)?,
+    };
     // A whole id is looked up directly, because it may be older than the list.
-    if name::looks_whole(name) {
+    if is_whole {
         let anywhere = if flag.is_some() { Vec::new() } else { select_session::all(environment)? };
         let elsewhere = anywhere.into_iter().filter(|session| session.live && !here.contains(session));
         for session in here.iter().cloned().chain(elsewhere) {

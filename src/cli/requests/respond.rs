@@ -1,7 +1,9 @@
 //! `codex-shim respond`: answers a request, from the command line or by asking a person at the terminal, and says whose answer
 //! won.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,9 +11,10 @@ use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
+use super::super::FAILED;
 use super::super::clock::Clock;
 use super::super::kept_back::KeptBack;
-use super::super::{FAILED, screen};
+use super::super::screen::{self, Screen};
 use super::args::RespondArguments;
 use super::name::NotNamed;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
@@ -26,12 +29,18 @@ use crate::store::Found;
 /// How long the relay may take: it allows itself 10 s to decide and store the answer.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
+/// Rows that the choices and the prompt take.
+const CHOICES_ROWS: usize = 9;
+
+/// Rows before the names of changed files.
+const HEAD_ROWS: usize = 10;
+
 pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
     let raw = raw(arguments)?;
     let clock = Clock::of(&arguments.times);
     let (session, mut document) = named(arguments.session.name(), &arguments.request, environment)?;
     if !session.live {
-        return Err(CliError::not_running(&session.id));
+        return Err(CliError::not_running(&session));
     }
     let row = document["request"].take();
     let body = match (raw, arguments.word, &arguments.answers[..]) {
@@ -40,7 +49,7 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
         (None, None, [_, ..]) => {
             body::of_answers(&row, &arguments.answers).map_err(|errors| CliError::usage(form::in_one_line(&errors)))?
         }
-        (None, None, []) => asked(&row, &clock, environment)?,
+        (None, None, []) => asked(&session, &row, &clock, environment)?,
     };
     answer(&session, &row, &body, &clock, arguments.json.is_some())
 }
@@ -60,22 +69,36 @@ fn raw(arguments: &RespondArguments) -> Result<Option<Value>, CliError> {
 }
 
 /// Shows the whole request and asks the user at the terminal.
-fn asked(row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, CliError> {
+fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, CliError> {
     if !is_there() {
-        let how = show::next(row, screen::Screen::None);
-        let how = how.trim_start_matches("respond").split('\n').next().unwrap_or_default().trim();
-        return Err(CliError::usage(match how {
-            "" => format!("no answer given, and request {} is not pending", text(row, "request_id")),
-            how => format!("no answer given, and no terminal to ask at; use {how}"),
-        }));
+        let id = text(row, "request_id");
+        if row["status"] != "pending" {
+            return Err(CliError::usage(format!("no answer given, and request {id} is not pending")));
+        }
+        let ways = body::respond_arguments(row).into_iter().map(|way| format!("`codex-shim respond {id} {way}`"));
+        let ways = ways.collect::<Vec<_>>().join(", ");
+        return Err(CliError::usage(format!("no answer given, and no terminal to ask at; use one of {ways}")));
     }
-    let screen = screen::Screen::of_stdout(environment);
-    screen::print(&show::question(row, clock, screen));
+    let screen = Screen::of_stdout(environment);
+    let whole = show::question(row, clock, screen);
+    let rows_max = screen::rows().unwrap_or(usize::MAX);
+    let is_long = whole.lines().count() + CHOICES_ROWS > rows_max;
+    let changes = show::changes(&RequestView::of(row));
+    let diff = changes.filter(|_| is_long).map(|summary| {
+        let below = session.holder.as_ref().map_or("", |holder| &holder.place.cwd);
+        let names_max = rows_max.saturating_sub(CHOICES_ROWS + HEAD_ROWS).max(1);
+        let names = show::Diffs::Names { below, names_max };
+        screen::print(&show::question_with(row, names, clock, screen));
+        LongDiff { summary, whole: &whole, pager: Pager::of(environment) }
+    });
+    if diff.is_none() {
+        screen::print(&whole);
+    }
     if row["status"] != "pending" {
         let id = text(row, "request_id");
         return Err(CliError::failed(format!("request {id} is not pending any more; it was {}", ending(row))));
     }
-    ask(row).map_err(CliError::failed)
+    ask(row, diff.as_ref()).map_err(CliError::failed)
 }
 
 /// Sends the answer and prints who answered first.
@@ -97,7 +120,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
         return Err(match refused.code.as_str() {
             "request_not_found" => CliError::from(NotNamed::Unknown { name: id.to_owned(), there_are: Vec::new() }),
             "invalid_response" => CliError::usage(format!(
-                "not a valid answer to request {id}: {}; `codex-shim show {id}` shows what is; nothing was sent",
+                "{}; nothing was sent; `codex-shim show {id}` lists the valid answers to request {id}",
                 refused.message
             )),
             "request_unavailable" => {
@@ -130,6 +153,54 @@ const TRIES_MAX: u32 = 5;
 /// The message if the user leaves without an answer.
 const NO_ANSWER: &str = "nothing was sent; the request is still pending";
 
+/// A diff that does not fit the terminal.
+struct LongDiff<'a> {
+    /// The size of the changes, repeated above the choices.
+    summary: String,
+    /// The request with the whole diff.
+    whole: &'a str,
+    pager: Pager,
+}
+
+/// The user's pager, started as `git` starts it.
+struct Pager {
+    command: OsString,
+    has_less: bool,
+}
+
+impl Pager {
+    fn of(environment: &Environment) -> Pager {
+        let command = environment.get("PAGER").filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less -R".into());
+        Pager { command, has_less: environment.get("LESS").is_some() }
+    }
+
+    /// Shows the text and waits until the user leaves it. Without a pager the text is printed.
+    fn show(&self, text: &str) {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(&self.command).stdin(Stdio::piped());
+        if !self.has_less {
+            // Passes colours through.
+            command.env("LESS", "R");
+        }
+        let is_shown = command.spawn().and_then(|mut child| {
+            if let Some(mut stdin) = child.stdin.take() {
+                // The user may leave the pager early.
+                let _ = stdin.write_all(text.as_bytes());
+            }
+            child.wait()
+        });
+        if !is_shown.is_ok_and(|status| status.success()) {
+            screen::print(text);
+        }
+    }
+}
+
+/// The prompt for a reason to decline.
+const WHY: &str = "Why not (Enter alone declines without a reason): ";
+
+/// The choice that shows a long diff.
+const VIEW: &str = "    v  view the whole diff\n";
+
 fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
@@ -139,7 +210,7 @@ fn is_there() -> bool {
 /// # Errors
 ///
 /// The reason why there is no answer.
-fn ask(row: &Value) -> Result<Value, String> {
+fn ask(row: &Value, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
     let request = RequestView::of(row);
     match request.kind {
         RequestKind::UserInput => questions(row, &request.questions),
@@ -152,35 +223,62 @@ fn ask(row: &Value) -> Result<Value, String> {
         | RequestKind::OldCommand
         | RequestKind::OldPatch
         | RequestKind::Permissions
-        | RequestKind::Elicitation => choose(row, &request),
+        | RequestKind::Elicitation => choose(row, &request, diff),
     }
 }
 
 /// Lists the choices and reads one by number, letter or name.
-fn choose(row: &Value, request: &RequestView) -> Result<Value, String> {
-    screen::print(&format!("\n{}", listed(&request.choices)));
-    for _ in 0..TRIES_MAX {
+fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
+    let list = || {
+        let summary = diff.map(|diff| format!("{}\n", diff.summary)).unwrap_or_default();
+        let view = if diff.is_some() { VIEW } else { "" };
+        screen::print(&format!("\n{summary}{}{view}", listed(&request.choices)));
+    };
+    list();
+    let mut tries = 0;
+    while tries < TRIES_MAX {
         let typed = read_line("Your answer (number or letter; Enter alone leaves the request pending): ")?;
         if typed.trim().is_empty() {
             return Err(NO_ANSWER.to_owned());
         }
+        if let Some(diff) = diff.filter(|_| matches!(typed.trim(), "v" | "V" | "view")) {
+            diff.pager.show(diff.whole);
+            list();
+            continue;
+        }
+        tries += 1;
         let Some(choice) = chosen(&typed, &request.choices) else {
-            let letters: Vec<String> = request.choices.iter().filter_map(letter).map(String::from).collect();
-            screen::print(&format!(
-                "`{}` is not a choice; type 1 to {} or one of {}\n",
-                screen::plain(typed.trim()),
+            let letters = request.choices.iter().filter_map(letter).chain(diff.map(|_| 'v')).map(String::from);
+            say(&format!(
+                "`{}` is not a choice; type 1 to {} or one of {}",
+                typed.trim(),
                 request.choices.len(),
-                letters.join(", ")
+                letters.collect::<Vec<_>>().join(", ")
             ));
             continue;
         };
         return match &choice.gives {
             Gives::Body(body) => Ok(body.clone()),
-            Gives::Reason => body::of_word(row, Word::Decline, Some(&read_line("Why not: ")?)),
+            Gives::Reason => body::of_word(row, Word::Decline, reason(&read_line(WHY)?)),
             Gives::Form => fill(row, &request.fields),
         };
     }
     Err(NO_ANSWER.to_owned())
+}
+
+/// Prints a line for the user, wrapped to the terminal.
+fn say(text: &str) {
+    screen::print(&format!("{}\n", to_fit(text)));
+}
+
+/// Untrusted text, wrapped to the terminal.
+fn to_fit(text: &str) -> String {
+    screen::wrapped(&screen::plain(text), 0, 2, screen::columns(Screen::of_stdout_plain()))
+}
+
+/// The reason that was typed; `None` if it is empty.
+fn reason(typed: &str) -> Option<&str> {
+    Some(typed.trim()).filter(|reason| !reason.is_empty())
 }
 
 /// The letter of a choice. Digits are the numbers of the list.
@@ -241,47 +339,65 @@ fn answer_to(question: &Question) -> Result<String, String> {
         if typed.is_empty() || question.takes_text {
             return Ok(typed);
         }
-        let (typed, last) = (screen::plain(typed.trim()), question.options.len());
-        screen::print(&format!("`{typed}` is not an option; type 1 to {last}\n"));
+        say(&format!("`{}` is not an option; type 1 to {}", typed.trim(), question.options.len()));
     }
     Err(NO_ANSWER.to_owned())
 }
 
-/// Asks for each field of a form in the schema's order. Only invalid values are asked for again. An empty field gets its
+/// Asks for each field of a form in the schema's order. An invalid value is asked for again at once. An empty field gets its
 /// default or is left out.
 fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
     let mut answers: Vec<(String, String)> = Vec::new();
-    let mut asked: Vec<&Field> = fields.iter().collect();
+    for field in fields {
+        fill_one(row, field, &mut answers)?;
+    }
+    match form::content(row, &answers) {
+        Ok(content) => Ok(json!({ "action": "accept", "content": content })),
+        // The schema may forbid a combination of valid fields.
+        Err(errors) => Err(format!("{}; {NO_ANSWER}", form::in_one_line(&errors))),
+    }
+}
+
+/// Asks for one field until its value is valid, and adds it to the answers.
+fn fill_one(row: &Value, field: &Field, answers: &mut Vec<(String, String)>) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
-        for field in asked {
-            answers.retain(|(name, _)| *name != field.name);
-            let prompt = format!("{}{}: ", screen::plain(&field.name), screen::plain(&described(field)));
-            let typed = if field.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
-            let typed = numbered(&typed, &field.choices).map_or(typed.clone(), |choice| choice.label.clone());
-            if !typed.is_empty() {
-                answers.push((field.name.clone(), typed));
-            }
+        for (number, choice) in field.choices.iter().enumerate() {
+            screen::print(&format!("{}\n", to_fit(&format!("  {}  {}", number + 1, choice.label))));
         }
-        let errors = match body::of_answers(row, &answers) {
-            Ok(body) => return Ok(body),
-            Err(errors) => errors,
+        let prompt = format!("{}: ", to_fit(&format!("{}{}", field.name, described(field))));
+        let typed = if field.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
+        let had = answers.len();
+        if !typed.is_empty() {
+            answers.push((field.name.clone(), of_numbers(&typed, field)));
+        }
+        let errors = form::content(row, answers).err().unwrap_or_default();
+        let Some(error) = errors.iter().find(|error| error.field.as_ref() == Some(&field.name)) else {
+            return Ok(());
         };
-        screen::print(&format!("{}\n", screen::plain(&form::in_one_line(&errors))));
-        asked = fields
-            .iter()
-            .filter(|field| errors.iter().any(|error| error.field.as_ref() == Some(&field.name)))
-            .collect();
-        if asked.is_empty() {
-            return Err(format!("{}; {NO_ANSWER}", form::in_one_line(&errors)));
-        }
+        answers.truncate(had);
+        say(&format!("{}: {}", field.name, error.message));
     }
     Err(NO_ANSWER.to_owned())
 }
 
-/// The description and accepted values of a field, in brackets.
+/// Typed text with the labels of choices in place of their numbers.
+fn of_numbers(typed: &str, field: &Field) -> String {
+    let label = |typed: &str| numbered(typed, &field.choices).map_or(typed.to_owned(), |choice| choice.label.clone());
+    match field.takes_many {
+        true => typed.split(',').map(|part| label(part.trim())).collect::<Vec<_>>().join(","),
+        false => label(typed),
+    }
+}
+
+/// The description and accepted values of a field, in brackets, and the effect of Enter alone.
 fn described(field: &Field) -> String {
-    let parts: Vec<String> = [field.about.clone(), Some(field.hint())].into_iter().flatten().collect();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    let enter = match (&field.default, field.is_required) {
+        (Some(_), _) => Some("Enter takes the default".to_owned()),
+        (None, false) => Some("Enter skips it".to_owned()),
+        (None, true) => None,
+    };
+    let parts = [field.about.clone(), Some(field.hint_beside_choices()), enter].into_iter().flatten();
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(" · ")) }
 }
 

@@ -9,7 +9,7 @@ use super::super::history::thread_named;
 use super::super::screen;
 use super::args::{InterruptArguments, SendArguments};
 use super::wait::TurnWatch;
-use super::{CliError, Done, Refused, needed, print_json, running, text};
+use super::{CliError, Done, Refused, needed, print_json, running, select_session, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::protocol::Method;
@@ -34,7 +34,8 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
         (false, None) => None,
     };
     let began = Instant::now();
-    let watch = arguments.wait.then(|| TurnWatch::begin(&session)).transpose()?;
+    let at = select_session::argument_for(&session, arguments.session.name(), environment);
+    let watch = arguments.wait.then(|| TurnWatch::begin(&session, at)).transpose()?;
     let body = with_thread(json!({ "text": says }), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;

@@ -2,17 +2,20 @@
 //!
 //! [`RequestView`] decides which rows there are, in which order, and their styles.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::args::ShowRequestArguments;
-use super::list::outcome as outcome_of;
-use super::{Done, kind_name, named, print_json, text};
+use super::{Done, body, kind_name, named, print_json, text};
 use crate::config::Environment;
 use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
-use crate::control::request_view::{Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who};
+use crate::control::request_view::{
+    ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who,
+};
 use crate::protocol::RequestKind;
 
 /// Width of the label column.
@@ -98,8 +101,36 @@ impl DetailView {
     }
 }
 
+/// The part of the changed files that is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Diffs<'a> {
+    Whole,
+    /// The names alone, relative to this folder, at most so many.
+    Names {
+        below: &'a str,
+        names_max: usize,
+    },
+}
+
 /// The request itself.
 pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
+    question_with(row, Diffs::Whole, clock, to)
+}
+
+/// The size of all changes: `303 files +602 -304`. `None` if nothing is changed.
+pub(super) fn changes(request: &RequestView) -> Option<String> {
+    let lines = || request.files.iter().flat_map(ChangedFile::rows);
+    let added = lines().filter(|row| row.meant == Meant::Added).count();
+    let removed = lines().filter(|row| row.meant == Meant::Removed).count();
+    match request.files.len() {
+        0 => None,
+        1 => Some(format!("1 file +{added} -{removed}")),
+        many => Some(format!("{many} files +{added} -{removed}")),
+    }
+}
+
+/// [`question`] with a part of the changed files.
+pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Screen) -> String {
     let mut view = DetailView::new(to);
     let request = RequestView::of(row);
     view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(request.kind)));
@@ -116,12 +147,28 @@ pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
         view.some(label, &row[member]);
     }
     view.shown(&request.members);
-    request.files.iter().for_each(|file| view.shown(&file.rows()));
+    changes(&request).iter().for_each(|changes| view.row("changes", changes));
+    match diffs {
+        Diffs::Whole => request.files.iter().for_each(|file| view.shown(&file.rows())),
+        Diffs::Names { below, names_max } => names(&mut view, &request.files, below, names_max),
+    }
     request.warnings.iter().for_each(|warning| view.prose("warning", warning));
     request.questions.iter().for_each(|question| a_question(&mut view, question));
     request.fields.iter().for_each(|field| a_field(&mut view, field));
     let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
+}
+
+/// The names of changed files.
+fn names(view: &mut DetailView, files: &[ChangedFile], below: &str, names_max: usize) {
+    for (number, file) in files.iter().take(names_max).enumerate() {
+        let path = Path::new(&file.path).strip_prefix(below).unwrap_or(Path::new(&file.path)).display();
+        view.row(if number == 0 { "files" } else { "" }, &format!("{} {path}", file.kind));
+    }
+    let unnamed = files.len().saturating_sub(names_max);
+    if unnamed > 0 {
+        view.row("", &format!("… and {unnamed} more"));
+    }
 }
 
 fn a_question(view: &mut DetailView, question: &Question) {
@@ -146,7 +193,7 @@ fn a_field(view: &mut DetailView, field: &Field) {
 /// The outcome, with every answer that was given.
 pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     let (row, mut view) = (&document["request"], DetailView::new(to));
-    let (outcome, tone) = outcome_of(row);
+    let (outcome, tone) = status(row);
     view.text.push('\n');
     view.toned("status", &outcome, |_| Some(tone));
     if !row["resolved_at"].is_null() {
@@ -169,6 +216,25 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     view.text
 }
 
+/// The status of a row, with its answer.
+fn status(row: &Value) -> (String, Tone) {
+    let code = text(row, "error_code");
+    match (text(row, "status"), code) {
+        ("pending", _) => ("pending".to_owned(), Tone::Warning),
+        ("resolved", "withdrawn_by_server") => ("resolved: withdrawn".to_owned(), Tone::Faint),
+        ("resolved", _) => {
+            let mut words = body::in_words(&row["resolved_payload"]);
+            // The whole answer follows.
+            if words.starts_with('{') {
+                words = "answered".to_owned();
+            }
+            (format!("resolved: {words}"), Tone::Good)
+        }
+        (status, "") => (status.to_owned(), Tone::Bad),
+        (status, code) => (format!("{status}: {code}"), Tone::Bad),
+    }
+}
+
 /// How to answer a pending request.
 pub(super) fn next(row: &Value, to: Screen) -> String {
     if row["status"] != "pending" {
@@ -177,8 +243,9 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     let mut view = DetailView::new(to);
     let id = text(row, "request_id");
     let request = RequestView::of(row);
-    let arguments = respond_arguments(request.kind, !request.fields.is_empty());
-    view.row("respond", &format!("codex-shim respond {id} {arguments}"));
+    for (number, arguments) in respond_arguments(row).into_iter().enumerate() {
+        view.row(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"));
+    }
     for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
         if let Gives::Body(body) = &choice.gives {
             view.row("or", &format!("{}:", choice.label));
@@ -209,6 +276,17 @@ mod tests {
         let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {line}")]).output();
         let read: Value = serde_json::from_slice(&output.expect("sh runs").stdout).expect("one word");
         assert_eq!(read, json!({ "decision": offer }));
+    }
+
+    #[test]
+    fn each_answer_is_a_line_to_paste() {
+        for row in one_of_each_kind() {
+            let mut row = row;
+            row["status"] = json!("pending");
+            for line in next(&row, Screen::None).lines().filter_map(|line| line.split_once("codex-shim ")) {
+                assert!(!line.1.contains(['|', '>', '<', ';', '&']) || line.1.contains(" --json '"), "{line:?}");
+            }
+        }
     }
 
     fn shown(method: &str, payload: &Value, changes: &Value) -> String {
@@ -268,6 +346,27 @@ mod tests {
     }
 
     #[test]
+    fn changes_have_a_summary() {
+        let change =
+            |path: &str| json!({"path": path, "kind": {"type": "update"}, "diff": "@@ -1 +1 @@\n-x\n+y\n+z\n"});
+        let row = json!({
+            "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "s", "status": "pending",
+            "changes": [change("/w/a/b.rs"), change("/w/c.rs"), change("/x/d.rs")], "request_payload": {},
+        });
+        let clock = Clock::stopped("2026-01-02T03:04:08Z");
+        check(&question(&row, &clock, Screen::None), &["changes     3 files +6 -3", "file        update /w/c.rs"]);
+        let names = question_with(&row, Diffs::Names { below: "/w", names_max: 2 }, &clock, Screen::None);
+        let expect = [
+            "changes     3 files +6 -3",
+            "files       update a/b.rs",
+            "            update c.rs",
+            "            … and 1 more",
+        ];
+        check(&names, &expect);
+        assert!(!names.contains("+y"), "{names}");
+    }
+
+    #[test]
     fn questions_have_their_options() {
         let payload = json!({"questions": [
             {"id": "color", "question": "Which?", "options": [{"label": "Red", "description": "warm"}]},
@@ -316,5 +415,13 @@ mod tests {
             let names = raw_names(&row["request_payload"], &prose);
             assert!(names.is_empty(), "{names:?}\n{prose}");
         }
+    }
+
+    #[test]
+    fn status_names_the_answer() {
+        let check = |row: Value, expect: &str| assert_eq!(status(&row).0, expect);
+        check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
+        check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
+        check(json!({ "status": "resolved", "resolved_payload": { "answers": {} } }), "resolved: answered");
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::{FAILED, say, screen};
 use super::args::{Goal, WaitArguments};
-use super::{CliError, Done, Refused, needed, print_json, readable, text};
+use super::{CliError, Done, Refused, needed, print_json, readable, select_session, text};
 use crate::config::Environment;
 use crate::control::client;
 use crate::store::Found;
@@ -40,9 +40,10 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
         }
         std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
     };
+    let at = select_session::argument_for(&session, arguments.common.session.name(), environment);
     let printed = match (arguments.common.as_json, has_come) {
         (true, _) => print_json(&document),
-        (false, true) => screen::print(&told(arguments.goal, &document)),
+        (false, true) => screen::print(&told(arguments.goal, &document, &at)),
         (false, false) => 0,
     };
     if has_come {
@@ -65,7 +66,7 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
         let wait_max = silence_max.saturating_sub(asked.elapsed());
         let why = match client::get_within(&session.dir, "/sessions/self", wait_max) {
             Ok(answer) => return answer.document().map_err(CliError::failed),
-            Err(_) if !session.is_still_live() => return Err(CliError::not_running(&session.id)),
+            Err(_) if !session.is_still_live() => return Err(CliError::not_running(session)),
             Err(why) => why,
         };
         if why.is_silence() || asked.elapsed() + POLL_WAIT >= silence_max {
@@ -86,11 +87,12 @@ fn holds(goal: Goal, document: &Value) -> bool {
     }
 }
 
-fn told(goal: Goal, document: &Value) -> String {
+/// `at` names the session in the suggested command.
+fn told(goal: Goal, document: &Value, at: &str) -> String {
     match (goal, pending(document)) {
         (Goal::Idle, _) => "idle\n".to_owned(),
-        (Goal::Pending, 1) => "1 request is pending; see `codex-shim show latest`\n".to_owned(),
-        (Goal::Pending, many) => format!("{many} requests are pending; see `codex-shim requests`\n"),
+        (Goal::Pending, 1) => format!("1 request is pending; see `codex-shim show latest{at}`\n"),
+        (Goal::Pending, many) => format!("{many} requests are pending; see `codex-shim requests{at}`\n"),
     }
 }
 
@@ -100,6 +102,8 @@ const ROWS_MAX: u64 = 500;
 /// A position in the turn rows before the awaited turn.
 pub(super) struct TurnWatch {
     since_id: u64,
+    /// Names the session in suggested commands; empty if they find it.
+    at: String,
 }
 
 pub(super) struct TurnEnd {
@@ -125,9 +129,9 @@ struct Transcript {
 
 impl TurnWatch {
     /// Remembers the current end of the rows.
-    pub(super) fn begin(session: &Found) -> Result<TurnWatch, CliError> {
+    pub(super) fn begin(session: &Found, at: String) -> Result<TurnWatch, CliError> {
         let last = rows(session, "limit=1")?;
-        Ok(TurnWatch { since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0) })
+        Ok(TurnWatch { since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0), at })
     }
 
     /// Waits until `turn` has ended or the time `left` is over.
@@ -155,9 +159,10 @@ impl TurnWatch {
             tell_of_requests(session, text(&turn, "thread_id"), &mut told_of)?;
             let left = left();
             if left.is_some_and(|left| left.is_zero()) {
+                let at = &self.at;
                 return Err(CliError::failed(format!(
-                    "timed out; the turn is still running: `codex-shim wait --for idle` waits for it, `codex-shim transcript {}` shows \
-                     its messages",
+                    "timed out; the turn is still running: `codex-shim wait --for idle{at}` waits for it, \
+                     `codex-shim transcript {}{at}` shows its messages",
                     text(&turn, "thread_id")
                 )));
             }

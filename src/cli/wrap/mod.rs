@@ -49,7 +49,7 @@ Examples:
 pub(super) struct WrapArguments {
     /// A tool, `path`, a folder, or the path of a codex
     #[arg(add = complete::targets())]
-    target: String,
+    target: Option<String>,
     /// Only show the change
     #[arg(long)]
     dry_run: bool,
@@ -160,17 +160,20 @@ fn home(settings: &Settings) -> Result<PathBuf, String> {
 }
 
 pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> Done {
+    let Some(target) = arguments.target.as_deref() else {
+        let all = Tool::all();
+        return Err(CliError::usage(format!("no target; name one of {all}, `path`, a folder, or the path of a codex")));
+    };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let home = &home(&settings)?;
     let ourselves = OwnPath::find(environment).map_err(|error| format!("find this program: {error}"))?;
     let all = read(home)?;
-    let plan =
-        Planner { ourselves: &ourselves, home, all: &all, settings: &settings, environment }.plan(&arguments.target)?;
+    let plan = Planner { ourselves: &ourselves, home, all: &all, settings: &settings, environment }.plan(target)?;
     let (path, change, then) = match &plan {
         Plan::Nothing => {
             return Ok(match arguments.json {
-                true => print_json(&json!({ "target": arguments.target, "already": true, "done": false })),
-                false => screen::print(&format!("{}: that is done already\n", arguments.target)),
+                true => print_json(&json!({ "target": target, "already": true, "done": false })),
+                false => screen::print(&format!("{}: that is done already\n", target)),
             });
         }
         Plan::Do(wrapped) => (&wrapped.path, shown(wrapped), wrapped.then()),
@@ -184,7 +187,6 @@ pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> 
         }
     };
     let told = |done: bool| {
-        let target = &arguments.target;
         print_json(
             &json!({ "target": target, "path": path, "change": change, "then": then, "already": false, "done": done }),
         )

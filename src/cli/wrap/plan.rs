@@ -71,6 +71,11 @@ impl Planner<'_> {
                 match (path.is_dir(), path.file_name().is_some_and(|name| name == "codex")) {
                     (true, _) => path.join("codex"),
                     (false, true) => path,
+                    (false, false) if target.contains('/') && !path.exists() => {
+                        return Err(format!(
+                            "{target} does not exist; name an existing folder, or the path of a codex"
+                        ));
+                    }
                     (false, false) => {
                         return Err(format!(
                             "`{target}` is neither `path`, a folder, the path of a codex, nor one of {}",

@@ -28,6 +28,13 @@ impl From<String> for Left {
     }
 }
 
+/// A change in the words of one that is done.
+fn in_past(told: &str) -> String {
+    let verbs = [("remove ", "removed "), ("leave ", "left "), ("forget ", "forgot ")];
+    let done = verbs.iter().find_map(|(now, past)| told.strip_prefix(now).map(|rest| format!("{past}{rest}")));
+    done.unwrap_or_else(|| told.to_owned())
+}
+
 /// Undoes the changes, or prints what it would do; returns the exit status.
 pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Done {
     let all = read(home)?;
@@ -63,9 +70,9 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Done {
             let (target, path, done) = (&wrapped.target, &wrapped.path, told.is_some() && !arguments.dry_run);
             taken.push(json!({ "target": target, "path": path, "told": told, "error": error, "done": done }));
         } else {
-            let would = if arguments.dry_run { "would " } else { "" };
             if let Some(told) = told {
-                screen::print(&format!("{would}{told}\n"));
+                let line = if arguments.dry_run { format!("would {told}") } else { in_past(told) };
+                screen::print(&format!("{line}\n"));
                 if matches!(wrapped.change, Change::File { .. }) && told.starts_with(PUT_BACK) && !arguments.dry_run {
                     screen::print(&format!("{}\n", wrapped.then()));
                 }

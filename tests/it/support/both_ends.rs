@@ -92,7 +92,9 @@ impl Live {
         for path in [&up, &down] {
             rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         }
+        // The tools run there too, so that it is the session of their folder.
         let mut command = home.shim(&[how, "--session", session, "--", "sh", "-c", SERVER]);
+        command.current_dir(home.beside());
         launch(&mut command);
         let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");
         let client = lines_of(relay.stdout.take().expect("stdout is piped"));
