@@ -33,10 +33,7 @@ fuzz_target!(|data: &[u8]| {
         let decision = decision.expect("nothing is assembled, so no line is held");
         assert!(decision.record.is_some(), "each line is on record");
         if let Passage::Replace(own) = &decision.line {
-            assert!(
-                serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(),
-                "what is changed is still JSON"
-            );
+            assert!(serde_json::from_slice::<serde_json::Value>(&own.bytes).is_ok(), "what is changed is still JSON");
             assert!(!own.bytes.contains(&b'\n'));
         }
         if decision.line == Passage::Withhold {

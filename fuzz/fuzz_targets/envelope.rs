@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, Incoming, Input, MARKER_END,
-    MARKER_START, Now, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestSettings, ServerOwner,
-    WaitingCommand,
+    AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, Incoming, Input,
+    MARKER_END, MARKER_START, Now, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestSettings,
+    ServerOwner, WaitingCommand,
 };
 use codex_shim::testing::wire::{Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
