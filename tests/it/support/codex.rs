@@ -90,12 +90,14 @@ default_mode_request_user_input = true
         self.root.path().join("codex-home")
     }
 
-    /// `program` set up to run in this lab.
+    /// `program` set up to run in this lab. Its home has no profile: what a profile prints in a sandbox makes codex 0.98 take a
+    /// command that fails for one that the sandbox has denied.
     pub fn command(&self, program: impl Into<OsString>) -> Command {
         let mut command = Command::new(program.into());
         with_default_signals(&mut command)
             .current_dir(self.cwd())
             .env("CODEX_HOME", self.codex_home())
+            .env("HOME", self.root())
             .env_remove("RUST_LOG");
         command.stderr(Stdio::null());
         command
