@@ -16,7 +16,7 @@ use super::form_fields::{SecretFields, is_secret_name};
 use super::json_string::{JsonString, MaskSigns};
 use super::redaction::{given_in_lists, secret_spans};
 use crate::protocol::{Method, answers_with_credentials};
-use crate::wire::{Members, TokenKind, tokens};
+use crate::wire::{Members, TokenKind, string_end, tokens};
 
 /// Deepest nesting that is walked; a line that is nested deeper is left out of the record.
 const DEPTH_MAX: usize = 1_000;
@@ -447,17 +447,6 @@ fn secret_part(written: &str) -> Option<usize> {
     }
     let from = at + 1;
     Some(from + written[from..].len() - written[from..].trim_start().len())
-}
-
-fn string_end(json: &[u8], mut from: usize) -> usize {
-    while let Some(found) = json.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        from += found;
-        if json[from] == b'"' {
-            return from;
-        }
-        from += 2;
-    }
-    json.len()
 }
 
 /// The values that a request carries, to be known again in an error that answers it.

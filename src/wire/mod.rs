@@ -12,12 +12,9 @@ mod splice;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
 pub use message::Body;
-pub(crate) use message::RpcId;
-pub(crate) use message::{Message, stands_verbatim};
-pub(crate) use splice::Splice;
-pub use splice::tokens;
-pub use splice::{Members, elements, text};
-pub(crate) use splice::{Token, TokenKind};
+pub(crate) use message::{Message, RpcId, stands_verbatim};
+pub use splice::{Members, elements, text, tokens};
+pub(crate) use splice::{Splice, Token, TokenKind, string_end};
 
 /// One of the two parties that the relay connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
