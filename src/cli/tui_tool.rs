@@ -11,7 +11,7 @@ use super::session_args::SessionWord;
 use crate::config::Environment;
 use crate::store::Otherwise;
 use crate::tui::model::Colours;
-use crate::tui::{self, Ending, Setup, Start};
+use crate::tui::{self, Ending, Pager, Setup, Start};
 
 /// Watch sessions, answer requests and send messages, full screen
 ///
@@ -56,8 +56,8 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> Done {
         Screen::Coloured => Colours::Some,
         Screen::Plain | Screen::None => Colours::None,
     };
-    let pager = environment.get("PAGER").unwrap_or_else(|| "less -R".into());
-    let setup = Setup { colours, pager, less: environment.get("LESS") };
+    let pager = Pager::of(environment.get("PAGER"), environment.get("LESS").as_ref());
+    let setup = Setup { colours, pager };
     match tui::run(&home, start, setup) {
         Ok(Ending::Left) => Ok(0),
         Ok(Ending::Signal(number)) => Ok(128 + number),

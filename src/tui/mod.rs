@@ -52,4 +52,5 @@ mod view;
 
 pub(crate) use events::Ending;
 pub(crate) use run::{Setup, Start, run};
+pub(crate) use terminal::Pager;
 pub(crate) use view::view;

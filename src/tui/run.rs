@@ -1,6 +1,5 @@
 //! The event loop: waits for an event, updates the model, executes its commands, and draws.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -15,7 +14,7 @@ use super::poller::{self, Call, Looking};
 use super::reader::{self, Following, Pages, Teller};
 use super::steps::attach;
 use super::steps::title;
-use super::terminal::{self, Keys, Screen};
+use super::terminal::{self, Keys, Pager, Screen};
 use super::text::Zone;
 use super::update::update;
 use super::view::view;
@@ -49,10 +48,7 @@ pub(crate) enum Start {
 pub(crate) struct Setup {
     /// Whether the screen shows colours.
     pub colours: Colours,
-    /// The user's pager, a shell command.
-    pub pager: OsString,
-    /// The user's own settings for `less`, if any.
-    pub less: Option<OsString>,
+    pub pager: Pager,
 }
 
 /// The threads beside the loop.

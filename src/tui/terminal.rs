@@ -1,7 +1,8 @@
 //! The terminal: acquired while the program runs, and restored on every way out.
 
+use std::ffi::OsString;
 use std::io::{self, Stdout, Write};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -162,29 +163,56 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// Runs the pager and waits for its end.
-fn paged(doc: &Doc, setup: &Setup) -> Result<(), String> {
-    let name = setup.pager.to_string_lossy().into_owned();
-    let began = Instant::now();
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(&setup.pager).stdin(Stdio::piped());
-    if setup.less.is_none() {
-        // Passes colours through, as git does.
-        command.env("LESS", "R");
+/// The user's pager, a shell command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pager {
+    command: OsString,
+    /// The user has own settings for `less`.
+    has_less: bool,
+}
+
+impl Pager {
+    /// The pager in `PAGER` with the settings in `LESS`.
+    pub(crate) fn of(pager: Option<OsString>, less: Option<&OsString>) -> Pager {
+        let command = pager.filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less -R".into());
+        Pager { command, has_less: less.is_some() }
     }
-    let mut child = command.spawn().map_err(|error| format!("start the pager `{name}`: {error}"))?;
-    if let Some(stdin) = child.stdin.take() {
-        // The user may leave the pager early.
-        let _ = print(doc, setup.colours, io::BufWriter::new(stdin));
-    }
-    let status = child.wait().map_err(|error| format!("wait for the pager `{name}`: {error}"))?;
-    match status.code() {
-        Some(126 | 127) => Err(format!("the pager `{name}` cannot be run; set PAGER")),
-        _ if began.elapsed() < READ_MIN => {
-            Err(format!("the pager `{name}` ended at once; set PAGER to one that waits, such as less"))
+
+    /// Runs the pager on what `write` writes, and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no such pager, for the user.
+    pub(crate) fn show(&self, write: impl FnOnce(ChildStdin) -> io::Result<()>) -> Result<(), String> {
+        let name = self.command.to_string_lossy();
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(&self.command).stdin(Stdio::piped());
+        if !self.has_less {
+            // Passes colours through, as git does.
+            command.env("LESS", "R");
         }
-        _ => Ok(()),
+        let mut child = command.spawn().map_err(|error| format!("start the pager `{name}`: {error}"))?;
+        if let Some(stdin) = child.stdin.take() {
+            // The user may leave the pager early.
+            let _ = write(stdin);
+        }
+        let status = child.wait().map_err(|error| format!("wait for the pager `{name}`: {error}"))?;
+        match status.code() {
+            Some(126 | 127) => Err(format!("the pager `{name}` cannot be run; set PAGER")),
+            _ => Ok(()),
+        }
     }
+}
+
+/// Shows a document in the pager.
+fn paged(doc: &Doc, setup: &Setup) -> Result<(), String> {
+    let began = Instant::now();
+    setup.pager.show(|stdin| print(doc, setup.colours, io::BufWriter::new(stdin)))?;
+    if began.elapsed() < READ_MIN {
+        let name = setup.pager.command.to_string_lossy();
+        return Err(format!("the pager `{name}` ended at once; set PAGER to one that waits, such as less"));
+    }
+    Ok(())
 }
 
 fn print(doc: &Doc, colours: Colours, mut out: impl Write) -> io::Result<()> {

@@ -1,9 +1,7 @@
 //! `codex-shim respond`: answers a request, from the command line or by asking a person at the terminal, and says whose answer
 //! won.
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +23,7 @@ use crate::control::form::{self, Field};
 use crate::control::request_view::{Choice, Gives, Question, RequestView, ending};
 use crate::protocol::RequestKind;
 use crate::store::Found;
+use crate::tui::Pager;
 
 /// How long the relay may take: it allows itself 10 s to decide and store the answer.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
@@ -89,7 +88,11 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
         let names_max = rows_max.saturating_sub(CHOICES_ROWS + HEAD_ROWS).max(1);
         let names = show::Diffs::Names { below, names_max };
         screen::print(&show::question_with(row, names, clock, screen));
-        LongDiff { summary, whole: &whole, pager: Pager::of(environment) }
+        LongDiff {
+            summary,
+            whole: &whole,
+            pager: Pager::of(environment.get("PAGER"), environment.get("LESS").as_ref()),
+        }
     });
     if diff.is_none() {
         screen::print(&whole);
@@ -162,39 +165,6 @@ struct LongDiff<'a> {
     pager: Pager,
 }
 
-/// The user's pager, started as `git` starts it.
-struct Pager {
-    command: OsString,
-    has_less: bool,
-}
-
-impl Pager {
-    fn of(environment: &Environment) -> Pager {
-        let command = environment.get("PAGER").filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less -R".into());
-        Pager { command, has_less: environment.get("LESS").is_some() }
-    }
-
-    /// Shows the text and waits until the user leaves it. Without a pager the text is printed.
-    fn show(&self, text: &str) {
-        let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(&self.command).stdin(Stdio::piped());
-        if !self.has_less {
-            // Passes colours through.
-            command.env("LESS", "R");
-        }
-        let is_shown = command.spawn().and_then(|mut child| {
-            if let Some(mut stdin) = child.stdin.take() {
-                // The user may leave the pager early.
-                let _ = stdin.write_all(text.as_bytes());
-            }
-            child.wait()
-        });
-        if !is_shown.is_ok_and(|status| status.success()) {
-            screen::print(text);
-        }
-    }
-}
-
 /// The prompt for a reason to decline.
 const WHY: &str = "Why not (Enter alone declines without a reason): ";
 
@@ -242,7 +212,9 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
             return Err(NO_ANSWER.to_owned());
         }
         if let Some(diff) = diff.filter(|_| matches!(typed.trim(), "v" | "V" | "view")) {
-            diff.pager.show(diff.whole);
+            if diff.pager.show(|mut stdin| stdin.write_all(diff.whole.as_bytes())).is_err() {
+                screen::print(diff.whole);
+            }
             list();
             continue;
         }
