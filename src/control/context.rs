@@ -26,11 +26,11 @@ pub(crate) struct ContextDocument {
 /// A waiting command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContextCommand {
-    /// Number of the command, unique in its session: `DELETE …/context/ID` takes it.
+    /// Unique in its session; the ID in `DELETE …/context/ID`.
     pub id: RowId,
     #[serde(flatten)]
     pub command: Command,
-    /// The thread that gets it; `None` for the thread of the next turn.
+    /// The thread to deliver it to; `None` for the thread of the next turn.
     pub thread_id: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct WaitingDocument {
     pub waiting: u64,
 }
 
-/// What the model was shown.
+/// Deliveries of context to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeliveriesDocument {
     /// The latest deliveries, oldest first.
@@ -61,13 +61,13 @@ impl ContextDocument {
     }
 }
 
-/// The waiting commands as a message carries them.
+/// The waiting commands as a message would carry them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FittedContext {
     /// The commands that fit the bounds, with the part of their output that fits. Oldest first.
     pub commands: Vec<ContextCommand>,
     pub commands_left_out: usize,
-    /// Lines of output of all waiting commands that are not sent.
+    /// Output lines of all waiting commands that do not fit.
     pub lines_left_out: usize,
 }
 
@@ -82,7 +82,7 @@ impl ContextDocument {
         threads.dedup();
         // Only the length of an unknown thread id matters.
         let unknown = uuid::Uuid::nil().to_string();
-        // A command without a thread is shown as a message to any other thread carries it, unless one thread gets all.
+        // A command without a thread is fitted as part of a message to an unknown thread, unless the others share one thread.
         let messages: Vec<&str> = match &threads[..] {
             [] => vec![&unknown],
             [only] => vec![only],
@@ -206,7 +206,7 @@ pub(super) fn ledger(app: &AppState) -> Result<&Ledger, Refusal> {
 /// Fragments of all threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FragmentsDocument {
-    /// The thread that got a fragment last comes last.
+    /// The thread with the latest fragment comes last.
     pub threads: Vec<ToldThread>,
 }
 

@@ -1,11 +1,11 @@
-//! Masking secrets in what is stored already, so that every byte keeps its place.
+//! Masks secrets in stored data without moving a byte.
 //!
-//! A [`Masker`] knows the shapes of [`super::redaction`], and patterns of the user's. What it gives is as long as what it was
-//! given, as text and as JSON, and read as JSON every string in it is as long as it was: whatever counts bytes counts the same
-//! before and after. What is masked already stays as it is.
+//! A [`Masker`] finds the shapes of [`super::redaction`] and the user's patterns. Its output is as long as its input, as text
+//! and as JSON, and so is every decoded string of that JSON: byte counts are the same before and after. Masked text does not
+//! change if it is masked again.
 //!
-//! It never touches what the protocol is made of: kinds, methods, ids, and numbers whose names mean nothing secret; nor, in a
-//! record, what is said of a line.
+//! Never changes the protocol's own parts (kinds, methods, ids, and numbers without a secret name), nor what a record says
+//! about its line.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use super::json_string::{JsonString, MaskSigns, is_masked, stays};
 use super::redaction::{Members, merged, secret_spans};
 use crate::wire::{Token, TokenKind, tokens};
 
-/// Members whose values say what something is, or which one: two that differ have to differ afterwards.
+/// Members that classify or identify something: two different values must still differ after masking.
 const KEPT: [&str; 26] = [
     "jsonrpc",
     "method",
@@ -50,13 +50,12 @@ const KEPT: [&str; 26] = [
     "shim",
 ];
 
-/// How many texts deep JSON that stands in a text, as text, is looked into.
+/// Levels of escaped JSON inside a text that are searched.
 const NESTED_MAX: u32 = 2;
 
 /// A pattern of the user that is not a valid regular expression.
 #[derive(Debug)]
 pub struct BadPattern {
-    /// It.
     pub pattern: String,
     source: Box<regex::Error>,
 }
@@ -73,34 +72,32 @@ impl std::error::Error for BadPattern {
     }
 }
 
-/// What a text is of which something is masked.
+/// The kind of text to mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
-    /// Any JSON.
     Value,
-    /// A journal's record.
+    /// A journal record.
     Record,
 }
 
-/// Masks secrets.
 #[derive(Debug)]
 pub struct Masker {
     patterns: Vec<Regex>,
 }
 
-/// Strings that were written in pieces, by what they belong to; together they may be a secret that none of them is.
+/// Strings that were written in pieces, by the text they belong to. A secret may span several pieces.
 #[derive(Debug, Default)]
 pub struct Pieces {
     whole: HashMap<String, Vec<u8>>,
-    /// Of each piece: what it belongs to, which one it is, and where it begins in the whole.
+    /// For each piece, the name of its whole, its number, and its offset in the whole.
     pieces: Vec<(String, u64, usize)>,
 }
 
-/// What is to be masked in pieces, by the number of the piece.
+/// Spans to mask, by the number of their piece.
 pub(crate) type InPieces = HashMap<u64, Vec<Range<usize>>>;
 
 impl Pieces {
-    /// Adds the text of a piece, as it stands in `json`, behind what else belongs to `whole`; nothing where there is none.
+    /// Appends the text of the piece in `json` to `whole`; adds nothing if `json` has no piece.
     pub fn add(&mut self, whole: String, number: u64, json: &str) {
         let Some(place) = PieceAt::find(json) else { return };
         let so_far = self.whole.entry(whole.clone()).or_default();
@@ -109,20 +106,19 @@ impl Pieces {
     }
 }
 
-/// Where the text of a piece stands in JSON.
+/// Position of a piece's text in JSON.
 #[derive(Debug, PartialEq, Eq)]
 struct PieceAt {
     /// The string that holds it.
     string: Range<usize>,
-    /// Where in what that string says it begins, still written as JSON; `None` where the string is it.
+    /// Offset of the text in the decoded string, if the string holds escaped JSON; `None` if the whole string is the text.
     within_from: Option<usize>,
-    /// It is written in Base64.
     is_base64: bool,
 }
 
 impl PieceAt {
-    /// The first string that is called `delta`, or is called `chunk` and is Base64; that which is all of `json`; of parameters,
-    /// or of a text, that are kept as far as their start, what of it is there.
+    /// Finds the first string named `delta`, or named `chunk` if it is Base64, or the string that is all of `json`. In a
+    /// truncated excerpt of parameters or of a text, finds the part that its `preview` holds.
     fn find(json: &str) -> Option<PieceAt> {
         let mut named = "";
         let mut cut = None;
@@ -166,7 +162,7 @@ impl PieceAt {
         }
     }
 
-    /// Where in what the string says its Base64 stands, as far as it is there, and what that is.
+    /// The range of the Base64 in the decoded string `said`, up to the last complete group of four, and its bytes.
     fn decoded(&self, said: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
         let from = self.within_from.unwrap_or(0);
         let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
@@ -176,7 +172,7 @@ impl PieceAt {
         Some((range, bytes))
     }
 
-    /// The string with what `masker` finds in its Base64 masked, and `in_delta` of it.
+    /// Masks the secrets that `masker` finds in the decoded Base64, and the spans `in_delta` of it.
     fn masked_base64(&self, masker: &Masker, written: &str, in_delta: &[Range<usize>]) -> Option<String> {
         let string = JsonString::of(written);
         let (range, mut bytes) = self.decoded(&string.text())?;
@@ -185,14 +181,14 @@ impl PieceAt {
             return None;
         }
         mask(&mut bytes, &spans);
-        // Signs that were written with escapes have other places.
+        // Escaped Base64 characters take more space than the new ones would; such a string is not masked here.
         let [at] = &string.written_spans(&[range])[..] else { return None };
         let inner = written.strip_prefix('"')?;
         let encoded = BASE64_STANDARD.encode(bytes);
         (at.len() == encoded.len()).then(|| format!("\"{}{encoded}{}", &inner[..at.start], &inner[at.end..]))
     }
 
-    /// Where `spans` of the text stand in what the string says.
+    /// Maps `spans` of the text to spans of the decoded string `said`.
     fn spans_in(&self, said: &[u8], spans: &[Range<usize>]) -> Vec<Range<usize>> {
         let Some(from) = self.within_from else { return spans.to_vec() };
         let within = String::from_utf8_lossy(&said[from..]);
@@ -201,17 +197,17 @@ impl PieceAt {
     }
 }
 
-/// What stands in front of the text in parameters of a piece of which only the start is kept.
+/// Prefixes of a piece's text in truncated parameters.
 const CUT_DELTA: &[u8] = b"\"delta\":\"";
 const CUT_CHUNK: &[u8] = b"\"chunk\":\"";
 const CUT_BASE64: &[u8] = b"\"deltaBase64\":\"";
 
 impl Masker {
-    /// One that knows the shapes, and these patterns too.
+    /// Finds the built-in shapes and these patterns.
     ///
     /// # Errors
     ///
-    /// [`BadPattern`] for the first one that is none.
+    /// [`BadPattern`] for the first pattern that is not a valid regular expression.
     pub fn new(patterns: &[String]) -> Result<Masker, BadPattern> {
         let compiled = |pattern: &String| {
             Regex::new(pattern).map_err(|source| BadPattern { pattern: pattern.clone(), source: Box::new(source) })
@@ -219,14 +215,14 @@ impl Masker {
         Ok(Masker { patterns: patterns.iter().map(compiled).collect::<Result<_, _>>()? })
     }
 
-    /// A text with its secrets masked; `None` where it has none.
+    /// The text with its secrets masked; `None` if it has none.
     #[must_use]
     pub fn text(&self, text: &str) -> Option<String> {
         let masked = self.bytes(text.as_bytes())?;
         Some(String::from_utf8(masked).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
-    /// The same of bytes that need not be text.
+    /// Like [`Masker::text`], for bytes that may not be UTF-8.
     #[must_use]
     pub fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let spans = self.spans(bytes);
@@ -237,7 +233,7 @@ impl Masker {
         })
     }
 
-    /// JSON with the secrets in its strings masked; `None` where it has none. What is no JSON is masked as text.
+    /// JSON with the secrets in its strings masked; `None` if it has none. Invalid JSON is masked as text.
     #[must_use]
     pub fn json(&self, json: &str) -> Option<String> {
         if serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
@@ -246,7 +242,7 @@ impl Masker {
         self.strings(json, Of::Value, &[])
     }
 
-    /// JSON with the secrets in its strings masked, and `in_delta` of the text of the piece that it holds.
+    /// Like [`Masker::json`], and also masks the spans `in_delta` of the piece in it.
     #[must_use]
     pub fn json_piece(&self, json: &str, in_delta: &[Range<usize>]) -> Option<String> {
         match in_delta {
@@ -255,14 +251,14 @@ impl Masker {
         }
     }
 
-    /// A record of a journal, without its `\n`, with the secrets in its line masked, and `in_delta` of the string called
-    /// `delta` in it; `None` where there are none.
+    /// A journal record, without its `\n`, with the secrets in its line masked, and the spans `in_delta` of the piece in it;
+    /// `None` if there are none.
     #[must_use]
     pub fn record(&self, record: &str, in_delta: &[Range<usize>]) -> Option<String> {
         self.strings(record, Of::Record, in_delta)
     }
 
-    /// What is to be masked in each of some pieces.
+    /// Finds the secrets in joined pieces, and returns their spans in each piece.
     #[must_use]
     pub fn in_pieces(&self, pieces: &Pieces) -> InPieces {
         let spans: HashMap<&String, Vec<Range<usize>>> =
@@ -271,7 +267,7 @@ impl Masker {
         let mut ends: HashMap<&String, usize> = pieces.whole.iter().map(|(name, text)| (name, text.len())).collect();
         for (name, number, begin) in pieces.pieces.iter().rev() {
             let end = ends.insert(name, *begin).unwrap_or(*begin);
-            // Spans are in order: the search reads only those of this piece.
+            // The spans are sorted, so only those of this piece are read.
             let spans = spans.get(name).map_or(&[][..], Vec::as_slice);
             let first = spans.partition_point(|span| span.end <= *begin);
             let of_piece: Vec<Range<usize>> = spans[first..]
@@ -287,7 +283,7 @@ impl Masker {
         found
     }
 
-    /// Where secrets stand that are not masked yet, in order, none touching the next; also in JSON that stands in the text.
+    /// Spans of unmasked secrets, sorted and not adjacent. Escaped JSON in the text is searched too.
     fn spans(&self, text: &[u8]) -> Vec<Range<usize>> {
         self.spans_within(text, NESTED_MAX)
     }
@@ -329,7 +325,7 @@ impl Masker {
             let instead = match role {
                 Role::Kept => None,
                 Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64) => {
-                    // A key may look like Base64.
+                    // A key may happen to be valid Base64.
                     piece.masked_base64(self, written, in_delta).or_else(|| Masker::key_in(written))
                 }
                 Role::Base64 => self.base64(written),
@@ -362,8 +358,8 @@ impl Masker {
         Some(masked)
     }
 
-    /// Returns the spans to mask in the lines of an output that follow at `from`, by the places of their strings. A secret may
-    /// begin in one line and end in another.
+    /// The spans to mask in the lines of output at `from`, by the position of each line's string. A secret may begin in one
+    /// line and end in another.
     fn in_lines(&self, json: &str, from: usize) -> Vec<(usize, Vec<Range<usize>>)> {
         let rest = &json[from..];
         let Some(list) = rest.trim_start_matches([':', ' ']).strip_prefix('[') else { return Vec::new() };
@@ -389,7 +385,7 @@ impl Masker {
         within.collect()
     }
 
-    /// A string with what has the shape of a key in it masked.
+    /// Masks text in the shape of a key, but no user patterns.
     fn key_in(written: &str) -> Option<String> {
         let parsed = JsonString::of(written);
         let text = parsed.text();
@@ -402,7 +398,7 @@ impl Masker {
     }
 }
 
-/// A number with other digits. One of more than one digit does not begin with 0.
+/// Replaces the first digit with 1 and the others with 0, because JSON forbids leading zeros.
 fn number(written: &str) -> String {
     let mut digits = std::iter::once('1').chain(std::iter::repeat('0'));
     written.chars().map(|char| if char.is_ascii_digit() { digits.next().unwrap_or('0') } else { char }).collect()
@@ -419,32 +415,32 @@ fn mask(bytes: &mut [u8], spans: &[Range<usize>]) {
     }
 }
 
-/// Where in a JSON text we are.
+/// The current position in a JSON text.
 #[derive(Debug, Default)]
 struct Place<'a> {
     depth: usize,
     seen_to: usize,
-    /// The name of the value that comes next.
+    /// Name of the next value.
     name: &'a str,
-    /// The name of the record's own member that we are in.
+    /// Name of the record's top-level member at this position.
     top: &'a str,
 }
 
-/// What is done with a string.
+/// How a string or a number is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Kept,
     Name,
     Text,
-    /// Its name says that it is a secret.
+    /// A string with a secret name.
     Secret,
-    /// The same of a number.
+    /// A number with a secret name.
     Number,
     Base64,
 }
 
 impl<'a> Place<'a> {
-    /// Returns the role of a string; `named` is the role that its name asks for.
+    /// The role of a token; `named` is the role that its name implies.
     fn role(&mut self, json: &'a str, of: Of, kind: TokenKind, range: &Range<usize>, named: Role) -> Role {
         for byte in &json.as_bytes()[self.seen_to..range.start] {
             match byte {
@@ -482,7 +478,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether we are in a member of a record that is none of a line.
+    /// Whether the current member of a record says something about its line, and is never masked.
     fn is_kept_part(&self, of: Of) -> bool {
         of == Of::Record && !matches!(self.top, "line" | "data" | "argv" | "codex")
     }
@@ -499,7 +495,7 @@ mod tests {
         Masker::new(&patterns).expect("BUG: a test's patterns are regular expressions")
     }
 
-    /// What becomes of a record; it is as long as it was, and once more changes nothing.
+    /// Masks a record; its length stays the same, and masking it again changes nothing.
     fn check(patterns: &[&str], record: &str, expect: &str) {
         let masker = masker(patterns);
         let masked = masker.record(record, &[]).unwrap_or_else(|| record.to_owned());
@@ -638,7 +634,7 @@ mod tests {
         check("7", None);
     }
 
-    /// A key that ends in a piece of which only the start is kept, and is written with escapes there.
+    /// The key ends in a truncated piece, where it is escaped.
     #[test]
     fn the_start_of_a_long_piece_is_masked_with_the_end_of_the_one_before_it() {
         let masker = masker(&["ab.cd"]);
@@ -663,7 +659,7 @@ mod tests {
         );
     }
 
-    /// Output as early 2026 tells it; of one too long for its row only the start is there.
+    /// Output as codex of early 2026 reports it; output that is too long for its row is truncated.
     #[test]
     fn what_is_told_in_base64_is_masked_there() {
         let masker = masker(&["kay[0-9]{6}"]);
@@ -696,7 +692,7 @@ mod tests {
             masker.json(r#"{"chunk":"AKIAABCDEFGHIJKLMNOP"}"#).as_deref(),
             Some(r#"{"chunk":"[redacted]**********"}"#)
         );
-        // Output that is no UTF-8.
+        // Output that is not UTF-8.
         let latin = |key: &str| [&b"caf\xe9 \xe8t\xe9 \xff\xfe "[..], &[b'.'; 300], key.as_bytes(), b" y"].concat();
         let chunk = |key: &str| format!(r#"{{"msg":{{"chunk":"{}"}}}}"#, BASE64_STANDARD.encode(latin(key)));
         let mut pieces = Pieces::default();

@@ -1,11 +1,11 @@
-//! Decides what stays off the record: a whole line, or some values of it.
+//! Decides what the record omits: a whole line, or some of its values.
 //!
-//! A line is secret by its method, by the keys it writes, as the answer to a request that was secret, or if the server
-//! repeats such an answer of the user. Other lines carry credentials in some members ([`super::credentials`]); only these
-//! are masked. A line that cannot be read in one way only (a batch, a label, a repeated member) is left out if it may be
-//! either, and so are the answers to the ids that stand in it: a gap in the record is easier to mend than a leaked key.
+//! A line is secret because of its method, because of the keys it writes, because it answers a secret request, or because
+//! the server repeats such an answer of the user. Other lines carry credentials in some members ([`super::credentials`]);
+//! only these are masked. An ambiguous line (a batch, a label, a repeated member) is left out if it may be secret, and so are
+//! the answers to the ids in it: a gap in the record is easier to mend than a leaked key.
 //!
-//! Nothing here touches the bytes that are forwarded.
+//! Never changes the forwarded bytes.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -27,21 +27,21 @@ use crate::protocol::{
 };
 use crate::wire::{Body, Members, Message, RpcId, Side};
 
-/// Items that ask for a secret and are remembered, so that the output of their tool is known when it is told.
+/// Most items with a secret question that are remembered, to recognize the answer when the server repeats it as tool output.
 const ASKING_ITEMS_MAX: usize = 256;
 
 /// Longest id of such an item, in bytes of JSON.
 const ITEM_ID_BYTES_MAX: usize = 1_024;
 
-/// Longest method or id that is named in the record of an omitted line, in bytes.
+/// Longest method or id in the record of an omitted line, in bytes.
 const NAMED_BYTES_MAX: usize = 200;
 
-/// How much of a line may stand in the record.
+/// How much of a line may be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All of it.
     Open,
-    /// All but the credentials that it carries there.
+    /// All but the credentials in these members.
     Masked(Carrier),
     /// Nothing.
     Secret,
@@ -74,7 +74,7 @@ pub(super) struct Judged {
 }
 
 impl Awaited {
-    /// The secret part of a response that may be that to any of several calls.
+    /// The secret part of a response that may answer any of several calls.
     pub(super) fn of_all(mut each: impl Iterator<Item = Awaited>) -> Option<Awaited> {
         let first = each.next()?;
         Some(each.fold(first, |both, other| match (both, other) {
@@ -136,14 +136,14 @@ impl Secrets {
         judged
     }
 
-    /// Whether a line tells the answer to a secret question: a client may have asked for the model's own items.
+    /// Whether a line repeats the answer to a secret question: a client may have asked for the model's raw items.
     fn tells_answer(&self, line: &[u8]) -> bool {
         !self.asking_items.is_empty()
             && memmem::find(line, b"call_output").is_some()
             && self.asking_items.iter().any(|item| memmem::find(line, item.as_bytes()).is_some())
     }
 
-    /// A warning for the user, each once a run.
+    /// A warning for the user; each is returned once per run.
     pub(super) fn take_warning(&mut self) -> Option<Warning> {
         let warning = self.warning.take()?;
         if self.told.contains(&warning) {
@@ -168,7 +168,7 @@ impl Secrets {
         (verdict, awaited)
     }
 
-    /// Judges a line that is not a message, or that has two readings. The other side may read it in another way, and answer it.
+    /// Judges a line that is not a message, or is ambiguous. The other side may read it differently, and answer it.
     fn unread(&mut self, from: Side, line: &[u8], own: &mut OpenCalls, others: &OpenCalls) -> Verdict {
         let may_answer_one = line.contains(&b'{') && (others.awaits_secret() || may_answer_again(line, others));
         if !asks_for_secret(line) {
@@ -193,7 +193,7 @@ impl Secrets {
     }
 }
 
-/// Whether a line that cannot be read may be a second response to a secret call.
+/// Whether an unreadable line may be a second response to a secret call.
 fn may_answer_again(line: &[u8], calls: &OpenCalls) -> bool {
     calls.answered().next().is_some()
         && match ids_in(line) {
@@ -202,7 +202,7 @@ fn may_answer_again(line: &[u8], calls: &OpenCalls) -> bool {
         }
 }
 
-/// How much of a request or a notification may stand in the record, and what its answer will hold.
+/// How much of a request or a notification may be recorded, and the secret part of its response.
 fn classes(message: &Event<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
     let method = message.name().unwrap_or_default();
     let params = message.params.map(RawValue::get);
@@ -229,7 +229,7 @@ fn classes(message: &Event<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
     }
 }
 
-/// Whether a line that cannot be read may carry a credential, or ask for one.
+/// Whether an unreadable line may carry a credential, or ask for one.
 fn asks_for_secret(line: &[u8]) -> bool {
     let text = String::from_utf8_lossy(line);
     let text = unescaped(&text);
@@ -257,7 +257,7 @@ pub(super) fn asks_secret(params: &str) -> bool {
     }
 }
 
-/// Whether a configuration write has a value under a key that names a secret, or at a place for one.
+/// Whether a configuration write has a value under a key that names a secret, or at a path for credentials.
 fn writes_secret(params: &str) -> bool {
     match serde_json::from_str::<Value>(params) {
         Ok(params) => under_secret_key(&params),
@@ -295,8 +295,7 @@ pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
     Form::Omitted(Box::new(Omitted { reason: OmittedReason::Secret, line_bytes: line_bytes as u64, method, id }))
 }
 
-/// A command line as it may stand in a record: what belongs to a name that names a secret is masked, and so is what
-/// looks like a key.
+/// A command line for the record. Masks the value of each name that names a secret, and each argument that looks like a key.
 #[must_use]
 pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
     let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
@@ -306,7 +305,7 @@ pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
             let arg = arg.to_string_lossy();
             let is_value = std::mem::replace(&mut after_secret_option, arg.starts_with('-') && names_secret(&arg));
             match arg.split_once('=') {
-                // `-c env={API_KEY="…"}` names it in the value.
+                // `-c env={API_KEY="…"}` names the secret in the value.
                 Some((name, value)) if names_secret(name) || names_secret(value) || has_secret(value) => {
                     after_secret_option = false;
                     format!("{name}={MASK}")
@@ -321,7 +320,7 @@ pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
         .collect()
 }
 
-/// What stands for what was masked.
+/// Replaces a secret in a command line.
 const MASK: &str = "[secret]";
 
 #[cfg(test)]
@@ -329,7 +328,8 @@ mod tests {
     use super::super::open_calls::CALLS_MAX;
     use super::*;
 
-    /// `>` client, `<` server; returns `S` for secret and `.` for open, a letter a line.
+    /// Each line starts with its sender: `>` client, `<` server. `expect` has a character for each: `S` secret, `M` masked,
+    /// `.` open.
     fn check(script: &[&str], expect: &str) {
         let (mut secrets, mut calls) = (Secrets::default(), Calls::new("own:".to_owned()));
         let verdicts: String = script
@@ -531,7 +531,7 @@ mod tests {
         let resolved = |id: usize| format!(r#"<{{"method":"serverRequest/resolved","params":{{"requestId":{id}}}}}"#);
         let mut script: Vec<String> = (0..=CALLS_MAX).flat_map(|id| [ask(id), resolved(id)]).collect();
         let mut expect = ".".repeat(script.len());
-        // A late answer to the last is masked still, and any other answer is recorded as it is.
+        // A late answer to the last form is still masked; any other answer is recorded whole.
         script.push(format!(r#">{{"id":{CALLS_MAX},"result":{{"content":{{}}}}}}"#));
         script.push(r#">{"id":"x","result":{}}"#.to_owned());
         expect.push_str("M.");

@@ -1,7 +1,7 @@
-//! Requests to a human, from the request line to the note of their end.
+//! Requests to a human, from the request line to the note that ends them.
 //!
-//! Our own notes say how a request ended. A recording without notes, such as one of a server alone, shows at most that
-//! it is over.
+//! Our own notes say how a request ended. A recording without notes, such as one of a bare server, shows at most that
+//! it ended.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,7 +25,7 @@ const WORDS_BYTES_MAX: usize = 64 << 10;
 const OFFERED_MAX: usize = 64;
 const OFFERED_BYTES_MAX: usize = 64 << 10;
 
-/// What a human is asked for.
+/// Kind of request to a human.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Wanted {
@@ -36,7 +36,7 @@ pub(super) enum Wanted {
     Elicitation,
 }
 
-/// Whether a human must permit or tell something.
+/// Whether a request needs permission or input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Asks {
     Permission,
@@ -75,20 +75,19 @@ impl Wanted {
 /// A request to a human.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Request {
-    /// The ledger name; without it no note will follow.
+    /// The id in the ledger; without it, no note will follow.
     pub(super) request_id: Option<String>,
     pub(super) wanted: Wanted,
     pub(super) place: OwnPlace,
     pub(super) at_us: u64,
     pub(super) state: RequestState,
-    /// Its action, as shown in a tool row.
+    /// The action that it asks for, as shown in a tool row.
     pub(super) does: ToolCall,
     /// The question as text.
     pub(super) text: Option<String>,
     pub(super) command: Option<String>,
     pub(super) cwd: Option<String>,
     pub(super) reason: Option<String>,
-    /// The possible decisions.
     pub(super) decisions: Vec<Value>,
     /// Number of offered decisions that were omitted.
     pub(super) decisions_left_out: usize,
@@ -226,7 +225,6 @@ impl Request {
         self.request_id.is_none() && open.is_open() && self.wanted == open.wanted && self.place == open.place
     }
 
-    /// Whether it is about this item.
     pub(super) fn is_about(&self, item: &OwnPlace) -> bool {
         item.item_id.is_some()
             && self.place.item_id == item.item_id

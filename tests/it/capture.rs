@@ -1,4 +1,4 @@
-//! What is done in a terminal, caught through the real binary: `exec`, the hooks of shells, `shell`, `watch-pty`.
+//! Terminal capture through the real binary: `exec`, shell hooks, `shell`, `watch-pty`.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
@@ -17,7 +17,7 @@ use crate::support::pane::Pane;
 use crate::support::real::{Real, says};
 use crate::support::shim::{Home, SHIM, copy_shim};
 
-/// Whether a program is there; says loudly what is left out where it is not.
+/// Whether a program is installed; if not, prints that the test is skipped.
 pub fn installed(program: &str, test: &str) -> bool {
     let there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !there {
@@ -30,7 +30,7 @@ pub fn waiting(live: &Live) -> Vec<Value> {
     live.get("/sessions/self/context")["commands"].as_array().expect("an array").clone()
 }
 
-/// The commands that wait, once the last of them is this one.
+/// The waiting commands, once the last of them is `cmd`.
 fn until_last(live: &Live, cmd: &str) -> Vec<Value> {
     eventually(&format!("{cmd:?} as context"), || {
         let waiting = waiting(live);
@@ -110,12 +110,12 @@ fn exec_can_be_stopped_continued_and_interrupted() {
     let live = Live::start();
     let mut pane = Pane::start_with(&live.home, &["bash", "--norc", "-i"], &[("PS1", "$ ")]);
     pane.shows("$ ");
-    // No shell runs it: a dash that is stopped while it starts something is not seen as stopped by anybody, since it waits
-    // in `vfork` for a child that has stopped in front of its `exec`.
+    // Not run by a shell: dash stopped while it starts a program does not appear stopped, since it waits in `vfork` for a
+    // child that stopped before its `exec`.
     pane.types(&format!("{SHIM} exec -- cat -n\n"));
     eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
     pane.types("here\n");
-    // Only the program numbers lines; two terminals may echo one.
+    // Only the program numbers lines; either terminal may echo them.
     pane.shows("1\there\r\n");
     pane.types("\x1a");
     pane.shows("Stopped");
@@ -123,7 +123,7 @@ fn exec_can_be_stopped_continued_and_interrupted() {
     pane.shows("cooked");
     pane.types("fg\n");
     pane.shows("exec -- cat");
-    // It has the terminal again once that passes on every key.
+    // The shim has the terminal again once every key is passed on.
     eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
     pane.types("\x03");
     eventually("its end as context", || (!waiting(&live).is_empty()).then_some(()));
@@ -134,7 +134,7 @@ fn exec_can_be_stopped_continued_and_interrupted() {
 
 #[test]
 fn exec_is_interrupted_by_a_key() {
-    // Without a shell that waits: one may take the key for itself before it has started anything.
+    // Without an interactive shell, which may handle the key itself before it starts the program.
     let live = Live::start();
     let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "sh", "-c", "echo began; exec sleep 1000"]);
     pane.shows("began");
@@ -161,7 +161,7 @@ fn exec_gives_the_terminal_back_when_it_is_ended() {
 
 #[test]
 fn ignored_signals_of_a_launcher_change_no_test() {
-    // Scripts in the background, `nohup` and some launchers ignore these.
+    // Background scripts, `nohup` and some launchers ignore these.
     let mut again = Command::new("sh");
     let tests = std::env::current_exe().expect("it is running");
     again.args(["-c", r#"trap '' HUP INT QUIT TERM TSTP TTIN TTOU CHLD PIPE USR1; exec "$@""#, "sh"]).arg(tests);
@@ -171,7 +171,7 @@ fn ignored_signals_of_a_launcher_change_no_test() {
     assert!(again.status.success() && said.contains("2 passed"), "{said}");
 }
 
-/// Whether the kernel lets a program have a terminal take keys as typed.
+/// Whether the kernel lets a program insert keys into a terminal's input (TIOCSTI).
 fn keys_can_be_handed_back() -> bool {
     fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").map_or(cfg!(unix), |allowed| allowed.trim() == "1")
 }
@@ -183,7 +183,7 @@ fn exec_leaves_to_the_shell_what_was_typed_ahead() {
     make_fifo(&fifo);
     let mut pane = Pane::start_with(&live.home, &["bash", "--norc", "-i"], &[("PS1", "$ ")]);
     pane.shows("$ ");
-    // It reads a line, and then no more.
+    // The command reads one line only.
     pane.types(&format!("{SHIM} exec -- sh -c 'read line; echo got-$line; cat fifo; echo that''-was-it'\n"));
     eventually("the shim in front", || (!pane.is_given_back()).then_some(()));
     pane.types("one\n");
@@ -211,7 +211,7 @@ fn exec_in_a_terminal_does_not_wait_for_a_daemon() {
     assert_eq!(pane.ends(), 0);
     let pid = fs::read_to_string(live.home.beside().join("pid")).expect("it is there");
     let pid = Pid::from_raw(pid.trim().parse().expect("a number")).expect("no group");
-    // It goes on: there is something to end.
+    // The daemon is still running.
     kill_process(pid, Signal::TERM).expect("it runs");
     assert_eq!(lines(&waiting(&live)[0]), ["up"]);
     live.kill();
@@ -236,7 +236,7 @@ fn exec_keeps_a_note_of_a_full_screen() {
         pane.shows("\x1b[");
         eventually("the program's own mode", || (!pane.is_given_back()).then_some(()));
         pane.types(keys);
-        // Until it listens, it may take no keys.
+        // The program may ignore keys until it reads input.
         eventually("its end", || {
             pane.types(quit);
             let ended = pane.try_ends();
@@ -295,7 +295,7 @@ fn exec_between_pipes_changes_nothing() {
     live.kill();
 }
 
-/// A user who owns no process, for a limit of how many one may have: root has none.
+/// A user without processes, for tests of the process limit, which does not apply to root.
 const NOBODY: u32 = 61_237;
 
 #[test]
@@ -306,19 +306,19 @@ fn exec_runs_a_command_once_however_little_is_left() {
         return;
     }
     let home = Home::new();
-    // Where another user finds it, wherever it was built.
+    // A folder that another user can read, wherever the binary was built.
     let (dir, binary) = (home.beside().join("open"), home.beside().join("open/codex-shim"));
     fs::create_dir(&dir).expect("a folder");
     copy_shim(&binary);
     for path in [home.beside(), &dir] {
         fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
     }
-    // From none but the command's own on.
+    // Starts at 1, the command's own process.
     for processes in 1..6 {
         let ran = dir.join(format!("ran-{processes}"));
         fs::write(&ran, "").expect("a file");
         fs::set_permissions(&ran, Permissions::from_mode(0o666)).expect("it is ours");
-        // It is there until what becomes of it is settled.
+        // The command waits for a line, so it does not exit before the shim has decided how to run it.
         let script = format!("echo ran >> {}; read -r line; echo $line; exit 7", ran.display());
         let mut command = Command::new(&binary);
         home.adopt(&mut command).args(["exec", "--", "sh", "-c", &script]).uid(NOBODY).gid(NOBODY);
@@ -331,7 +331,7 @@ fn exec_runs_a_command_once_however_little_is_left() {
             });
         }
         let mut child = command.spawn().expect("it starts");
-        // As many lines as there could be commands.
+        // One line for each time that the command might run.
         let _ = child.stdin.take().expect("it is piped").write_all(b"a\nb\n");
         let output = child.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(7), "{processes}: {output:?}");
@@ -350,7 +350,7 @@ fn exec_does_not_wait_for_what_a_command_leaves_behind() {
     let mut stdout = child.stdout.take().expect("it is piped");
     assert!(child.wait().expect("it ends").success());
     assert_eq!(lines(&waiting(&live)[0]), ["soon"]);
-    // And what is left goes on as it would without us.
+    // The background process continues as it would without the shim.
     File::options().write(true).open(&fifo).expect("somebody reads").write_all(b"late\n").expect("it is read");
     let mut said = String::new();
     stdout.read_to_string(&mut said).expect("it is text");
@@ -394,9 +394,9 @@ fn secrets_are_masked_before_they_are_kept() {
     drop(home);
 }
 
-// The hooks of shells
+// Shell hooks
 
-/// How a shell is started without the files of whoever runs the tests.
+/// Starts a shell without the startup files of the user who runs the tests.
 pub fn bare(shell: &str) -> Vec<&str> {
     match shell {
         "bash" => vec!["bash", "--norc", "-i"],
@@ -405,13 +405,13 @@ pub fn bare(shell: &str) -> Vec<&str> {
     }
 }
 
-/// Types into a shell what a user might, and looks what is kept. `has_output` where the shell runs in ours.
+/// Types into a shell as a user would, and checks the kept commands. Only source `shell` has output.
 fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
     let run = |pane: &mut Pane, line: &str, mark: &str| {
         pane.types(&format!("{line}\n"));
         pane.shows(mark);
     };
-    // Not echoed so: what is waited for is what it writes.
+    // The echo of the line differs from its output, so this waits for the output.
     run(pane, "printf 'sh%s\\n' own-1", "shown-1");
     let first = until_last(live, "printf 'sh%s\\n' own-1");
     assert_eq!((&first[0]["source"], &first[0]["exit_code"]), (&json!(source), &json!(0)));
@@ -425,7 +425,7 @@ fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
     let kept = until_last(live, "sh -c 'printf \"sh%s é\\n\" own-4; exit 4'");
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert_eq!(kept[1]["exit_code"], 4);
-    // The same again is another command.
+    // The same line again is another command.
     run(pane, "sh -c 'printf \"sh%s é\\n\" own-4; exit 4'", "shown-4");
     eventually("it again", || (waiting(live).len() == 3).then_some(()));
     let many = if shell == "fish" {
@@ -439,7 +439,7 @@ fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
     run(pane, "cd / && printf 'sh%s\\n' own-6", "shown-6");
     let kept = eventually("the change of folder", || Some(waiting(live)).filter(|kept| kept.len() == 5));
     assert_ne!(kept[4]["cwd"], "/", "{kept:?}");
-    // A command that takes its time is told with it.
+    // The duration of a slow command is recorded.
     run(pane, "sleep 0.2; printf 'sh%s\\n' own-7", "shown-7");
     let kept = eventually("the last", || Some(waiting(live)).filter(|kept| kept.len() == 6));
     assert!(kept[5]["duration_ms"].as_u64().is_some_and(|took| took >= 200) && kept[5]["cwd"] == "/", "{kept:?}");
@@ -449,7 +449,7 @@ fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
     }
     pane.types("exit 0\n");
     pane.ends();
-    // fish tells of its own end, too.
+    // fish reports its `exit`, too.
     let kept: Vec<Value> = waiting(live).into_iter().filter(|kept| kept["cmd"] != "exit 0").collect();
     assert_eq!(kept.len(), 6, "{kept:?}");
 }
@@ -504,7 +504,7 @@ fn hook_of_bash_tells_no_line_for_a_private_one() {
     };
     run(&mut pane, "printf 'sh%s\\n' own-1", "shown-1");
     until_last(&live, "printf 'sh%s\\n' own-1");
-    // Its last word is that of the line in front of it.
+    // Its last word is that of the line before it.
     run(&mut pane, " printf 'no%s\\n' own-1", "noown-1");
     run(&mut pane, "printf 'sh%s\\n' own-2", "shown-2");
     assert_eq!(until_last(&live, "printf 'sh%s\\n' own-2").len(), 2);
@@ -525,7 +525,7 @@ fn exec_in_the_background_leaves_the_terminal_to_others() {
     pane.types(&format!("{SHIM} exec -- touch {} &\n", named("of-background")));
     is_there("of-background");
     let waits = format!("touch {}; until [ -e {} ]; do sleep 0.05; done; touch {}", named("a"), named("b"), named("c"));
-    // Not dash: it may be in vfork when it is to stop, and then does not.
+    // Not dash: if the stop signal arrives in `vfork`, it does not stop.
     pane.types(&format!("{SHIM} exec -- bash -c '{waits}'\n"));
     is_there("a");
     pane.types("\u{1a}");
@@ -604,13 +604,13 @@ fn watch_pty_keeps_each_block_once() {
     append(&events, &(begin("user:1:1", "one") + &end("user:1:1") + &begin("C:9:9", "agents") + &end("C:9:9")));
     let mut first = watch();
     until_last(&live, "one");
-    // A line that is half there waits.
+    // An incomplete line waits for its rest.
     let whole = end("user:2:2");
     let (half, rest) = whole.split_at(40);
     append(&events, &(begin("user:2:2", "two") + half));
     append(&events, rest);
     until_last(&live, "two");
-    // The file is cut short, and then another one.
+    // The file is truncated, and later replaced.
     fs::write(&events, begin("user:3:3", "three") + &end("user:3:3")).expect("a file");
     until_last(&live, "three");
     fs::rename(&events, events.with_extension("old")).expect("it moves");
@@ -623,7 +623,7 @@ fn watch_pty_keeps_each_block_once() {
     assert_eq!(names(&json!({ "commands": printed })), ["one", "two", "three", "four"]);
     assert_eq!((&printed[0]["block_id"], &printed[0]["duration_ms"]), (&json!("user:1:1"), &json!(421)));
     first.kill().and_then(|()| first.wait()).expect("it ends");
-    // What was there is known again, and what came meanwhile is not.
+    // A second run skips the kept blocks, and keeps those added meanwhile.
     append(&events, &(begin("user:5:5", "five") + &end("user:5:5")));
     let mut second = watch();
     let kept = until_last(&live, "five");
@@ -633,7 +633,7 @@ fn watch_pty_keeps_each_block_once() {
     live.end_quietly();
 }
 
-/// Events of which none can be kept, each for another reason, and by what that is told.
+/// Events that cannot be kept, each for a different reason, and the field that the message names.
 fn impossible() -> Vec<(String, &'static str)> {
     let at = |ts: i64| begin("user:8:1", "when").replace("1768000000000", &ts.to_string()) + &end("user:8:1");
     let named = |id: &str, cmd: &str| begin(id, cmd) + &end(id);

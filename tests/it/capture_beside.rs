@@ -1,4 +1,5 @@
-//! The hooks of shells beside the traps, options and hooks of others: a test types the same lines with the hook and without it, and the output must be the same.
+//! Shell hooks beside other traps, options and hooks: each test types the same lines with the hook and without it, and the
+//! output must be the same.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::shim::SHIM;
 
-/// The prompt. No line that is typed shows it.
+/// The prompt. No typed line contains it.
 const PROMPT: &str = "@@>";
 
-/// The moment at which the shell loads the hook.
+/// When the shell loads the hook, relative to the settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Load {
     Never,
@@ -45,7 +46,7 @@ impl Script<'_> {
         let mut pane = Pane::start_with(&live.home, self.shell, &variables);
         pane.resize(24, 1_000);
         let is_zsh = self.shell[0] == "zsh";
-        // The history leaves out lines that begin with a space.
+        // Keeps lines that begin with a space out of the history.
         let private = if is_zsh { " setopt HIST_IGNORE_SPACE" } else { " HISTCONTROL=ignorespace" };
         let hook = if is_zsh { " eval \"$(codex-shim hook zsh)\"" } else { " eval \"$(codex-shim hook bash)\"" };
         let load_if = |now: bool| if now { hook } else { " true" };
@@ -89,7 +90,7 @@ impl Script<'_> {
             let field =
                 |kept: &Value| (kept["cmd"].as_str().unwrap_or_default().to_owned(), kept["exit_code"].as_i64());
             let mut kept: Vec<(String, Option<i64>)> = kept.iter().map(field).collect();
-            // One process reports each line, so the order can vary.
+            // A separate process reports each line, so the order can vary.
             kept.sort();
             typed.sort_unstable();
             let typed: Vec<_> = typed.into_iter().map(|(line, status)| (line.to_owned(), Some(status))).collect();
@@ -99,7 +100,7 @@ impl Script<'_> {
     }
 }
 
-/// Returns whether the hook must record a line.
+/// Whether the hook must record a line.
 fn is_kept(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(' ')
 }
@@ -114,9 +115,9 @@ fn status_of(line: &str) -> i64 {
     }
 }
 
-/// What a terminal shows for this output.
+/// Renders output as a terminal does.
 ///
-/// A shell that reads its keys slowly draws some of them again: it sends backspaces and the same letters.
+/// A shell that reads its keys slowly redraws some of them: it sends backspaces and the same letters.
 fn plain(shown: &str) -> String {
     let parts =
         regex::Regex::new("(?s)\u{1b}\\[[0-9;?]*[A-Za-z]|\u{1b}\\][^\u{7}]*\u{7}|\u{1b}[=>]|.").expect("it is one");
@@ -152,7 +153,8 @@ fn letters_that_are_drawn_again_are_shown_once() {
     assert_eq!(plain("abc\r\u{1b}[Kd"), "d");
 }
 
-/// Lines with statuses, pipelines, functions, and a private line. A DEBUG trap may print into the pipeline, so its end reads.
+/// Lines with statuses, pipelines, functions, and a private line. A DEBUG trap may print into the pipeline, so its last
+/// command reads its input.
 const TYPED: &[&str] = &[
     "false",
     "true one",
@@ -186,7 +188,7 @@ fn bash_title_and_timer_by_debug_trap_are_unchanged() {
     // Many traps skip the prompt command with this comparison.
     let title = "trap '[ \"$BASH_COMMAND\" = \"$PROMPT_COMMAND\" ] || printf \"<%s>\" \"$BASH_COMMAND\"' DEBUG";
     check_bash(&["mine() { true; }; PROMPT_COMMAND=mine", title], BOTH);
-    // The test counts how often the trap starts the timer, and measures no time.
+    // The test counts the starts of the timer; it does not measure time.
     let start = "start() { timer=${timer:-on}; n=$((n + 1)); }; stop() { was=$timer:$n; unset timer n; }";
     let prompt = "PS1='${was}:${timer-off}@''@>'; trap start DEBUG; PROMPT_COMMAND=stop";
     check_bash(&[start, prompt], BOTH);
@@ -306,9 +308,9 @@ fn shells_tell_of_no_job_of_the_hook() {
     }
 }
 
-// Other people's programs
+// Third-party programs
 
-/// The folder of programs that `make shells` installs. Prints why the test is skipped if this one is missing.
+/// The folder in which `make shells` installs programs. If `program` is missing, prints that the test is skipped.
 fn with_program(program: &str, test: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hooks/bin");
     if folder.join(program).exists() {
@@ -321,7 +323,7 @@ fn with_program(program: &str, test: &str) -> Option<PathBuf> {
 const OFTEN: &[&str] =
     &["false", "true one", "", "(exit 3)", "for i in 1 2; do echo $i; done", "echo status=$?", "echo end"];
 
-/// Functions of a user of bash-preexec.
+/// Functions that a bash-preexec user defines.
 const PREEXEC: &str = "pe() { echo \"pe:$1\"; }; pc() { echo \"pc:$?\"; }; \
     preexec_functions+=(pe); precmd_functions+=(pc)";
 
@@ -349,7 +351,7 @@ fn atuin_works_beside_the_hook() {
             continue;
         }
         let init = format!("eval \"$(atuin init {shell})\"");
-        // The history of atuin holds each line once, and no line of the hook.
+        // atuin's history has each line once, and no line of the hook.
         let own = "atuin history list --session --cmd-only | grep -c .";
         // atuin binds the key `?`.
         let often = OFTEN.iter().copied().filter(|line| !line.contains('?'));

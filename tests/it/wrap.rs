@@ -1,4 +1,4 @@
-//! Putting us where a tool looks for codex, and taking us away again.
+//! `wrap` puts codex-shim where a tool looks for codex; `unwrap` removes it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::support::requests::{command_asked, turn_started};
 use crate::support::shim::{Home, SHIM, copy_shim, put_program};
 use crate::surroundings::ends;
 
-/// The PATH of a program that was started from the desktop.
+/// The PATH of a program started from the desktop.
 const BARE_PATH: &str = "/usr/bin:/bin";
 
 pub struct Lab {
     pub home: Home,
-    /// The home of somebody who uses us, with `bin` and `real` on PATH.
+    /// The user's home folder, with `bin` and `real` on PATH.
     pub user: PathBuf,
 }
 
@@ -37,13 +37,13 @@ impl Lab {
         self.user.join(".config/Code/User/settings.json")
     }
 
-    /// A codex that says who it is, and answers `initialize` as an app-server.
+    /// A codex that prints its version, and answers `initialize` as an app-server.
     pub fn codex(&self, folder: &str) -> PathBuf {
         let server = r#"[ "$*" = app-server ] && read -r line && echo '{"id":1,"result":{}}' && exec cat"#;
         self.program(&format!("{folder}/codex"), &format!("{server}\necho codex-cli 1.2.3 \"$@\"\n"))
     }
 
-    /// A shell script that can be run.
+    /// An executable shell script.
     pub fn program(&self, path: &str, script: &str) -> PathBuf {
         let path = self.user.join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -51,7 +51,7 @@ impl Lab {
         path
     }
 
-    /// Runs a program as an editor does that was started from the desktop: without the user's folders on PATH.
+    /// Runs a program as an editor started from the desktop would: without the user's folders on PATH.
     fn run_with_bare_path(&self, program: &Path, args: &[&str]) -> Output {
         let mut command = std::process::Command::new(program);
         command.args(args).env_clear().env("PATH", BARE_PATH).env("HOME", &self.user).stdin(Stdio::null());
@@ -126,10 +126,10 @@ fn a_codex_that_path_does_not_name_is_found_by_the_link_that_has_its_name() {
     lab.well(&["wrap", &target, "--yes"]);
     let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
     assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
-    // Whoever starts us otherwise is led there by what wrap has put down.
+    // Started under its own name, codex-shim finds that codex in the record of `wrap`.
     let found = lab.well(&["doctor"]);
     assert!(found.contains("elsewhere/codex-before-codex-shim: codex-cli 1.2.3"), "{found}");
-    // It is the one that was asked for, whatever PATH names.
+    // The link runs that codex even if PATH names another one.
     let other = lab.codex("real");
     fs::write(&other, "#!/bin/sh\necho another\n").expect("write");
     assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
@@ -169,7 +169,7 @@ fn what_was_set_aside_comes_back_whatever_became_of_the_link() {
     assert_eq!(fs::read(&codex).expect("it is back"), before);
 }
 
-/// A copy of us in a folder of its own.
+/// A copy of codex-shim in its own folder.
 fn copy(lab: &Lab, folder: &str) -> PathBuf {
     let program = lab.user.join(folder).join("codex-shim");
     fs::create_dir_all(program.parent().expect("a folder")).expect("a folder");
@@ -228,7 +228,7 @@ fn a_link_of_another_codex_shim_is_never_set_aside_as_a_codex() {
     let (one, other) = (copy(&lab, "one"), copy(&lab, "other"));
     let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
     assert!(lab.run(&one, &["wrap", target, "--yes"]).status.success());
-    // By the folder and by PATH it is the same link.
+    // The folder and `path` name the same link.
     for (program, target) in [(&other, target), (&one, "path")] {
         let output = lab.run(program, &["wrap", target, "--yes"]);
         assert!(output.status.success(), "{output:?}");
@@ -238,13 +238,13 @@ fn a_link_of_another_codex_shim_is_never_set_aside_as_a_codex() {
     }
     assert!(lab.run(&other, &["unwrap", target]).status.success());
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
-    // One that is on no record here is left alone, and said to be what it is.
+    // A link that is not on record here is left alone, and the message says that it leads to another codex-shim.
     symlink(&one, &link).expect("a link");
     let output = lab.run(&other, &["wrap", target, "--yes"]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && told.contains("is a link to another codex-shim"), "{output:?}");
     assert_eq!(fs::read_link(&link).expect("a link"), one);
-    // Where one has come to stand in the place of ours, nobody is told to remove the codex.
+    // If such a link has replaced ours, no message advises removing the codex that was set aside.
     fs::remove_file(&link).expect("it goes");
     let codex = lab.codex("bin");
     let before = fs::read(&codex).expect("it is there");
@@ -322,7 +322,7 @@ fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     fs::write(lab.settings(), "{}").expect("write");
     assert!(lab.well(&["unwrap"]).contains("has its previous value"));
     assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
-    // Only our member goes where others came; one that somebody has set to something else stays.
+    // If members were added, unwrap removes only ours; if ours was changed, unwrap leaves it.
     lab.well(&["wrap", "vscode", "--yes"]);
     let with_more = fs::read_to_string(lab.settings()).expect("it is there").replace("\"\n}", "\",\n  \"b\": 2\n}");
     fs::write(lab.settings(), with_more).expect("write");
@@ -354,14 +354,14 @@ fn a_codex_that_a_setting_named_is_what_that_tool_starts_from_then_on() {
     let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
     assert_eq!(says(&link), "my own --version\n");
     assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
-    // Another tool has what PATH names, as it had.
+    // Another tool still runs the codex that PATH names.
     let cursor = lab.user.join(".config/Cursor/User");
     fs::create_dir_all(&cursor).expect("a folder");
     lab.well(&["wrap", "cursor", "--yes"]);
     let text = fs::read_to_string(cursor.join("settings.json")).expect("it is there");
     let others = PathBuf::from(text.split('"').nth(3).expect("a path"));
     assert_eq!(says(&others), "codex-cli 1.2.3 --version\n");
-    // One that has gone is not another one.
+    // If that codex is gone, no other one runs in its place.
     fs::remove_file(&own).expect("it goes");
     let output = lab.run(&link, &["--version"]);
     let told = String::from_utf8_lossy(&output.stderr);
@@ -370,7 +370,7 @@ fn a_codex_that_a_setting_named_is_what_that_tool_starts_from_then_on() {
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
 }
 
-/// The value of a setting in one of the user's files, which stands behind `key` in quotation marks.
+/// The value of a setting in one of the user's files: the quoted text after `key`.
 fn value(lab: &Lab, file: &str, key: &str) -> PathBuf {
     let text = fs::read_to_string(lab.user.join(file)).expect("it is there");
     let (_, rest) = text.split_once(key).unwrap_or_else(|| panic!("{key}: {text}"));
@@ -387,7 +387,7 @@ fn says(output: &Output) -> String {
 #[test]
 fn an_editor_with_a_bare_path_runs_the_pinned_codex() {
     let lab = Lab::new();
-    // As npm installs it: a script that `node` runs, in a folder that only the user's shell has on PATH.
+    // As npm installs it: a script for `node`, in a folder that only the user's shell has on PATH.
     lab.program("real/node", "shift\necho codex-cli 9.9.9 of the right node \"$@\"\n");
     let codex = lab.program("real/codex", "");
     fs::write(&codex, "#!/usr/bin/env node\n").expect("write");
@@ -397,7 +397,7 @@ fn an_editor_with_a_bare_path_runs_the_pinned_codex() {
     assert_eq!(record.matches(codex.to_str().expect("UTF-8")).count(), 2, "{record}");
     for link in [value(&lab, VSCODE, "chatgpt.cliExecutable"), lab.user.join("bin/codex")] {
         let output = match link.starts_with(&lab.user) {
-            // A link on PATH does not say which home has its record.
+            // A link on PATH does not show which home has its record, so it needs CODEX_SHIM_HOME.
             true => {
                 lab.run(Path::new("/usr/bin/env"), &["PATH=/usr/bin:/bin", link.to_str().expect("UTF-8"), "--version"])
             }
@@ -405,7 +405,7 @@ fn an_editor_with_a_bare_path_runs_the_pinned_codex() {
         };
         assert_eq!(says(&output), "codex-cli 9.9.9 of the right node --version\n", "{}", link.display());
     }
-    // A codex that was renamed for the link needs its node, too.
+    // A codex that was set aside for the link needs its node, too.
     lab.well(&["unwrap"]);
     lab.well(&["wrap", codex.to_str().expect("UTF-8"), "--yes"]);
     let found =
@@ -445,7 +445,7 @@ fn a_pinned_codex_that_is_gone_is_reported() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.lines().count() == 1 && told.contains("elsewhere/codex") && told.contains("real/codex"), "{told}");
     assert!(told.contains("codex-shim wrap vscode"), "{told}");
-    // The same wrap pins the codex of today.
+    // Another wrap pins the codex that PATH names now.
     assert!(lab.well(&["wrap", "vscode", "--dry-run"]).contains("real/codex"));
     lab.well(&["wrap", "vscode", "--yes"]);
     assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
@@ -472,7 +472,7 @@ fn links_lead_to_the_name_that_path_has() {
     let output = lab.shim(&["wrap", "vscode", "--yes"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert_eq!(fs::read_link(&link).expect("a link"), name);
-    // An upgrade puts another program in its place.
+    // An upgrade replaces the program.
     fs::remove_file(&name).expect("it goes");
     symlink(copy(&lab, "v2"), &name).expect("a link");
     assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
@@ -573,12 +573,12 @@ fn unwrap_forgets_a_value_changed_by_hand() {
     assert!(lab.well(&["unwrap", "--forget", "vscode"]).contains("forgot "));
     assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some(other));
     assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
-    // `--forget` still puts back a value that is unchanged.
+    // `--forget` still restores an unchanged value.
     fs::write(lab.settings(), "{}").expect("write");
     lab.well(&["wrap", "vscode", "--yes"]);
     lab.well(&["unwrap", "--forget"]);
     assert_eq!(fs::read_to_string(lab.settings()).ok().as_deref(), Some("{}"));
-    // A failure to write is not forgotten.
+    // If the settings cannot be written, `--forget` keeps the record.
     lab.well(&["wrap", "vscode", "--yes"]);
     fs::set_permissions(lab.settings(), fs::Permissions::from_mode(0o444)).expect("a mode");
     assert_eq!(lab.shim(&["unwrap", "--forget"]).status.code(), Some(1));
@@ -593,7 +593,7 @@ fn a_wrap_of_version_0_1_gets_a_pin() {
     let link = lab.home.path().join("bin/codex");
     let after = format!("{{\"chatgpt.cliExecutable\": \"{}\"}}", link.display());
     fs::write(lab.settings(), &after).expect("write");
-    // The home is created as codex-shim creates it.
+    // Lets codex-shim create the home.
     lab.well(&["wrap", "path", "--yes"]);
     lab.well(&["unwrap"]);
     fs::create_dir(link.parent().expect("a folder")).expect("a folder");
@@ -616,7 +616,7 @@ fn a_preview_shows_tabs_as_tabs() {
     fs::write(lab.settings(), before).expect("write");
     let shown = lab.well(&["wrap", "vscode", "--dry-run"]);
     assert!(shown.contains("- \t\"chatgpt.cliExecutable\": null\n+ \t\"chatgpt.cliExecutable\": \"/"), "{shown}");
-    // A new line is indented as its neighbours are.
+    // A new line is indented like its neighbours.
     fs::write(lab.settings(), "{\n\t\"a\": 1\n}\n").expect("write");
     let shown = lab.well(&["wrap", "vscode", "--dry-run"]);
     assert!(shown.contains("+ \t\"chatgpt.cliExecutable\""), "{shown}");
@@ -654,7 +654,7 @@ fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
         symlink(&real, &home).expect("a link");
         fs::write(lab.settings(), "{}").expect("write");
         lab.well(&["wrap", "vscode", "--yes"]);
-        // The second one puts a file in the place of that link, so that nothing can be noted from then on.
+        // Undoing the second record replaces that link with a file, so the records cannot be updated from then on.
         let (aside, last) = (lab.user.join("aside"), lab.user.join("last"));
         fs::write(&aside, "").expect("a file");
         let mut all: Value = serde_json::from_slice(&fs::read(&record).expect("it is there")).expect("it is JSON");
@@ -677,7 +677,7 @@ fn what_was_taken_back_is_told_where_that_cannot_be_noted() {
             assert_eq!(told.lines().filter(|line| line.starts_with("put ")).count(), 2, "{told}");
             assert!(errors.contains("write "), "{errors}");
         }
-        // What is not done with stays on record.
+        // The last change is not undone, and stays on record.
         assert!(last.exists() && home.is_file());
         fs::remove_file(&home).expect("it goes");
         symlink(real.join("../real-home"), &home).expect("another link");
@@ -700,7 +700,7 @@ fn completions_are_for_each_shell_and_pages_for_each_command() {
     assert_eq!(lab.shim(&["completions"]).status.code(), Some(2));
 }
 
-/// Wraps and unwraps VS Code; its settings have their old text in the end.
+/// Wraps and unwraps VS Code, and checks that its settings have their old text again.
 fn there_and_back(lab: &Lab, before: &str) {
     lab.well(&["wrap", "vscode", "--yes"]);
     let during = fs::read_to_string(lab.settings()).expect("it is there");
@@ -711,7 +711,7 @@ fn there_and_back(lab: &Lab, before: &str) {
 
 const SETTINGS: &str = "{\n  \"a\": 1\n}\n";
 
-/// The files in the folder of the settings.
+/// The files in the settings folder.
 fn beside_settings(lab: &Lab) -> Vec<OsString> {
     let folder = lab.settings().parent().expect("a folder").to_owned();
     let mut names: Vec<OsString> =
@@ -788,7 +788,7 @@ fn read_only_settings_are_refused_with_the_remedy() {
         assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), SETTINGS);
         assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
     }
-    // Made read-only after they were wrapped.
+    // The settings become read-only after the wrap.
     fs::set_permissions(&store, fs::Permissions::from_mode(0o644)).expect("a mode");
     lab.well(&["wrap", "vscode", "--yes"]);
     assert!(fs::symlink_metadata(lab.settings()).is_ok_and(|there| there.is_symlink()), "the link stays");
@@ -818,7 +818,7 @@ fn irregular_settings_files_are_refused() {
     refused("not a regular file");
     symlink(lab.user.join("nowhere.json"), lab.settings()).expect("a link");
     refused("has no target");
-    // The backup that a crash has left may hold the only good text.
+    // A backup left by a crash may hold the only good text.
     let backup = lab.settings().with_extension("json.codex-shim-backup");
     fs::write(lab.settings(), SETTINGS).expect("write");
     fs::hard_link(lab.settings(), lab.user.join("other-name.json")).expect("a link");
@@ -857,7 +857,7 @@ fn offers(live: &Live, shell: &str, words: &[&str]) -> Option<Vec<String>> {
     };
     assert!(output.status.success(), "{shell}: {output:?}");
     let shown = String::from_utf8(output.stdout).expect("UTF-8");
-    // A description stands behind the value.
+    // fish adds a tab and a description.
     Some(shown.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
 }
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{Outcome, line_of, write_line};
 
-/// Timeout of every wait. It only bounds a hang: on a machine that is busy with a build, the start of a relay and its server
-/// takes many seconds.
+/// Timeout of every wait. It only bounds a hang: on a machine that is busy with a build, a relay and its server take many
+/// seconds to start.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a wait checks for an interrupt.
@@ -60,7 +60,7 @@ impl Client {
         if let Some(mut from) = child.stderr.take() {
             std::thread::spawn(move || {
                 let mut said = Vec::new();
-                // What was read before an error is as much as there is to tell.
+                // After an error, the text read so far is reported.
                 let _ = from.read_to_end(&mut said);
                 send.send(String::from_utf8_lossy(&said).into_owned())
             });
@@ -145,7 +145,7 @@ impl Client {
 
     /// The exit status of a relay that closed its output too early, and the last line of its stderr.
     fn how_it_ended(&mut self) -> String {
-        // A relay that has closed stdout ends by itself, unless it hangs.
+        // A relay that has closed stdout exits by itself, unless it hangs.
         drop(self.stdin.take());
         let status = match self.child.wait() {
             Ok(status) => status.to_string(),

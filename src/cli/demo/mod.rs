@@ -1,7 +1,7 @@
 //! `codex-shim demo`: shows the features in a few seconds, installs nothing and leaves nothing behind.
 //!
-//! A bundled tape of the real codex is played behind a relay to a small client. Every figure is measured in that run; if a
-//! promise is not kept, the demo fails. It prints text in 80 columns, or one JSON document.
+//! Plays a bundled tape of the real codex behind a relay to a small client. Every figure is measured in that run; if a
+//! promise is not kept, the demo fails. Prints text in 80 columns, or one JSON document.
 
 mod client;
 
@@ -185,7 +185,7 @@ fn answer_at_the_side(session: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Who else takes part.
+/// Whether a second terminal takes part.
 enum Beside {
     /// A second terminal that uses the session in this folder.
     Terminal(PathBuf),
@@ -371,7 +371,6 @@ fn line_of(message: &Value) -> String {
     format!("{message}\n")
 }
 
-/// Writes a line and flushes it.
 fn write_line(to: &mut impl std::io::Write, line: &str) -> Outcome<()> {
     to.write_all(line.as_bytes()).map_err(|error| format!("write to the relay: {error}"))
 }
@@ -473,7 +472,7 @@ impl Stage {
         match &self.shown {
             Shown::Kept(parts) => {
                 let shim = env!("CARGO_PKG_VERSION");
-                // Advice is only for people.
+                // A part is empty if the demo stopped right after its heading.
                 let parts: Vec<&Part> =
                     parts.iter().filter(|part| !part.rows.is_empty() || !part.said.is_empty()).collect();
                 print_json(&json!({ "shim": shim, "held": why.is_none(), "error": why, "parts": parts }))
