@@ -5,13 +5,17 @@
 //! streams. [`hand_down`] restores the state in a child. [`keep_descriptors`] makes inherited descriptors close at each
 //! `exec`, except after [`hand_down`].
 //!
+//! [`Signals`] delivers later signals to a poll loop.
+//!
 //! Nothing here starts, ends or waits for a process.
 
-use std::io;
-use std::os::fd::RawFd;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
 
@@ -93,6 +97,54 @@ pub(crate) fn unblock(numbers: &[i32]) {
             libc::sigaddset(&raw mut set, *number);
         }
         libc::pthread_sigmask(SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Signals to us, as a socket that a loop can poll; other threads wake the loop through the same socket.
+///
+/// A signal that our launcher ignored, as under `nohup`, stays ignored. One that it blocked is unblocked for us.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    wake: UnixStream,
+    /// The write end of `wake`.
+    waking: UnixStream,
+    seen: Vec<(i32, Arc<AtomicBool>)>,
+}
+
+impl Signals {
+    pub(crate) fn listen(numbers: &[i32]) -> io::Result<Signals> {
+        let (wake, waking) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        waking.set_nonblocking(true)?;
+        let mut seen = Vec::new();
+        unblock(numbers);
+        for number in numbers.iter().copied().filter(|number| !is_ignored(*number) || *number == SIGCHLD) {
+            let flag = Arc::new(AtomicBool::new(false));
+            // Handlers run in the order of registration: the flag is set before the loop is woken.
+            signal_hook::flag::register(number, Arc::clone(&flag))?;
+            signal_hook::low_level::pipe::register(number, waking.try_clone()?)?;
+            seen.push((number, flag));
+        }
+        Ok(Signals { wake, waking, seen })
+    }
+
+    /// A write end that wakes the loop; a write to it never blocks.
+    pub(crate) fn waker(&self) -> io::Result<UnixStream> {
+        self.waking.try_clone()
+    }
+
+    /// Takes the signals received since the last call, in the order of `listen`.
+    pub(crate) fn take(&self) -> Vec<i32> {
+        let mut bytes = [0; 64];
+        while matches!((&self.wake).read(&mut bytes), Ok(read) if read == bytes.len()) {}
+        let taken = self.seen.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        taken.map(|(number, _)| *number).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
     }
 }
 

@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::refusal::{Refusal, json};
+use super::routes::{AppState, PROTOCOL, RelayRequest, ThisSession};
+use super::routes::{Refusal, json};
 use super::server::Unstalled;
-use super::state::{AppState, PROTOCOL, RelayRequest, ThisSession};
 use crate::engine::{ApiReply, ApiRequest};
 use crate::protocol::Method;
 

@@ -9,8 +9,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::refusal::{Refusal, json};
-use super::state::{AppState, ThisSession};
+use super::routes::{AppState, ThisSession};
+use super::routes::{Refusal, json};
 use crate::engine::{Command, ContextBounds, ContextSettings, Envelope, PushedCommand, RowId, WaitingCommand};
 use crate::store::{Keep, KeptDelivery, KeptFragment, Ledger, LedgerError, NewCommand, WhichCommands};
 

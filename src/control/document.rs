@@ -1,11 +1,19 @@
-//! The state of a session: the response to `GET /sessions/{id}`, also printed by `status --json`.
-//!
-//! Pure: plain data.
+//! The state of a session: the response to `GET /sessions/{id}`, also printed by `status --json`, and the same as metrics in
+//! the Prometheus text format.
 
+use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
+use super::routes::AppState;
+use super::server::Counts;
 use crate::engine::ContextSettings;
 use crate::history::Activity;
+use crate::index::IndexState;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,4 +214,152 @@ pub(crate) struct Counters {
     pub fragments_failed: u64,
     /// Faults that are not listed because the list is full.
     pub faults_unlisted: u64,
+}
+
+/// The media type of the format.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) async fn metrics(State(app): State<Arc<AppState>>) -> Response {
+    let index = app.historian.as_ref().map(|historian| historian.index.state().borrow().clone());
+    let text = rendered(&app.document().await, app.places.counts(), index.as_ref());
+    (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// Only grows.
+    Counter,
+    /// Can go up and down.
+    Gauge,
+}
+
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: Kind, help: &str, samples: &[(&str, &dyn Display)]) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        let mut write = || -> std::fmt::Result {
+            writeln!(self.0, "# HELP codex_shim_{name} {help}")?;
+            writeln!(self.0, "# TYPE codex_shim_{name} {kind}")?;
+            samples.iter().try_for_each(|(labels, value)| writeln!(self.0, "codex_shim_{name}{labels} {value}"))
+        };
+        write().expect("BUG: a String takes every write");
+    }
+}
+
+fn rendered(session: &SessionDocument, connected: Counts, index: Option<&IndexState>) -> String {
+    use Kind::{Counter, Gauge};
+    let mut text = Text(String::new());
+    let counters = &session.counters;
+    let quoted = |text: &Option<String>| label(text.as_deref().unwrap_or_default());
+    let info = format!(
+        "{{session_id={},generation={},codex_version={},version={}}}",
+        label(&session.session_id),
+        quoted(&session.generation),
+        quoted(&session.child.codex_version),
+        label(env!("CARGO_PKG_VERSION"))
+    );
+    text.family("info", Gauge, "The running session, server and relay.", &[(&info, &1)]);
+    let state = format!("{{state={}}}", label(session.state.name()));
+    text.family("activity", Gauge, "The activity of the session.", &[(&state, &1)]);
+    let by_side = |text: &mut Text, name: &str, help: &str, client: &u64, server: &u64| {
+        text.family(name, Counter, help, &[("{from=\"client\"}", client), ("{from=\"server\"}", server)]);
+    };
+    let help = "Lines forwarded in this run.";
+    by_side(&mut text, "lines_total", help, &counters.client_lines, &counters.server_lines);
+    by_side(&mut text, "bytes_total", "Bytes forwarded in this run.", &counters.client_bytes, &counters.server_bytes);
+    let one = |text: &mut Text, name: &str, kind: Kind, help: &str, value: &dyn Display| {
+        text.family(name, kind, help, &[("", value)]);
+    };
+    one(&mut text, "omitted_lines_total", Counter, "Lines left out of the record on purpose.", &counters.omitted_lines);
+    let appended = &counters.journal_appended_bytes;
+    one(&mut text, "journal_appended_bytes_total", Counter, "Bytes appended to the journal.", appended);
+    let missed = &counters.journal_missed_lines;
+    one(&mut text, "journal_missed_lines_total", Counter, "Lines that could not be recorded.", missed);
+    one(&mut text, "journal_bytes", Gauge, "Size of the journal.", &session.journal.bytes);
+    let gaps = session.journal.gaps.unwrap_or_default();
+    one(&mut text, "journal_gaps_total", Counter, "Stretches of lines that could not be recorded.", &gaps);
+    one(&mut text, "pending_requests", Gauge, "Requests that wait for an answer.", &session.pending_requests);
+    one(&mut text, "context_waiting", Gauge, "Commands that wait to be shown to the model.", &session.context_waiting);
+    let faults = session.faults.len() as u64 + counters.faults_unlisted;
+    one(&mut text, "faults_total", Counter, "Faults of codex-shim.", &faults);
+    connections(&mut text, connected);
+    let projected = &counters.turns_projected;
+    one(&mut text, "turns_projected_total", Counter, "Turns with context of a context engine.", projected);
+    one(&mut text, "fragments_told_total", Counter, "Fragments sent to threads.", &counters.fragments_told);
+    one(&mut text, "fragments_failed_total", Counter, "Fragments that could not be read.", &counters.fragments_failed);
+    if let Some(engine) = &session.context_engine {
+        context_engine(&mut text, engine);
+    }
+    if let Some(index) = index {
+        let lag_seconds = session.index.lag_ms as f64 / 1_000.0;
+        one(&mut text, "index_lag_records", Gauge, "Records that are not indexed yet.", &session.index.lag_lines);
+        one(&mut text, "index_lag_seconds", Gauge, "Age of the oldest record that is not indexed.", &lag_seconds);
+        one(&mut text, "event_seq", Gauge, "Number of the last event.", &index.last_seq);
+        one(&mut text, "event_persist_error_total", Counter, "Commits of events that failed.", &index.failed_commits);
+        let pruned: [(&str, &dyn Display); 3] = [
+            ("{table=\"codex_events\"}", &index.pruned.events),
+            ("{table=\"codex_tool_events\"}", &index.pruned.tool_events),
+            ("{table=\"codex_turn_events\"}", &index.pruned.turn_events),
+        ];
+        text.family("pruned_rows_total", Counter, "Rows deleted because of retention limits.", &pruned);
+        let took_seconds = index.pruned.took_ms as f64 / 1_000.0;
+        one(&mut text, "prune_seconds_total", Counter, "Time spent deleting rows.", &took_seconds);
+    }
+    text.0
+}
+
+fn connections(text: &mut Text, counts: Counts) {
+    let Counts { requests, streams, requests_closed, streams_closed } = counts;
+    let of: [(&str, &dyn Display); 2] = [("{kind=\"request\"}", &requests), ("{kind=\"stream\"}", &streams)];
+    text.family("connections", Kind::Gauge, "Connections to the control socket.", &of);
+    let of: [(&str, &dyn Display); 2] =
+        [("{kind=\"request\"}", &requests_closed), ("{kind=\"stream\"}", &streams_closed)];
+    text.family("connections_closed_total", Kind::Counter, "Connections closed to make room for another.", &of);
+}
+
+fn context_engine(text: &mut Text, engine: &ContextEngineDocument) {
+    let up = u64::from(engine.running);
+    text.family("context_engine_up", Kind::Gauge, "Whether the context engine runs.", &[("", &up)]);
+    text.family(
+        "context_engine_ends_total",
+        Kind::Counter,
+        "How many times the context engine exited or could not be started.",
+        &[("", &engine.ends)],
+    );
+    let labels = |call: &CallCount| format!("{{method={},outcome={}}}", label(&call.method), label(&call.outcome));
+    let of: Vec<(String, u64, f64)> =
+        engine.calls.iter().map(|call| (labels(call), call.count, call.ms as f64 / 1_000.0)).collect();
+    let counts: Vec<(&str, &dyn Display)> = of.iter().map(|(of, count, _)| (&**of, count as &dyn Display)).collect();
+    text.family(
+        "context_engine_calls_total",
+        Kind::Counter,
+        "Calls to the context engine by method and outcome.",
+        &counts,
+    );
+    let took: Vec<(&str, &dyn Display)> = of.iter().map(|(of, _, took)| (&**of, took as &dyn Display)).collect();
+    text.family(
+        "context_engine_call_seconds_total",
+        Kind::Counter,
+        "Time spent in calls to the context engine.",
+        &took,
+    );
+}
+
+/// A quoted and escaped label value.
+fn label(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_quoted() {
+        assert_eq!(label("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
+    }
 }

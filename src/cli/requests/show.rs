@@ -258,7 +258,7 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::control::cases::{one_of_each_kind, raw_names};
+    use crate::control::request_view::cases::{one_of_each_kind, raw_names};
     use crate::control::request_view::ending;
     use serde_json::json;
 
