@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
+use super::kind::{list, quoted};
 use super::sources::{Sources, article, parse_count};
-use super::toml_text::{list, quoted};
 use super::{Complaint, Name, Row, Setting, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 

@@ -7,9 +7,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
-use axum::response::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -17,8 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument};
-use super::routes::{AppState, SessionInfo, ThisSession};
-use super::routes::{Refusal, json};
+use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, rfc3339_millis};
 use crate::index::{Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, Table};
 use crate::journal::{Position, end_of, reader};
@@ -98,25 +96,13 @@ pub(super) fn epoch_of(text: &str) -> Option<String> {
 }
 
 pub(super) fn bad(message: String) -> Refusal {
-    Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message)
+    Refusal::bad("invalid_parameter", message)
 }
 
-/// The history, or a refusal if this session keeps none.
-pub(super) fn historian(app: &AppState) -> Result<&Historian, Refusal> {
-    app.historian.as_ref().ok_or_else(|| {
-        let message = "this session has no history: the setting `record` is false, or its index could not start";
-        Refusal::plain(StatusCode::NOT_FOUND, "not_recorded", message)
-    })
-}
-
-pub(super) async fn events(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+pub(super) async fn events(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(&app)?;
+    let historian = app.historian()?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let since_seq = since.as_ref().map(|cursor| cursor.seq);
     let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
@@ -124,83 +110,66 @@ pub(super) async fn events(
         tracing::warn!(%error, "a page of events");
         EventPage::unreadable(since_seq)
     });
-    Ok(json(StatusCode::OK, &page))
+    ok(&page)
 }
 
-pub(super) async fn activity(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
-    historian(&app)?;
+pub(super) async fn activity(ThisSession(app): ThisSession) -> Responded {
+    app.historian()?;
     let SessionDocument { state, state_since, threads, .. } = app.document().await;
     let told = json!({ "activity_state": state, "since": state_since, "threads": threads });
-    Ok(json(StatusCode::OK, &told))
+    ok(&told)
 }
 
-pub(super) async fn actions(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+pub(super) async fn actions(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
-    let historian = historian(&app)?;
+    let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
-    let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await.map_err(unreadable)?;
+    let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
-    Ok(json(StatusCode::OK, &json!({ "actions": actions })))
+    ok(&json!({ "actions": actions }))
 }
 
-pub(super) async fn tools(
-    app: State<Arc<AppState>>,
-    session: ThisSession,
-    query: RawQuery,
-) -> Result<Response, Refusal> {
-    rows(Table::Tools, &app, session, query).await
+pub(super) async fn tools(session: ThisSession, query: RawQuery) -> Responded {
+    rows(Table::Tools, session, query).await
 }
 
-pub(super) async fn turns(
-    app: State<Arc<AppState>>,
-    session: ThisSession,
-    query: RawQuery,
-) -> Result<Response, Refusal> {
-    rows(Table::Turns, &app, session, query).await
+pub(super) async fn turns(session: ThisSession, query: RawQuery) -> Responded {
+    rows(Table::Turns, session, query).await
 }
 
-async fn rows(table: Table, app: &AppState, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
+async fn rows(table: Table, ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let query = Query::of(query.as_deref(), &["since_id", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(app)?;
+    let historian = app.historian()?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let page =
         historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
-    Ok(json(StatusCode::OK, &page.map_err(unreadable)?))
+    ok(&page?)
 }
 
 pub(super) async fn transcript(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
+    ThisSession(app): ThisSession,
     Path((_, thread_id)): Path<(String, String)>,
-) -> Result<Response, Refusal> {
-    let historian = historian(&app)?;
+) -> Responded {
+    let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
     let of_thread = thread_id.clone();
     let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;
-    let entries = entries.map_err(unreadable)?;
+    let entries = entries?;
     let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {
         let message = "unknown thread: this session has no messages of it";
-        return Err(Refusal::plain(StatusCode::NOT_FOUND, "thread_not_found", message));
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message));
     }
     let read = |entry: String| RawValue::from_string(entry).unwrap_or_else(|_| RawValue::NULL.to_owned());
     let entries: Vec<Box<RawValue>> = entries.into_iter().map(read).collect();
-    Ok(json(StatusCode::OK, &TranscriptDocument { thread_id, entries }))
+    ok(&TranscriptDocument { thread_id, entries })
 }
 
 #[derive(Serialize)]
 struct TranscriptDocument {
     thread_id: String,
     entries: Vec<Box<RawValue>>,
-}
-
-pub(super) fn unreadable(error: HistoryError) -> Refusal {
-    Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "history_unavailable", error.to_string())
 }
 
 /// How long a response waits for recorded lines to be indexed.

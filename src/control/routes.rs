@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
@@ -23,12 +23,12 @@ use tokio::time::timeout;
 
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::history::{Historian, now_us};
-use super::published::Published;
+use super::published::{Published, Rare};
 use super::server::Places;
 use super::{calls, context, document, history, requests, stream};
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds};
 use crate::history::{Activity, rfc3339_millis};
-use crate::index::Index;
+use crate::index::{HistoryError, Index};
 use crate::store::{Ledger, LedgerError};
 
 pub(super) fn router(app: AppState) -> Router {
@@ -56,8 +56,13 @@ pub(super) fn router(app: AppState) -> Router {
         .route("/sessions/{id}/attach", post(calls::attach))
         .route("/sessions/{id}/stop", post(calls::stop))
         .route("/sessions/{id}/start", post(calls::start))
-        .fallback(|| async { Refusal::NotFound })
-        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
+        .fallback(|| async {
+            Refusal::new(StatusCode::NOT_FOUND, "not_found", "unknown path; docs/control.md lists the paths")
+        })
+        .method_not_allowed_fallback(|| async {
+            let message = "this path does not take that method; the header `Allow` lists its methods";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        })
         .layer(middleware::from_fn(admit))
         .with_state(Arc::new(app))
 }
@@ -68,14 +73,17 @@ async fn admit(request: Request, next: Next) -> Response {
     // The body is read even if the request is refused, so that a client that writes it all first can read the reason.
     let body = take_body(body).await;
     if head.headers.contains_key(header::ORIGIN) {
-        return Refusal::Origin.into_response();
+        let message = "a request with an `Origin` header comes from a browser and is refused";
+        return Refusal::new(StatusCode::FORBIDDEN, "origin_refused", message).into_response();
     }
     if !is_a_tools(&head.uri, &head.headers) {
-        return Refusal::Host.into_response();
+        let message =
+            "a `Host` with a dot could be the name of a web page and is refused; use `localhost` or any one word";
+        return Refusal::new(StatusCode::FORBIDDEN, "host_refused", message).into_response();
     }
     match body {
         Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,
-        Err(error) => Refusal::Body(error).into_response(),
+        Err(error) => Refusal::from(error).into_response(),
     }
 }
 
@@ -84,12 +92,12 @@ struct Health {
     status: &'static str,
 }
 
-async fn healthz() -> Response {
-    json(StatusCode::OK, &Health { status: "ok" })
+async fn healthz() -> Responded {
+    ok(&Health { status: "ok" })
 }
 
-async fn session(State(app): State<Arc<AppState>>, _: ThisSession) -> Response {
-    json(StatusCode::OK, &app.document().await)
+async fn session(ThisSession(app): ThisSession) -> Responded {
+    ok(&app.document().await)
 }
 
 // Reads a request body whole before the route runs, bounded in size and time.
@@ -225,16 +233,21 @@ pub(super) struct AppState {
 /// still find a place.
 const CALLS_MAX: usize = 48;
 
-/// Extractor that rejects paths that name another session.
-pub(super) struct ThisSession;
+/// Extractor of the state; rejects paths that name another session.
+pub(super) struct ThisSession(pub(super) Arc<AppState>);
 
 impl FromRequestParts<Arc<AppState>> for ThisSession {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<ThisSession, Refusal> {
         match Path::<HashMap<String, String>>::from_request_parts(parts, app).await {
-            Ok(Path(named)) if named.get("id").is_some_and(|id| app.answers_to(id)) => Ok(ThisSession),
-            Ok(_) | Err(_) => Err(Refusal::SessionNotFound),
+            Ok(Path(named)) if named.get("id").is_some_and(|id| id == "self" || *id == app.info.session_id) => {
+                Ok(ThisSession(Arc::clone(app)))
+            }
+            Ok(_) | Err(_) => {
+                let message = "this socket belongs to another session; use its id, or `self`";
+                Err(Refusal::new(StatusCode::NOT_FOUND, "session_not_found", message))
+            }
         }
     }
 }
@@ -278,12 +291,19 @@ impl AppState {
         }
     }
 
-    fn answers_to(&self, id: &str) -> bool {
-        id == "self" || id == self.info.session_id
+    /// The ledger, or the refusal if it is not available.
+    pub(super) fn ledger(&self) -> Result<&Ledger, Refusal> {
+        let none = || LedgerError::Unavailable("its thread could not be started".to_owned());
+        Ok(self.ledger.as_ref().ok_or_else(none)?)
+    }
+
+    /// The history, or a refusal if this session keeps none.
+    pub(super) fn historian(&self) -> Result<&Historian, Refusal> {
+        self.historian.as_ref().ok_or_else(Refusal::not_recorded)
     }
 
     pub(super) fn context_bounds(&self) -> ContextBounds {
-        self.published.context_bounds().unwrap_or(self.info.context_bounds)
+        self.published.rare().context_bounds.unwrap_or(self.info.context_bounds)
     }
 
     /// The current state of the session.
@@ -304,23 +324,24 @@ impl AppState {
             (true, None | Some((Activity::Stopped, _))) => (Activity::Idle, None),
             (true, Some((activity, since_us))) => (activity, Some(since_us)),
         };
+        let Rare { generation, child, client, context_engine, config, faults, .. } = published.rare().clone();
         SessionDocument {
             session_id: info.session_id.clone(),
             state,
             activity_state: state,
             state_since: since_us.map(rfc3339_millis),
-            generation: published.generation(),
+            generation,
             socket: Some(socket.to_string_lossy().into_owned()),
-            child: published.child(),
-            client: published.client(),
+            child,
+            client,
             threads,
             pending_requests: published.pending(),
             context_waiting: published.waiting(),
             journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
             index,
-            context_engine: published.context_engine(),
-            config: published.config_document(),
-            faults: published.faults(),
+            context_engine,
+            config,
+            faults,
             counters: published.counters(),
             started_at: Some(humantime::format_rfc3339_millis(info.started_at).to_string()),
         }
@@ -350,43 +371,18 @@ pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
 /// The protocol in the `Upgrade` header.
 pub(super) const PROTOCOL: &str = "codex-shim-attach";
 
+/// The result of a route.
+pub(super) type Responded = Result<Response, Refusal>;
+
 /// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
-    NotFound,
-    SessionNotFound,
-    MethodNotAllowed,
-    Origin,
-    Host,
-    UpgradeRequired,
-    Body(BodyError),
-    /// The body is not valid JSON, or does not have the form that the path takes.
-    Unreadable(String),
-    /// A value in the body is not valid.
-    Impossible(String),
-    Ledger(LedgerError),
-    /// Any other error, with members besides its code and message.
-    Other {
-        status: StatusCode,
-        error_code: &'static str,
-        message: String,
-        more: Map<String, Value>,
-    },
-}
-
-impl Refusal {
-    /// An error with only a code and a message.
-    pub(super) fn plain(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal::Other { status, error_code, message: message.into(), more: Map::new() }
-    }
-}
-
-#[derive(Serialize)]
-struct RefusalDocument {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Refusal {
+    #[serde(skip)]
+    status: StatusCode,
     detail: Detail,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Detail {
     error_code: &'static str,
     message: String,
@@ -395,76 +391,83 @@ struct Detail {
 }
 
 impl Refusal {
-    fn status(&self) -> StatusCode {
-        match self {
-            Refusal::NotFound | Refusal::SessionNotFound => StatusCode::NOT_FOUND,
-            Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Origin | Refusal::Host => StatusCode::FORBIDDEN,
-            Refusal::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
-            Refusal::Body(BodyError::TooBig) => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::Body(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
-            Refusal::Body(BodyError::Broken) | Refusal::Unreadable(_) | Refusal::Impossible(_) => {
-                StatusCode::BAD_REQUEST
-            }
-            Refusal::Ledger(LedgerError::ThreadNotFound(_)) => StatusCode::NOT_FOUND,
-            Refusal::Ledger(LedgerError::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Other { status, .. } => *status,
-        }
+    pub(super) fn new(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { status, detail: Detail { error_code, message: message.into(), more: Map::new() } }
     }
 
-    fn detail(&self) -> Detail {
-        let told = |error_code, message: &dyn std::fmt::Display| Detail {
-            error_code,
-            message: message.to_string(),
-            more: Map::new(),
+    /// A refusal because of an invalid request.
+    pub(super) fn bad(error_code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, error_code, message)
+    }
+
+    /// Adds a member to the refusal's code and message.
+    pub(super) fn with(mut self, name: &str, value: Value) -> Refusal {
+        self.detail.more.insert(name.to_owned(), value);
+        self
+    }
+
+    /// The body is not valid JSON, or does not have the form that the path takes.
+    pub(super) fn body(message: impl Into<String>) -> Refusal {
+        Refusal::bad("invalid_body", message)
+    }
+
+    pub(super) fn not_recorded() -> Refusal {
+        let message = "this session has no history: the setting `record` is false, or its index could not start";
+        Refusal::new(StatusCode::NOT_FOUND, "not_recorded", message)
+    }
+
+    pub(super) fn upgrade_required() -> Refusal {
+        let message = "attach with `Connection: Upgrade` and `Upgrade: codex-shim-attach`, or use `codex-shim attach`";
+        Refusal::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message)
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Refusal {
+        match error {
+            BodyError::TooBig => {
+                let message = format!("the body is over {BODY_BYTES_MAX} bytes");
+                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+            }
+            BodyError::TooSlow => {
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time")
+            }
+            BodyError::Broken => Refusal::bad("body_broken", "the body ended early, or is not valid HTTP"),
+        }
+    }
+}
+
+impl From<LedgerError> for Refusal {
+    fn from(error: LedgerError) -> Refusal {
+        let (status, error_code) = match &error {
+            LedgerError::ThreadNotFound(_) => (StatusCode::NOT_FOUND, "thread_not_found"),
+            LedgerError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable"),
         };
-        let (error_code, message) = match self {
-            Refusal::Other { status: _, error_code, message, more } => {
-                return Detail { error_code, message: message.clone(), more: more.clone() };
-            }
-            Refusal::Unreadable(why) => return told("invalid_body", why),
-            Refusal::Impossible(why) => return told("invalid_command", why),
-            Refusal::Ledger(error @ LedgerError::ThreadNotFound(_)) => return told("thread_not_found", error),
-            Refusal::Ledger(error @ LedgerError::Unavailable(_)) => return told("ledger_unavailable", error),
-            Refusal::NotFound => ("not_found", "unknown path; docs/control.md lists the paths"),
-            Refusal::SessionNotFound => {
-                ("session_not_found", "this socket belongs to another session; use its id, or `self`")
-            }
-            Refusal::MethodNotAllowed => {
-                ("method_not_allowed", "this path does not take that method; the header `Allow` lists its methods")
-            }
-            Refusal::Origin => {
-                ("origin_refused", "a request with an `Origin` header comes from a browser and is refused")
-            }
-            Refusal::Host => (
-                "host_refused",
-                "a `Host` with a dot could be the name of a web page and is refused; use `localhost` or any one word",
-            ),
-            Refusal::UpgradeRequired => (
-                "upgrade_required",
-                "attach with `Connection: Upgrade` and `Upgrade: codex-shim-attach`, or use `codex-shim attach`",
-            ),
-            Refusal::Body(BodyError::TooBig) => {
-                return told("body_too_large", &format_args!("the body is over {BODY_BYTES_MAX} bytes"));
-            }
-            Refusal::Body(BodyError::TooSlow) => ("body_timeout", "the body did not arrive in time"),
-            Refusal::Body(BodyError::Broken) => ("body_broken", "the body ended early, or is not valid HTTP"),
-        };
-        told(error_code, &message)
+        Refusal::new(status, error_code, error.to_string())
+    }
+}
+
+impl From<HistoryError> for Refusal {
+    fn from(error: HistoryError) -> Refusal {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "history_unavailable", error.to_string())
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = json(self.status(), &RefusalDocument { detail: self.detail() });
-        if self == Refusal::UpgradeRequired {
+        let mut response = json(self.status, &self);
+        if self.status == StatusCode::UPGRADE_REQUIRED {
             response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
         }
         response
     }
 }
 
-pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Response {
+pub(super) fn ok(document: &impl Serialize) -> Responded {
+    Ok(json(StatusCode::OK, document))
+}
+
+fn json(status: StatusCode, document: &impl Serialize) -> Response {
     let mut text = serde_json::to_vec(document).expect("BUG: plain data is JSON");
     text.push(b'\n');
     let kind = HeaderValue::from_static("application/json");
