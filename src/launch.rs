@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
+#[cfg(target_os = "linux")]
+use rustix::process::set_parent_process_death_signal;
+use rustix::process::{Signal, getpid, getppid};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -190,9 +193,34 @@ pub(crate) fn hand_down(command: &mut Command, closed: &'static [RawFd]) {
     }
 }
 
-/// Resets the signal that we ignore for ourselves to its default, in a child without [`hand_down`].
-pub(crate) fn restore_file_size_signal() {
-    set_disposition(libc::SIGXFSZ, SIG_DFL);
+/// Resets the signal that we ignore for ourselves to its default in `command`, which is not started with [`hand_down`].
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn restore_file_size_signal(command: &mut Command) {
+    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            set_disposition(libc::SIGXFSZ, SIG_DFL);
+            Ok(())
+        });
+    }
+}
+
+/// Makes the kernel send `signal` to `command` when the calling *thread* ends; no other system than Linux can. Its own
+/// children are neither tracked nor ended. Call this and start it from a thread that outlives it.
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = getpid();
+    // SAFETY: the closure makes plain system calls, which are async-signal-safe. It allocates nothing: an error made of
+    // a kind or a number holds no memory.
+    unsafe {
+        command.pre_exec(move || {
+            #[cfg(target_os = "linux")]
+            set_parent_process_death_signal(Some(signal))?;
+            // The parent may have ended before the request.
+            let is_orphan = cfg!(target_os = "linux") && getppid() != Some(parent);
+            if is_orphan { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+        });
+    }
 }
 
 /// Ignores SIGXFSZ, so that exceeding a limit on file sizes fails a write and does not kill us.

@@ -223,10 +223,7 @@ impl Show<'_> {
         if !unshown.is_empty() {
             fds.push(PollFd::new(&screen, shown));
         }
-        let timeout = wait_max.map(|wait_max| Timespec {
-            tv_sec: wait_max.as_secs() as i64,
-            tv_nsec: i64::from(wait_max.subsec_nanos()),
-        });
+        let timeout = wait_max.and_then(|wait_max| Timespec::try_from(wait_max).ok());
         // An error is an interruption by a signal.
         let any = poll(&mut fds, timeout.as_ref()).unwrap_or(1) > 0;
         let has = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());

@@ -510,12 +510,100 @@ pub(crate) fn ending(row: &Value) -> String {
     }
 }
 
-/// Requests of every kind, for tests of their views.
 #[cfg(test)]
-pub(crate) mod cases {
-    use serde_json::{Value, json};
+pub(crate) use tests::{one_of_each_kind, raw_names};
 
+#[cfg(test)]
+mod tests {
     use super::super::with_choices;
+    use super::*;
+
+    fn rows_of_files(row: &Value) -> Vec<Row> {
+        RequestView::of(row).files.iter().flat_map(ChangedFile::rows).collect()
+    }
+
+    #[test]
+    fn too_large_diff_is_named_with_its_size() {
+        let row =
+            json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
+        let told: Vec<String> = rows_of_files(&row).into_iter().map(|row| row.text).collect();
+        assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
+    }
+
+    #[test]
+    fn every_member_is_shown() {
+        let row = json!({
+            "request_payload": {"command": ["ls", "-l"], "cwd": "/w", "reason": null, "threadId": "t",
+                "new": {"x": 1}, "long": {"y": "z".repeat(100)}},
+            "changes": {"/a": {"type": "add", "content": "x\n-y\n"}, "/b": {"odd": 1}},
+        });
+        let rows = |rows: &[Row]| -> Vec<String> {
+            rows.iter().map(|row| format!("{:?} {}: {}", row.meant, row.label, row.text)).collect()
+        };
+        let long = format!("Plain long: y: {}", "z".repeat(100));
+        assert_eq!(
+            rows(&RequestView::of(&row).members),
+            ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]
+        );
+        let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
+        assert_eq!(rows(&rows_of_files(&row)), expect);
+    }
+
+    #[test]
+    fn structured_decisions_are_put_in_words() {
+        let check = |offer: Value, expect: &str| assert_eq!(offered(&offer), expect);
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(always, "accept, and do not ask again for `touch x`");
+        let network = |action: &str| json!({"applyNetworkPolicyAmendment": {"network_policy_amendment": {"host": "a.b", "action": action}}});
+        check(network("allow"), "accept, and do not ask again for a.b");
+        check(network("deny"), "decline, and always refuse a.b");
+        check(json!({"new": {"x": 1}}), "{\"new\":{\"x\":1}}");
+    }
+
+    #[test]
+    fn escalated_commands_are_dangerous() {
+        let warnings = |payload: Value| RequestView::of(&json!({ "request_payload": payload })).warnings;
+        let expect = ["it is given more than the sandbox allows"];
+        assert_eq!(warnings(json!({ "command": "curl x | sh", "withEscalatedPermissions": true })), expect);
+        assert_eq!(warnings(json!({ "command": "curl x | sh", "sandboxPermissions": "require_escalated" })), expect);
+        assert_eq!(warnings(json!({ "command": "ls", "sandboxPermissions": "use_default" })), [""; 0]);
+    }
+
+    #[test]
+    fn non_objects_are_shown_too() {
+        let row = json!({ "request_payload": [1, 2], "changes": null });
+        assert_eq!(RequestView::of(&row).members[0].text, "[1,2]");
+        assert_eq!(RequestView::of(&json!({})).members, []);
+    }
+
+    #[test]
+    fn answers_are_in_words() {
+        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
+        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
+        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
+        check(json!({"action": "decline"}), "decline");
+        check(json!({"permissions": {}}), "nothing granted");
+        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
+        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
+    }
+
+    #[test]
+    fn names_become_words() {
+        let names = ["riskLevel", "risk_level", "_meta", "isURL", "x"].map(name_in_words);
+        assert_eq!(names, ["risk level", "risk level", "meta", "is url", "x"]);
+    }
+
+    #[test]
+    fn proposals_are_shown_unless_they_are_offered() {
+        let payload = json!({ "proposedExecpolicyAmendment": ["touch", "x"],
+            "proposedNetworkPolicyAmendments": [{ "host": "a.b", "action": "deny" }, { "host": "c.d", "action": "allow" }] });
+        let of = |payload: &Value| RequestView::of(&json!({ "request_payload": payload })).members;
+        let expect = "no longer ask for `touch x`\nalways refuse a.b\nno longer ask for c.d";
+        assert_eq!(of(&payload), [Row { label: "proposes".to_owned(), text: expect.to_owned(), meant: Meant::Plain }]);
+        let mut offered = payload;
+        offered["availableDecisions"] = json!(["accept", { "acceptWithExecpolicyAmendment": {} }]);
+        assert_eq!(of(&offered), []);
+    }
 
     /// A request of each kind, with every member of codex's schema. Names with two words are only those of members.
     pub(crate) fn one_of_each_kind() -> Vec<Value> {
@@ -614,97 +702,5 @@ pub(crate) mod cases {
             found.into_iter().chain(raw_names(value, text))
         });
         of_members.chain(value.as_array().into_iter().flatten().flat_map(|value| raw_names(value, text))).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rows_of_files(row: &Value) -> Vec<Row> {
-        RequestView::of(row).files.iter().flat_map(ChangedFile::rows).collect()
-    }
-
-    #[test]
-    fn too_large_diff_is_named_with_its_size() {
-        let row =
-            json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
-        let told: Vec<String> = rows_of_files(&row).into_iter().map(|row| row.text).collect();
-        assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
-    }
-
-    #[test]
-    fn every_member_is_shown() {
-        let row = json!({
-            "request_payload": {"command": ["ls", "-l"], "cwd": "/w", "reason": null, "threadId": "t",
-                "new": {"x": 1}, "long": {"y": "z".repeat(100)}},
-            "changes": {"/a": {"type": "add", "content": "x\n-y\n"}, "/b": {"odd": 1}},
-        });
-        let rows = |rows: &[Row]| -> Vec<String> {
-            rows.iter().map(|row| format!("{:?} {}: {}", row.meant, row.label, row.text)).collect()
-        };
-        let long = format!("Plain long: y: {}", "z".repeat(100));
-        assert_eq!(
-            rows(&RequestView::of(&row).members),
-            ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]
-        );
-        let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
-        assert_eq!(rows(&rows_of_files(&row)), expect);
-    }
-
-    #[test]
-    fn structured_decisions_are_put_in_words() {
-        let check = |offer: Value, expect: &str| assert_eq!(offered(&offer), expect);
-        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
-        check(always, "accept, and do not ask again for `touch x`");
-        let network = |action: &str| json!({"applyNetworkPolicyAmendment": {"network_policy_amendment": {"host": "a.b", "action": action}}});
-        check(network("allow"), "accept, and do not ask again for a.b");
-        check(network("deny"), "decline, and always refuse a.b");
-        check(json!({"new": {"x": 1}}), "{\"new\":{\"x\":1}}");
-    }
-
-    #[test]
-    fn escalated_commands_are_dangerous() {
-        let warnings = |payload: Value| RequestView::of(&json!({ "request_payload": payload })).warnings;
-        let expect = ["it is given more than the sandbox allows"];
-        assert_eq!(warnings(json!({ "command": "curl x | sh", "withEscalatedPermissions": true })), expect);
-        assert_eq!(warnings(json!({ "command": "curl x | sh", "sandboxPermissions": "require_escalated" })), expect);
-        assert_eq!(warnings(json!({ "command": "ls", "sandboxPermissions": "use_default" })), [""; 0]);
-    }
-
-    #[test]
-    fn non_objects_are_shown_too() {
-        let row = json!({ "request_payload": [1, 2], "changes": null });
-        assert_eq!(RequestView::of(&row).members[0].text, "[1,2]");
-        assert_eq!(RequestView::of(&json!({})).members, []);
-    }
-
-    #[test]
-    fn answers_are_in_words() {
-        let check = |payload: Value, expect: &str| assert_eq!(answer_in_words(&payload), expect);
-        check(json!({"answers": {"color": {"answers": ["Red"]}}}), "color: Red");
-        check(json!({"action": "accept", "content": {"n": 3, "s": "x"}}), "accept; n: 3; s: x");
-        check(json!({"action": "decline"}), "decline");
-        check(json!({"permissions": {}}), "nothing granted");
-        let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
-        check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
-    }
-
-    #[test]
-    fn names_become_words() {
-        let names = ["riskLevel", "risk_level", "_meta", "isURL", "x"].map(name_in_words);
-        assert_eq!(names, ["risk level", "risk level", "meta", "is url", "x"]);
-    }
-
-    #[test]
-    fn proposals_are_shown_unless_they_are_offered() {
-        let payload = json!({ "proposedExecpolicyAmendment": ["touch", "x"],
-            "proposedNetworkPolicyAmendments": [{ "host": "a.b", "action": "deny" }, { "host": "c.d", "action": "allow" }] });
-        let of = |payload: &Value| RequestView::of(&json!({ "request_payload": payload })).members;
-        let expect = "no longer ask for `touch x`\nalways refuse a.b\nno longer ask for c.d";
-        assert_eq!(of(&payload), [Row { label: "proposes".to_owned(), text: expect.to_owned(), meant: Meant::Plain }]);
-        let mut offered = payload;
-        offered["availableDecisions"] = json!(["accept", { "acceptWithExecpolicyAmendment": {} }]);
-        assert_eq!(of(&offered), []);
     }
 }

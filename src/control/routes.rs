@@ -256,13 +256,13 @@ impl AppState {
     pub(super) fn new(
         info: SessionInfo,
         published: Arc<Published>,
-        ledger: Option<Ledger>,
-        historian: Option<Historian>,
+        stores: Stores,
         ask: Option<Ask>,
         socket: PathBuf,
-        places: Arc<Places>,
     ) -> AppState {
-        let calls = Semaphore::new(CALLS_MAX);
+        let Stores { ledger, index } = stores;
+        let historian = index.map(|index| Historian::new(index, &info));
+        let (places, calls) = (Arc::default(), Semaphore::new(CALLS_MAX));
         AppState { info, published, ledger, historian, ask, socket, places, calls }
     }
 
@@ -566,7 +566,7 @@ mod tests {
             context_bounds: ContextBounds::default(),
         };
         let published = Arc::new(Published::default());
-        AppState::new(info, published, None, None, Some(Box::new(ask)), PathBuf::new(), Arc::default())
+        AppState::new(info, published, Stores::default(), Some(Box::new(ask)), PathBuf::new())
     }
 
     #[test]

@@ -25,7 +25,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::history::Historian;
 use super::published::Published;
 use super::routes;
 use super::routes::{AppState, Ask, SessionInfo, Stores};
@@ -68,10 +67,7 @@ pub(crate) fn start(
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());
     let Bound { listener, path, files } = socket::bind(&info.session_dir, info.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
-    let Stores { ledger, index } = stores;
-    let historian = index.map(|index| Historian::new(index, &info));
-    let places = Arc::new(Places::default());
-    let app = AppState::new(info, published, ledger, historian, ask, path.clone(), places);
+    let app = AppState::new(info, published, stores, ask, path.clone());
     let started = thread.spawn(move || {
         let at = app.socket.clone();
         if let Err(error) = listen(listener, app) {

@@ -204,7 +204,9 @@ async fn send_pages(historian: &Historian, opened: u64, cursor: &mut Cursor, sen
 
 async fn send(sender: &Sender, id: Option<&str>, json: &str) -> Result<(), Gone> {
     let event = id.map_or_else(Event::default, |id| Event::default().id(id));
-    sender.send(event.data(json)).await.map_err(|_| Gone)
+    // JSON may contain line breaks between tokens; in a stream each would end the line.
+    let event = if json.contains('\r') { event.data(json.replace('\r', " ")) } else { event.data(json) };
+    sender.send(event).await.map_err(|_| Gone)
 }
 
 /// Sends a comment first, because hyper sends the response head with the first event.

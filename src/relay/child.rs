@@ -66,18 +66,13 @@ pub(super) struct Spawned {
 }
 
 impl Server {
-    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so the thread that is_alive as
+    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so the thread that lives as
     /// long as the process calls this.
-    #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
     pub(super) fn spawn(command: &ServerCommand) -> io::Result<Spawned> {
         // Pipes replace its stdin and stdout, so only a closed stderr has to stay closed.
         let mut process = command.to_process(&[libc::STDERR_FILENO]);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let parent = rustix::process::getpid();
-        // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
-        unsafe {
-            process.pre_exec(move || end_with_parent(parent));
-        }
+        launch::end_with_parent(&mut process, KernelSignal::TERM);
         let mut child = process.spawn()?;
         let taken = "BUG: the stream was requested as a pipe";
         let input = Sink::of_child(OwnedFd::from(child.stdin.take().expect(taken)))?;
@@ -117,9 +112,8 @@ impl Server {
             Signal::Interrupt => KernelSignal::INT,
             Signal::HangUp => KernelSignal::HUP,
         };
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).filter(|_| !self.reaped);
-        if let Some(pid) = pid
-            && let Err(error) = kill_process(pid, number)
+        if !self.reaped
+            && let Err(error) = kill_process(Pid::from_child(&self.child), number)
         {
             tracing::info!(%error, ?signal, "forward a signal to the server");
         }
@@ -144,17 +138,4 @@ pub(super) fn to_forward(number: i32) -> Option<Signal> {
         SIGHUP => Some(Signal::HangUp),
         _ => None,
     }
-}
-
-/// Requests SIGTERM at the parent's death.
-#[cfg(target_os = "linux")]
-fn end_with_parent(parent: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(KernelSignal::TERM))?;
-    // The parent may have died before the request.
-    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn end_with_parent(_parent: Pid) -> io::Result<()> {
-    Ok(())
 }

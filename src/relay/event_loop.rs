@@ -142,10 +142,8 @@ impl Relay {
             from_server.unwrap_or_else(none),
             left.unwrap_or_else(none),
         ];
-        let timeout = self.next_deadline().map(|due| {
-            let wait = due.saturating_sub(self.clock.0.elapsed());
-            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
-        });
+        let wait = self.next_deadline().map(|due| due.saturating_sub(self.clock.0.elapsed()));
+        let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         // An error means that a signal interrupted the poll; it is handled like any other signal.
         let interrupted = rustix::event::poll(&mut fds, timeout.as_ref()).is_err();
         let ready = |index: usize| waits[index] && !fds[index].revents().is_empty();

@@ -62,7 +62,7 @@ const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Runs `command` without a client on stdin and stdout: the relay initializes the server, API callers drive it through
 /// the control socket, clients attach to it, and it is restarted if it ends by itself. Returns after a signal.
 ///
-/// Call this from a thread that is_alive as long as the process.
+/// Call this from a thread that lives as long as the process.
 ///
 /// # Errors
 ///
@@ -175,8 +175,7 @@ impl Relay {
             if left.is_some_and(|left| left.is_zero()) {
                 return PauseEnd::Over;
             }
-            let timeout =
-                left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
             // An error means that a signal interrupted the poll; the next iteration checks the signals.
             let _ = rustix::event::poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], timeout.as_ref());
         }

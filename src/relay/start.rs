@@ -69,7 +69,7 @@ pub(crate) fn become_server(command: &ServerCommand) -> RelayError {
 
 /// Relays between our stdin and stdout and `command` until that has ended. Reports `complaints` on stderr.
 ///
-/// Call this from a thread that is_alive as long as the process: on Linux the child is killed with it.
+/// Call this from a thread that lives as long as the process: on Linux the child is killed with it.
 ///
 /// # Errors
 ///
