@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::{Server, to_forward};
-use super::direction::{Direction, Waiting};
+use super::direction::{Direction, HANG_UP, Waiting};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox, Message};
 use super::notices::Notices;
@@ -165,8 +165,8 @@ impl Relay {
         }
         match self.from_client.waiting() {
             Waiting::ToRead => None,
-            Waiting::ToWrite | Waiting::Held => self.from_client.source_hang_up(),
-            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.sink_hang_up(),
+            Waiting::ToWrite | Waiting::Held => self.from_client.watch_source(HANG_UP),
+            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.watch_sink(HANG_UP),
             Waiting::Idle => None,
         }
     }

@@ -77,19 +77,12 @@ impl fmt::Display for LocateError {
                      run `codex-shim wrap {target}` again in a terminal in which codex runs"
                 )
             }
-            LocateError::NoSuchProgram { program, named_by, looked_in: None } => {
-                write!(f, "{} (set by {named_by}) does not exist; {REMEDY}", program.display())
+            LocateError::NoSuchProgram { program, named_by, looked_in } => {
+                write!(f, "{} (set by {named_by}) {}; {REMEDY}", program.display(), missing(looked_in.as_deref()))
             }
-            LocateError::NoSuchProgram { program, named_by, looked_in: Some(looked_in) } => {
-                let (program, looked_in) = (program.display(), looked_in.display());
-                write!(f, "{program} (set by {named_by}) is not in PATH ({looked_in}); {REMEDY}")
-            }
-            LocateError::NoSuchServer { program, looked_in: None } => {
-                write!(f, "the server command {} does not exist; give its path after `--`", program.display())
-            }
-            LocateError::NoSuchServer { program, looked_in: Some(looked_in) } => {
-                let (program, looked_in) = (program.display(), looked_in.display());
-                write!(f, "the server command {program} is not in PATH ({looked_in}); give its path after `--`")
+            LocateError::NoSuchServer { program, looked_in } => {
+                let (program, missing) = (program.display(), missing(looked_in.as_deref()));
+                write!(f, "the server command {program} {missing}; give its path after `--`")
             }
             LocateError::IsOurselves { program, named_by } => {
                 write!(f, "{} (set by {named_by}) is codex-shim itself; {REMEDY}", program.display())
@@ -102,6 +95,10 @@ impl fmt::Display for LocateError {
 }
 
 impl std::error::Error for LocateError {}
+
+fn missing(looked_in: Option<&OsStr>) -> String {
+    looked_in.map_or("does not exist".to_owned(), |folders| format!("is not in PATH ({})", folders.display()))
+}
 
 /// The name that `wrap` gives a codex whose place its link takes.
 pub(crate) const SET_ASIDE: &str = "codex-before-codex-shim";
@@ -233,26 +230,29 @@ fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
 
 /// The path of the program of a server command.
 pub(crate) fn server(program: &OsStr, environment: &Environment) -> Result<PathBuf, LocateError> {
-    let missing = |looked_in| LocateError::NoSuchServer { program: program.into(), looked_in };
-    if is_path(program) {
-        return Some(PathBuf::from(program)).filter(|program| program.exists()).ok_or_else(|| missing(None));
+    find(program, &environment.get("PATH").unwrap_or_default(), None)
+        .map_err(|looked_in| LocateError::NoSuchServer { program: program.into(), looked_in })
+}
+
+/// The program at a path, or the one of this name in the folders of `path`, except `but`.
+///
+/// # Errors
+///
+/// The folders that were searched, if any.
+fn find(program: &OsStr, path: &OsStr, but: Option<Identity>) -> Result<PathBuf, Option<OsString>> {
+    match is_path(program) {
+        true => Some(PathBuf::from(program)).filter(|program| program.exists()).ok_or(None),
+        false => on_path(program, path, but).ok_or_else(|| Some(path.to_owned())),
     }
-    let path = environment.get("PATH").unwrap_or_default();
-    on_path(program, &path, None).ok_or_else(|| missing(Some(path)))
 }
 
 fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Identity>) -> Result<PathBuf, LocateError> {
-    let (found, looked_in) = if is_path(program.as_os_str()) {
-        (Some(program.to_owned()).filter(|program| program.exists()), None)
-    } else {
-        (on_path(program.as_os_str(), path, ourselves), Some(path.to_owned()))
-    };
-    match found {
-        None => Err(LocateError::NoSuchProgram { program: program.to_owned(), named_by, looked_in }),
-        Some(found) if Identity::of(&found).is_some_and(|found| Some(found) == ourselves) => {
+    match find(program.as_os_str(), path, ourselves) {
+        Err(looked_in) => Err(LocateError::NoSuchProgram { program: program.to_owned(), named_by, looked_in }),
+        Ok(found) if Identity::of(&found).is_some_and(|found| Some(found) == ourselves) => {
             Err(LocateError::IsOurselves { program: found, named_by })
         }
-        Some(found) => Ok(found),
+        Ok(found) => Ok(found),
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use uuid::Uuid;
 
 use super::child::{ServerCommand, Spawned, to_forward};
-use super::direction::{Direction, Waiting};
+use super::direction::{BOTH_ENDS, Direction, Waiting};
 use super::event_loop::Relay;
 use super::pipes::{Sink, Source};
 use super::start::{RelayError, engine, prepare, spawn};
@@ -66,7 +66,7 @@ const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// As [`super::run`].
 pub(crate) fn serve(
     command: &ServerCommand,
     settings: &Settings,
@@ -89,7 +89,7 @@ pub(crate) fn serve(
         ));
     }
     let mut back_off = BACK_OFF_MIN;
-    loop {
+    let exit = loop {
         let began = relay.clock.now().elapsed;
         let exit = relay.run();
         let Lifecycle::Served { wanted, runs, signalled, .. } = &mut relay.lifecycle else {
@@ -101,8 +101,7 @@ pub(crate) fn serve(
             relay.reply_to_waiting();
         }
         if signalled {
-            relay.finish();
-            return Ok(exit);
+            break exit;
         }
         let pause_end = match wanted {
             Wanted::Stopped => relay.pause(None),
@@ -117,15 +116,13 @@ pub(crate) fn serve(
             }
         };
         if pause_end == PauseEnd::Signalled {
-            relay.finish();
-            return Ok(exit);
+            break exit;
         }
         if matches!(relay.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. }) {
             // An API caller stopped the server during the back-off.
             relay.reply_to_waiting();
             if relay.pause(None) == PauseEnd::Signalled {
-                relay.finish();
-                return Ok(exit);
+                break exit;
             }
         }
         let Spawned { server, input, output } = spawn(command)?;
@@ -142,7 +139,9 @@ pub(crate) fn serve(
         (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
         (relay.client_disconnected, relay.output_waits, relay.drain) = (false, false, None);
         relay.server_started();
-    }
+    };
+    relay.finish();
+    Ok(exit)
 }
 
 impl Relay {
@@ -260,7 +259,7 @@ impl Relay {
             Waiting::ToRead => None,
             Waiting::ToWrite | Waiting::Held | Waiting::Idle if !self.from_client.has_client() => None,
             Waiting::ToWrite | Waiting::Held | Waiting::Idle => {
-                self.from_client.source_gone().or_else(|| self.from_server.sink_gone())
+                self.from_client.watch_source(BOTH_ENDS).or_else(|| self.from_server.watch_sink(BOTH_ENDS))
             }
         }
     }
