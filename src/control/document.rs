@@ -225,22 +225,20 @@ pub(super) async fn metrics(State(app): State<Arc<AppState>>) -> Response {
     (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    /// Only grows.
-    Counter,
-    /// Can go up and down.
-    Gauge,
-}
-
 struct Text(String);
 
 impl Text {
-    fn family(&mut self, name: &str, kind: Kind, help: &str, samples: &[(&str, &dyn Display)]) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
+    /// A number that only grows.
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "counter", help, &[("", &value)]);
+    }
+
+    /// A number that can go up and down.
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help, &[("", &value)]);
+    }
+
+    fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(&str, &dyn Display)]) {
         let mut write = || -> std::fmt::Result {
             writeln!(self.0, "# HELP codex_shim_{name} {help}")?;
             writeln!(self.0, "# TYPE codex_shim_{name} {kind}")?;
@@ -251,7 +249,6 @@ impl Text {
 }
 
 fn rendered(session: &SessionDocument, connected: Counts, index: Option<&IndexState>) -> String {
-    use Kind::{Counter, Gauge};
     let mut text = Text(String::new());
     let counters = &session.counters;
     let quoted = |text: &Option<String>| label(text.as_deref().unwrap_or_default());
@@ -262,91 +259,68 @@ fn rendered(session: &SessionDocument, connected: Counts, index: Option<&IndexSt
         quoted(&session.child.codex_version),
         label(env!("CARGO_PKG_VERSION"))
     );
-    text.family("info", Gauge, "The running session, server and relay.", &[(&info, &1)]);
+    text.family("info", "gauge", "The running session, server and relay.", &[(&info, &1)]);
     let state = format!("{{state={}}}", label(session.state.name()));
-    text.family("activity", Gauge, "The activity of the session.", &[(&state, &1)]);
+    text.family("activity", "gauge", "The activity of the session.", &[(&state, &1)]);
     let by_side = |text: &mut Text, name: &str, help: &str, client: &u64, server: &u64| {
-        text.family(name, Counter, help, &[("{from=\"client\"}", client), ("{from=\"server\"}", server)]);
+        text.family(name, "counter", help, &[("{from=\"client\"}", client), ("{from=\"server\"}", server)]);
     };
     let help = "Lines forwarded in this run.";
     by_side(&mut text, "lines_total", help, &counters.client_lines, &counters.server_lines);
     by_side(&mut text, "bytes_total", "Bytes forwarded in this run.", &counters.client_bytes, &counters.server_bytes);
-    let one = |text: &mut Text, name: &str, kind: Kind, help: &str, value: &dyn Display| {
-        text.family(name, kind, help, &[("", value)]);
-    };
-    one(&mut text, "omitted_lines_total", Counter, "Lines left out of the record on purpose.", &counters.omitted_lines);
-    let appended = &counters.journal_appended_bytes;
-    one(&mut text, "journal_appended_bytes_total", Counter, "Bytes appended to the journal.", appended);
-    let missed = &counters.journal_missed_lines;
-    one(&mut text, "journal_missed_lines_total", Counter, "Lines that could not be recorded.", missed);
-    one(&mut text, "journal_bytes", Gauge, "Size of the journal.", &session.journal.bytes);
+    text.counter("omitted_lines_total", "Lines left out of the record on purpose.", counters.omitted_lines);
+    text.counter("journal_appended_bytes_total", "Bytes appended to the journal.", counters.journal_appended_bytes);
+    text.counter("journal_missed_lines_total", "Lines that could not be recorded.", counters.journal_missed_lines);
+    text.gauge("journal_bytes", "Size of the journal.", session.journal.bytes);
     let gaps = session.journal.gaps.unwrap_or_default();
-    one(&mut text, "journal_gaps_total", Counter, "Stretches of lines that could not be recorded.", &gaps);
-    one(&mut text, "pending_requests", Gauge, "Requests that wait for an answer.", &session.pending_requests);
-    one(&mut text, "context_waiting", Gauge, "Commands that wait to be shown to the model.", &session.context_waiting);
-    let faults = session.faults.len() as u64 + counters.faults_unlisted;
-    one(&mut text, "faults_total", Counter, "Faults of codex-shim.", &faults);
-    connections(&mut text, connected);
-    let projected = &counters.turns_projected;
-    one(&mut text, "turns_projected_total", Counter, "Turns with context of a context engine.", projected);
-    one(&mut text, "fragments_told_total", Counter, "Fragments sent to threads.", &counters.fragments_told);
-    one(&mut text, "fragments_failed_total", Counter, "Fragments that could not be read.", &counters.fragments_failed);
+    text.counter("journal_gaps_total", "Stretches of lines that could not be recorded.", gaps);
+    text.gauge("pending_requests", "Requests that wait for an answer.", session.pending_requests);
+    text.gauge("context_waiting", "Commands that wait to be shown to the model.", session.context_waiting);
+    text.counter("faults_total", "Faults of codex-shim.", session.faults.len() as u64 + counters.faults_unlisted);
+    let Counts { requests, streams, requests_closed, streams_closed } = connected;
+    let by_kind =
+        |text: &mut Text, name: &str, kind: &str, help: &str, requests: &dyn Display, streams: &dyn Display| {
+            text.family(name, kind, help, &[("{kind=\"request\"}", requests), ("{kind=\"stream\"}", streams)]);
+        };
+    by_kind(&mut text, "connections", "gauge", "Connections to the control socket.", &requests, &streams);
+    let help = "Connections closed to make room for another.";
+    by_kind(&mut text, "connections_closed_total", "counter", help, &requests_closed, &streams_closed);
+    text.counter("turns_projected_total", "Turns with context of a context engine.", counters.turns_projected);
+    text.counter("fragments_told_total", "Fragments sent to threads.", counters.fragments_told);
+    text.counter("fragments_failed_total", "Fragments that could not be read.", counters.fragments_failed);
     if let Some(engine) = &session.context_engine {
         context_engine(&mut text, engine);
     }
     if let Some(index) = index {
+        text.gauge("index_lag_records", "Records that are not indexed yet.", session.index.lag_lines);
         let lag_seconds = session.index.lag_ms as f64 / 1_000.0;
-        one(&mut text, "index_lag_records", Gauge, "Records that are not indexed yet.", &session.index.lag_lines);
-        one(&mut text, "index_lag_seconds", Gauge, "Age of the oldest record that is not indexed.", &lag_seconds);
-        one(&mut text, "event_seq", Gauge, "Number of the last event.", &index.last_seq);
-        one(&mut text, "event_persist_error_total", Counter, "Commits of events that failed.", &index.failed_commits);
+        text.gauge("index_lag_seconds", "Age of the oldest record that is not indexed.", lag_seconds);
+        text.gauge("event_seq", "Number of the last event.", index.last_seq);
+        text.counter("event_persist_error_total", "Commits of events that failed.", index.failed_commits);
         let pruned: [(&str, &dyn Display); 3] = [
             ("{table=\"codex_events\"}", &index.pruned.events),
             ("{table=\"codex_tool_events\"}", &index.pruned.tool_events),
             ("{table=\"codex_turn_events\"}", &index.pruned.turn_events),
         ];
-        text.family("pruned_rows_total", Counter, "Rows deleted because of retention limits.", &pruned);
-        let took_seconds = index.pruned.took_ms as f64 / 1_000.0;
-        one(&mut text, "prune_seconds_total", Counter, "Time spent deleting rows.", &took_seconds);
+        text.family("pruned_rows_total", "counter", "Rows deleted because of retention limits.", &pruned);
+        text.counter("prune_seconds_total", "Time spent deleting rows.", index.pruned.took_ms as f64 / 1_000.0);
     }
     text.0
 }
 
-fn connections(text: &mut Text, counts: Counts) {
-    let Counts { requests, streams, requests_closed, streams_closed } = counts;
-    let of: [(&str, &dyn Display); 2] = [("{kind=\"request\"}", &requests), ("{kind=\"stream\"}", &streams)];
-    text.family("connections", Kind::Gauge, "Connections to the control socket.", &of);
-    let of: [(&str, &dyn Display); 2] =
-        [("{kind=\"request\"}", &requests_closed), ("{kind=\"stream\"}", &streams_closed)];
-    text.family("connections_closed_total", Kind::Counter, "Connections closed to make room for another.", &of);
-}
-
 fn context_engine(text: &mut Text, engine: &ContextEngineDocument) {
-    let up = u64::from(engine.running);
-    text.family("context_engine_up", Kind::Gauge, "Whether the context engine runs.", &[("", &up)]);
-    text.family(
-        "context_engine_ends_total",
-        Kind::Counter,
-        "How many times the context engine exited or could not be started.",
-        &[("", &engine.ends)],
-    );
+    text.gauge("context_engine_up", "Whether the context engine runs.", u64::from(engine.running));
+    let help = "How many times the context engine exited or could not be started.";
+    text.counter("context_engine_ends_total", help, engine.ends);
     let labels = |call: &CallCount| format!("{{method={},outcome={}}}", label(&call.method), label(&call.outcome));
     let of: Vec<(String, u64, f64)> =
         engine.calls.iter().map(|call| (labels(call), call.count, call.ms as f64 / 1_000.0)).collect();
     let counts: Vec<(&str, &dyn Display)> = of.iter().map(|(of, count, _)| (&**of, count as &dyn Display)).collect();
-    text.family(
-        "context_engine_calls_total",
-        Kind::Counter,
-        "Calls to the context engine by method and outcome.",
-        &counts,
-    );
+    let help = "Calls to the context engine by method and outcome.";
+    text.family("context_engine_calls_total", "counter", help, &counts);
     let took: Vec<(&str, &dyn Display)> = of.iter().map(|(of, _, took)| (&**of, took as &dyn Display)).collect();
-    text.family(
-        "context_engine_call_seconds_total",
-        Kind::Counter,
-        "Time spent in calls to the context engine.",
-        &took,
-    );
+    let help = "Time spent in calls to the context engine.";
+    text.family("context_engine_call_seconds_total", "counter", help, &took);
 }
 
 /// A quoted and escaped label value.

@@ -10,7 +10,6 @@
 //! codex.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,78 +22,33 @@ use crate::files::{self, Folder};
 /// forever.
 const DEPTH_MAX: u32 = 8;
 
-/// Why no server can be started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the user can do if the real codex is not found.
+const REMEDY: &str = "set CODEX_SHIM_CODEX or `codex` in config.toml to the path of the real codex, or use `codex-shim run --codex PATH`";
+
+/// Why no server can be started. `looked_in` are the folders that were searched, if any; `named_by` is the setting's origin.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocateError {
     /// PATH has no codex other than codex-shim.
-    NotOnPath {
-        /// The folders that were searched.
-        looked_in: OsString,
-    },
-    /// The codex that `wrap` pinned is gone, and PATH has no other.
-    PinIsGone {
-        pinned: PathBuf,
-        /// The target of `wrap`.
-        target: String,
-        /// The folders that were searched.
-        looked_in: OsString,
-    },
+    #[error("no codex found in PATH ({}); {REMEDY}", .looked_in.display())]
+    NotOnPath { looked_in: OsString },
+    /// The codex that `wrap` pinned for `target` is gone, and PATH has no other.
+    #[error(
+        "the codex pinned by `codex-shim wrap {target}`, {}, is gone, and PATH has no codex ({}); run `codex-shim wrap \
+         {target}` again in a terminal in which codex runs", .pinned.display(), .looked_in.display()
+    )]
+    PinIsGone { pinned: PathBuf, target: String, looked_in: OsString },
     /// The configured program does not exist.
-    NoSuchProgram {
-        program: PathBuf,
-        /// The setting's origin, for the message.
-        named_by: String,
-        /// The folders that were searched; `None` for a path.
-        looked_in: Option<OsString>,
-    },
-    NoSuchServer {
-        program: PathBuf,
-        /// The folders that were searched; `None` for a path.
-        looked_in: Option<OsString>,
-    },
+    #[error("{} (set by {named_by}) {}; {REMEDY}", .program.display(), missing(.looked_in.as_deref()))]
+    NoSuchProgram { program: PathBuf, named_by: String, looked_in: Option<OsString> },
+    #[error("the server command {} {}; give its path after `--`", .program.display(), missing(.looked_in.as_deref()))]
+    NoSuchServer { program: PathBuf, looked_in: Option<OsString> },
     /// The configured program is codex-shim.
-    IsOurselves {
-        program: PathBuf,
-        /// The setting's origin, for the message.
-        named_by: String,
-    },
+    #[error("{} (set by {named_by}) is codex-shim itself; {REMEDY}", .program.display())]
+    IsOurselves { program: PathBuf, named_by: String },
     /// codex-shim has started itself too often.
+    #[error("codex-shim has started itself {depth} times in a row; {REMEDY}")]
     LeadsBack { depth: u32 },
 }
-
-impl fmt::Display for LocateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const REMEDY: &str = "set CODEX_SHIM_CODEX or `codex` in config.toml to the path of the real codex, or use `codex-shim run --codex PATH`";
-        match self {
-            LocateError::NotOnPath { looked_in } => {
-                write!(f, "no codex found in PATH ({}); {REMEDY}", looked_in.display())
-            }
-            LocateError::PinIsGone { pinned, target, looked_in } => {
-                let (pinned, looked_in) = (pinned.display(), looked_in.display());
-                write!(
-                    f,
-                    "the codex pinned by `codex-shim wrap {target}`, {pinned}, is gone, and PATH has no codex ({looked_in}); \
-                     run `codex-shim wrap {target}` again in a terminal in which codex runs"
-                )
-            }
-            LocateError::NoSuchProgram { program, named_by, looked_in } => {
-                write!(f, "{} (set by {named_by}) {}; {REMEDY}", program.display(), missing(looked_in.as_deref()))
-            }
-            LocateError::NoSuchServer { program, looked_in } => {
-                let (program, missing) = (program.display(), missing(looked_in.as_deref()));
-                write!(f, "the server command {program} {missing}; give its path after `--`")
-            }
-            LocateError::IsOurselves { program, named_by } => {
-                write!(f, "{} (set by {named_by}) is codex-shim itself; {REMEDY}", program.display())
-            }
-            LocateError::LeadsBack { depth } => {
-                write!(f, "codex-shim has started itself {depth} times in a row; {REMEDY}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for LocateError {}
 
 fn missing(looked_in: Option<&OsStr>) -> String {
     looked_in.map_or("does not exist".to_owned(), |folders| format!("is not in PATH ({})", folders.display()))

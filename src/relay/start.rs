@@ -1,6 +1,5 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
-use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -30,34 +29,13 @@ use crate::launch::{self, Signals};
 use crate::store::Place;
 use crate::wire::Side;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
-    Start {
-        program: PathBuf,
-        source: io::Error,
-    },
+    #[error("start {}: {source}", .program.display())]
+    Start { program: PathBuf, source: io::Error },
     /// A pipe or a signal handler could not be set up.
-    SetUp {
-        what: &'static str,
-        source: io::Error,
-    },
-}
-
-impl fmt::Display for RelayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RelayError::Start { program, source } => write!(f, "start {}: {source}", program.display()),
-            RelayError::SetUp { what, source } => write!(f, "set up {what}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for RelayError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RelayError::Start { source, .. } | RelayError::SetUp { source, .. } => Some(source),
-        }
-    }
+    #[error("set up {what}: {source}")]
+    SetUp { what: &'static str, source: io::Error },
 }
 
 /// Replaces this process with `command`; returns only if that fails.
