@@ -213,6 +213,8 @@ fn assignments(line: &str) -> (Vec<(&str, &str)>, &str) {
     }
 }
 
+// Outputs of a shell's commands, served to its hook.
+
 /// Most unclaimed outputs.
 const OUTPUTS_MAX: usize = 16;
 

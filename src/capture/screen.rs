@@ -362,6 +362,8 @@ pub(super) fn status_of(status: std::process::ExitStatus) -> Ran {
     Ran::with(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }
 
+// The leader.
+
 /// A shell's exit status for a command that cannot be run.
 const CANNOT_RUN: i32 = 126;
 /// A shell's exit status for an unknown command.
@@ -373,19 +375,19 @@ const NOT_FOUND: i32 = 127;
 #[must_use]
 pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
     let ahead = unread_to.and_then(TypeAhead::inherited);
-    let status = run(words);
+    let status = run_as_leader(words);
     if let Some(ahead) = ahead {
         ahead.report();
     }
     status
 }
 
-fn run(words: &[OsString]) -> i32 {
+fn run_as_leader(words: &[OsString]) -> i32 {
     // Either fails only if it is already so.
     let _ = setsid();
     let _ = rustix::process::ioctl_tiocsctty(stdin());
     ignore_background_output();
-    let program = match start(words) {
+    let program = match start_program(words) {
         Ok(program) => program,
         Err(error) => return not_started(&words[0], &error),
     };
@@ -413,7 +415,7 @@ fn run(words: &[OsString]) -> i32 {
 
 /// Starts the program in its own process group, which is in the foreground from the start.
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-fn start(words: &[OsString]) -> io::Result<Pid> {
+fn start_program(words: &[OsString]) -> io::Result<Pid> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).process_group(0);
     // SAFETY: the closure only makes system calls, which are async-signal-safe, and allocates nothing.

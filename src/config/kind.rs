@@ -113,6 +113,8 @@ pub(super) fn expiry() -> Kind<Vec<(RequestType, Duration)>> {
     Kind { read: Read::Sources(|sources, name, _| sources.resolve_expiry(name)), row }
 }
 
+// Values in the syntax of `config.toml`.
+
 impl Row {
     /// A number or a boolean.
     pub(super) fn bare(name: &'static str, value: impl ToString, source: &Source) -> Row {

@@ -24,7 +24,7 @@ pub(super) struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// The value of the first source that has a valid one. What another source overrides is not read.
+    /// The value of the first source that has a valid one. Later sources are not parsed.
     fn pick<T>(
         &mut self,
         name: Name,

@@ -141,6 +141,8 @@ pub(super) fn next(occasion: Occasion, worked: Step, can: &Abilities) -> Option<
     }
 }
 
+// The calls, and the reading of their answers.
+
 /// The version of the protocol.
 const PROTOCOL: u32 = 1;
 

@@ -216,7 +216,9 @@ pub(crate) struct Counters {
     pub faults_unlisted: u64,
 }
 
-/// The media type of the format.
+// `GET /metrics`: the state in the Prometheus text format.
+
+/// The media type of that format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn metrics(State(app): State<Arc<AppState>>) -> Response {

@@ -172,6 +172,8 @@ struct TranscriptDocument {
     entries: Vec<Box<RawValue>>,
 }
 
+// Access of the routes to the history.
+
 /// How long a response waits for recorded lines to be indexed.
 const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
 

@@ -189,6 +189,8 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+// The state behind the routes.
+
 /// Constants of the running session.
 #[derive(Debug)]
 pub(crate) struct SessionInfo {
@@ -370,6 +372,8 @@ pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
 
 /// The protocol in the `Upgrade` header.
 pub(super) const PROTOCOL: &str = "codex-shim-attach";
+
+// Responses: a document in JSON, or a refusal.
 
 /// The result of a route.
 pub(super) type Responded = Result<Response, Refusal>;

@@ -250,6 +250,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
     }
 }
 
+// Connection slots, and the rule by which one connection is closed in favour of another.
+
 /// Connections served at once, streams excluded.
 pub(super) const REQUESTS_MAX: usize = 64;
 

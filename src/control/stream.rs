@@ -30,8 +30,11 @@ use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 /// Events read from the history at a time.
 const PAGE: u64 = 500;
 
-/// Events buffered for a slow reader.
-const WAITING_MAX: usize = 4;
+/// Events buffered for a slow reader. hyper writes them together.
+const EVENTS_WAITING_MAX: usize = 64;
+
+/// Records buffered for a slow reader; each may be as long as a line.
+const RECORDS_WAITING_MAX: usize = 4;
 
 /// Interval of keep-alives, which also detect readers that are gone.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -80,7 +83,8 @@ pub(super) async fn stream(ThisSession(app): ThisSession, RawQuery(query): RawQu
     let since = query.cursor("since_seq")?;
     app.historian()?;
     let wrong = |id: &str, form: &str| bad(format!("`Last-Event-ID: {id}`: it must be {form}"));
-    let (sender, events) = mpsc::channel(WAITING_MAX);
+    let waiting_max = if mode == Mode::Events { EVENTS_WAITING_MAX } else { RECORDS_WAITING_MAX };
+    let (sender, events) = mpsc::channel(waiting_max);
     match mode {
         Mode::Events => {
             let since = match last_id {
@@ -512,7 +516,7 @@ mod tests {
 
     impl Reader {
         fn comes(&mut self, lab: &Lab) {
-            let (sender, events) = mpsc::channel(WAITING_MAX);
+            let (sender, events) = mpsc::channel(RECORDS_WAITING_MAX);
             let (historian, since) = (Arc::clone(&lab.historian), self.last_seq);
             tokio::spawn(async move {
                 let _ = send_events(&historian, since.into(), sender).await;

@@ -1,7 +1,7 @@
 //! The event loop: one thread polls the two directions and the signals, and carries out the engine's effects: lines of ours,
 //! lines that were held, questions to the context engine, and the delivery of the last output to a slow client.
 //!
-//! A line is recorded before it is sent, also one of ours or one that is forwarded late. Nothing waits but the poll.
+//! A line is recorded before it is sent, also one of ours or one that is forwarded late. Only the poll waits.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -462,6 +462,8 @@ struct Ready {
     client_disconnected: bool,
 }
 
+// Own lines: recorded first, then sent between two other lines.
+
 impl Relay {
     /// Records own lines to the server and sends them in one write.
     pub(super) fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
@@ -493,6 +495,9 @@ impl Relay {
         }
     }
 }
+
+// Context for the model: the engine's questions go to the context engine and the threads that read fragments, and the lines that
+// were held meanwhile are forwarded.
 
 impl Relay {
     /// Passes a consultation to the context engine. If there is none or it cannot be reached, the engine learns that at
@@ -577,6 +582,9 @@ impl Relay {
         waits
     }
 }
+
+// Delivery of the server's output to a slow client: whether output waits for the client, and for how long after the server has
+// ended. The engine sets the limits.
 
 /// Limits of the delivery after the child is reaped; see [`Effect::DrainServer`].
 #[derive(Debug, Clone, Copy)]

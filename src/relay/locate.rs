@@ -22,7 +22,7 @@ use crate::files::{self, Folder};
 /// forever.
 const DEPTH_MAX: u32 = 8;
 
-/// What the user can do if the real codex is not found.
+/// The remedy if the real codex is not found.
 const REMEDY: &str = "set CODEX_SHIM_CODEX or `codex` in config.toml to the path of the real codex, or use `codex-shim run --codex PATH`";
 
 /// Why no server can be started. `looked_in` are the folders that were searched, if any; `named_by` is the setting's origin.

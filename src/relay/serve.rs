@@ -217,6 +217,8 @@ impl Relay {
     }
 }
 
+// Clients attach to a served server and detach.
+
 impl Relay {
     /// Connects the client that the engine admitted; `None` if it disconnected first.
     pub(super) fn attach_client(
