@@ -6,21 +6,22 @@
 
 use super::message::DEPTH_MAX;
 
-/// Bytes of a string that are tested at once. The compiler turns the test into vector instructions.
-const LANES: usize = 16;
-
 /// The method of a line that is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
 /// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
 /// that the scan of any other line ends there. `None` says nothing about the line.
 pub(crate) fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
-    let mut scan = Scan { bytes: line, at: 0 };
-    scan.notification(is_wanted).is_some() && scan.at == line.len() && std::str::from_utf8(line).is_ok()
+    let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
+    scan.notification(is_wanted).is_some()
+        && scan.at == line.len()
+        && (scan.is_ascii || std::str::from_utf8(line).is_ok())
 }
 
 /// A position in a text that is valid JSON up to there.
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// No string so far has a byte above 0x7f. Outside of strings no such byte is valid.
+    is_ascii: bool,
 }
 
 /// The text does not continue as expected, or the scan does not handle how it continues.
@@ -133,15 +134,7 @@ impl<'a> Scan<'a> {
     fn string(&mut self) -> Scanned<&'a [u8]> {
         let from = self.at;
         loop {
-            while let Some(lanes) = self.bytes.get(self.at..self.at + LANES) {
-                if lanes.iter().fold(false, |any, byte| any | is_special(*byte)) {
-                    break;
-                }
-                self.at += LANES;
-            }
-            while !is_special(self.peek()?) {
-                self.at += 1;
-            }
+            self.at = plain_end(self.bytes, self.at, &mut self.is_ascii);
             match self.next()? {
                 b'"' => return Some(&self.bytes[from..self.at - 1]),
                 b'\\' => match self.next()? {
@@ -216,9 +209,41 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether a byte of a string needs a closer look: its end, an escape, or a control character.
+/// The index from `at` on of the first byte of a string that needs a closer look: its end, an escape, or a control character.
+/// Clears `is_ascii` if there is a byte above 0x7f before it, and possibly if there is one shortly after it.
+fn plain_end(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let word = u64::from_le_bytes(*word);
+        *is_ascii &= word & HIGH_BITS == 0;
+        let special = special_bytes(word);
+        if special != 0 {
+            return at + (special.trailing_zeros() / u8::BITS) as usize;
+        }
+        at += size_of::<u64>();
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    let length = rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len());
+    *is_ascii &= rest[..length].is_ascii();
+    at + length
+}
+
 fn is_special(byte: u8) -> bool {
-    byte == b'"' || byte == b'\\' || byte < 0x20
+    byte == b'"' || byte == b'\\' || byte < FIRST_PRINTABLE
+}
+
+const FIRST_PRINTABLE: u8 = 0x20;
+
+/// The lowest bit of each byte.
+const LOW_BITS: u64 = u64::MAX / 0xff;
+
+const HIGH_BITS: u64 = LOW_BITS << 7;
+
+/// The high bit of the first special byte of a word, which is its lowest; bits above that one have no meaning.
+fn special_bytes(word: u64) -> u64 {
+    // A byte below `limit` borrows from its high bit, which a byte above 0x7f had set before.
+    let below = |word: u64, limit: u8| word.wrapping_sub(LOW_BITS * u64::from(limit)) & !word;
+    let equals = |byte: u8| below(word ^ (LOW_BITS * u64::from(byte)), 1);
+    (below(word, FIRST_PRINTABLE) | equals(b'"') | equals(b'\\')) & HIGH_BITS
 }
 
 #[cfg(test)]
@@ -251,7 +276,10 @@ mod tests {
 
     #[test]
     fn usual_notifications_are_plain() {
-        check(r#"{"method":"a/b","params":{"delta":"x","n":[1,-2.5e+3,0,{}],"t":true,"f":false,"z":null},"emittedAtMs":1}"#, true);
+        check(
+            r#"{"method":"a/b","params":{"delta":"x","n":[1,-2.5e+3,0,{}],"t":true,"f":false,"z":null},"emittedAtMs":1}"#,
+            true,
+        );
         check(r#"{"params":{"d":"\"\\\/\b\f\n\r\t äöü 日本"},"method":"m"}"#, true);
         check("{ \"method\" :\t\"m\" , \"params\" : [ ] }", true);
         check(r#"{"method":"m"}"#, true);
@@ -261,18 +289,47 @@ mod tests {
     #[test]
     fn all_other_lines_are_left_to_the_parser() {
         for line in [
-            "", "{", "{}", "[]", "{\"method\"", r#"{"id":1,"method":"m"}"#, r#"{"method":"m","id":1}"#,
-            r#"{"method":"m","result":1}"#, r#"{"method":"m","error":1}"#, r#"{"method":"m","method":"m"}"#,
-            r#"{"method":"m","params":1,"params":1}"#, r#"{"params":{}}"#, r#"{"method":1}"#,
-            r#"{"m\u0065thod":"m"}"#, r#"{"method":"m","\u0069d":1}"#, r#"{"method":"a\n"}"#,
-            r#"{"method":"m","params":"\u0041"}"#, r#"{"method":"m"} "#, r#" {"method":"m"}"#, r#"{"method":"m"}{}"#,
-            "{\"method\":\"m\",\r\"params\":1}", "{\"method\":\"m\"}\r", "{\"method\":\"m\",\"params\":\"\u{1f}\"}",
-            r#"{"method":"m","params":01}"#, r#"{"method":"m","params":1.}"#, r#"{"method":"m","params":.1}"#,
-            r#"{"method":"m","params":-}"#, r#"{"method":"m","params":1e}"#, r#"{"method":"m","params":+1}"#,
-            r#"{"method":"m","params":tru}"#, r#"{"method":"m","params":[1,]}"#, r#"{"method":"m","params":[,1]}"#,
-            r#"{"method":"m","params":{"a":1,}}"#, r#"{"method":"m","params":{"a"}}"#, r#"{"method":"m","params":[1}}"#,
-            r#"{"method":"m","params":{"a":1]}"#, r#"{"method":"m","params":{1:1}}"#, r#"{"method":"m",}"#,
-            r#"{"method":"m","params":"\x"}"#, r#"{"method":"m","params":[}"#, r#"{"method":"m","params":{]}"#,
+            "",
+            "{",
+            "{}",
+            "[]",
+            "{\"method\"",
+            r#"{"id":1,"method":"m"}"#,
+            r#"{"method":"m","id":1}"#,
+            r#"{"method":"m","result":1}"#,
+            r#"{"method":"m","error":1}"#,
+            r#"{"method":"m","method":"m"}"#,
+            r#"{"method":"m","params":1,"params":1}"#,
+            r#"{"params":{}}"#,
+            r#"{"method":1}"#,
+            r#"{"m\u0065thod":"m"}"#,
+            r#"{"method":"m","\u0069d":1}"#,
+            r#"{"method":"a\n"}"#,
+            r#"{"method":"m","params":"\u0041"}"#,
+            r#"{"method":"m"} "#,
+            r#" {"method":"m"}"#,
+            r#"{"method":"m"}{}"#,
+            "{\"method\":\"m\",\r\"params\":1}",
+            "{\"method\":\"m\"}\r",
+            "{\"method\":\"m\",\"params\":\"\u{1f}\"}",
+            r#"{"method":"m","params":01}"#,
+            r#"{"method":"m","params":1.}"#,
+            r#"{"method":"m","params":.1}"#,
+            r#"{"method":"m","params":-}"#,
+            r#"{"method":"m","params":1e}"#,
+            r#"{"method":"m","params":+1}"#,
+            r#"{"method":"m","params":tru}"#,
+            r#"{"method":"m","params":[1,]}"#,
+            r#"{"method":"m","params":[,1]}"#,
+            r#"{"method":"m","params":{"a":1,}}"#,
+            r#"{"method":"m","params":{"a"}}"#,
+            r#"{"method":"m","params":[1}}"#,
+            r#"{"method":"m","params":{"a":1]}"#,
+            r#"{"method":"m","params":{1:1}}"#,
+            r#"{"method":"m",}"#,
+            r#"{"method":"m","params":"\x"}"#,
+            r#"{"method":"m","params":[}"#,
+            r#"{"method":"m","params":{]}"#,
         ] {
             check(line, false);
         }
@@ -313,6 +370,15 @@ mod tests {
             let is_plain = is_plain(line.as_bytes());
             // Only these make the scan give up on a valid line.
             prop_assert!(is_plain || !is_valid || line.contains("\\u") || line.contains('\r'));
+        }
+
+        #[test]
+        fn words_and_bytes_are_examined_alike(bytes in "[ -~\\\\\"\u{0}-\u{ff}]{0,40}") {
+            let mut is_ascii = true;
+            let end = plain_end(bytes.as_bytes(), 0, &mut is_ascii);
+            let first = bytes.bytes().position(is_special).unwrap_or(bytes.len());
+            prop_assert_eq!(end, first);
+            prop_assert!(!is_ascii || bytes.as_bytes()[..first].is_ascii());
         }
 
         #[test]
