@@ -212,6 +212,14 @@ impl<'a> Scan<'a> {
 /// The index from `at` on of the first byte of a string that needs a closer look: its end, an escape, or a control character.
 /// Clears `is_ascii` if there is a byte above 0x7f before it, and possibly if there is one shortly after it.
 fn plain_end(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
+    // The compiler turns this loop into vector instructions.
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
+        if block.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) != 0 {
+            break;
+        }
+        *is_ascii &= block.is_ascii();
+        at += block.len();
+    }
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         let word = u64::from_le_bytes(*word);
         *is_ascii &= word & HIGH_BITS == 0;
@@ -228,7 +236,7 @@ fn plain_end(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
 }
 
 fn is_special(byte: u8) -> bool {
-    byte == b'"' || byte == b'\\' || byte < FIRST_PRINTABLE
+    (byte == b'"') | (byte == b'\\') | (byte < FIRST_PRINTABLE)
 }
 
 const FIRST_PRINTABLE: u8 = 0x20;
