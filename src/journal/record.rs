@@ -305,7 +305,10 @@ pub(super) enum Written {
 
 /// The first member of a record, the same for all records of one time.
 pub(super) fn start(at_us: u64) -> Vec<u8> {
-    format!("{{\"at\":{at_us}").into_bytes()
+    let mut start = Vec::with_capacity(32);
+    start.extend_from_slice(b"{\"at\":");
+    append_json(&mut start, &at_us);
+    start
 }
 
 /// Appends the part of a line's record before the line, after its [`start`]. For [`Form::Verbatim`] the line itself follows, then
@@ -389,7 +392,7 @@ fn append_omitted(out: &mut Vec<u8>, omitted: &Omitted) {
     out.extend_from_slice(b"\"omitted\":");
     append_json(out, &omitted.reason);
     out.extend_from_slice(b",\"bytes\":");
-    append_number(out, omitted.line_bytes);
+    append_json(out, &omitted.line_bytes);
     if let Some(method) = &omitted.method {
         out.extend_from_slice(b",\"method\":");
         append_json(out, method);
@@ -402,11 +405,6 @@ fn append_omitted(out: &mut Vec<u8>, omitted: &Omitted) {
 
 fn append_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("BUG: plain data goes into a Vec without error");
-}
-
-fn append_number(out: &mut Vec<u8>, number: u64) {
-    use std::io::Write as _;
-    write!(out, "{number}").expect("BUG: a Vec takes every write");
 }
 
 #[cfg(test)]
