@@ -211,15 +211,8 @@ impl<'a> Scan<'a> {
 
 /// The index from `at` on of the first byte of a string that needs a closer look: its end, an escape, or a control character.
 /// Clears `is_ascii` if there is a byte above 0x7f before it, and possibly if there is one shortly after it.
-fn plain_end(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
-    // The compiler turns this loop into vector instructions.
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
-        if block.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) != 0 {
-            break;
-        }
-        *is_ascii &= block.is_ascii();
-        at += block.len();
-    }
+fn plain_end(bytes: &[u8], from: usize, is_ascii: &mut bool) -> usize {
+    let mut at = from;
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         let word = u64::from_le_bytes(*word);
         *is_ascii &= word & HIGH_BITS == 0;
@@ -228,11 +221,29 @@ fn plain_end(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
             return at + (special.trailing_zeros() / u8::BITS) as usize;
         }
         at += size_of::<u64>();
+        if at - from == LONG_BYTES {
+            at = skip_blocks(bytes, at, is_ascii);
+        }
     }
     let rest = bytes.get(at..).unwrap_or_default();
     let length = rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len());
     *is_ascii &= rest[..length].is_ascii();
     at + length
+}
+
+/// Length from which larger blocks pay, in bytes. Most strings are shorter.
+const LONG_BYTES: usize = 64;
+
+/// Skips blocks without a special byte. The compiler turns the loop into vector instructions.
+fn skip_blocks(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
+        if block.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) != 0 {
+            break;
+        }
+        *is_ascii &= block.is_ascii();
+        at += block.len();
+    }
+    at
 }
 
 fn is_special(byte: u8) -> bool {
@@ -381,7 +392,8 @@ mod tests {
         }
 
         #[test]
-        fn words_and_bytes_are_examined_alike(bytes in "[ -~\\\\\"\u{0}-\u{ff}]{0,40}") {
+        fn words_and_bytes_are_examined_alike(plain in "[a-zé]{0,150}", rest in "[ -~\\\\\"\u{0}-\u{ff}]{0,40}") {
+            let bytes = plain + &rest;
             let mut is_ascii = true;
             let end = plain_end(bytes.as_bytes(), 0, &mut is_ascii);
             let first = bytes.bytes().position(is_special).unwrap_or(bytes.len());
