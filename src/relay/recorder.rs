@@ -175,7 +175,11 @@ impl Recorder {
         if let Err(error) = writer.commit(batch) {
             notices.journal_failed(&error);
         }
-        self.published.journal(writer.tally());
+        let tally = writer.tally();
+        if let Some(index) = &self.parts.index {
+            index.journal_grew(tally.appended_bytes);
+        }
+        self.published.journal(tally);
     }
 
     /// Records a line with the lines of ours that go with it, as decided, or counts them if there is no batch.
