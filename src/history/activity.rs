@@ -394,4 +394,23 @@ mod tests {
         let actual = format!("{actual}10 ! request_resolved {{\"request_id\":\"g-0\"}}");
         check(&actual, 21, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
     }
+
+    #[test]
+    fn accepted_turn_replaces_a_turn_without_end() {
+        let idle = "6 < thread/status/changed t {\"status\":{\"type\":\"idle\"}}\n";
+        let accepted = "8 >7 turn/start t\n9 =7 {\"turn\":{\"id\":\"v\",\"status\":\"inProgress\"}}\n";
+        let active = "10 < thread/status/changed t {\"status\":{\"type\":\"active\"}}\n";
+        let lost = format!("{STARTED}{idle}7 # full\n{accepted}");
+        check(&lost, 10, &["working 9", "t working 9 v 0"]);
+        check(&format!("{lost}{active}"), 11, &["working 9", "t working 9 v 0"]);
+        check(&format!("{lost}{active}12 < turn/started t/v\n"), 13, &["working 9", "t working 9 v 0"]);
+        // Its end may still come.
+        check(&format!("{lost}11 < turn/completed t/u\n"), 12, &["working 9", "t working 9 v 0"]);
+        check(&format!("{lost}{active}12 < turn/completed t/v\n"), 13, &["idle 12", "t idle 12 ~ 0"]);
+    }
+
+    #[test]
+    fn end_without_id_leaves_the_thread_idle() {
+        check(&format!("{STARTED}20 < turn/completed t"), 21, &["idle 20", "t idle 20 ~ 0"]);
+    }
 }

@@ -10,6 +10,17 @@ use sha1::{Digest as _, Sha1};
 pub(super) trait Weigh {
     /// Approximate bytes; exact for parts that a peer controls, a small constant for the rest.
     fn weight(&self) -> usize;
+
+    /// Whether values of this type can be lightened or spare.
+    const HAS_SPARE: bool = false;
+
+    /// Drops details, before any entry is evicted for its size.
+    fn lighten(&mut self) {}
+
+    /// Whether it is evicted before other entries.
+    fn is_spare(&self) -> bool {
+        false
+    }
 }
 
 impl Weigh for String {
@@ -58,8 +69,9 @@ impl<A: Weigh, B: Weigh> Weigh for (A, B) {
 /// Limit of a map without a limit of its own, in bytes.
 const BYTES_MAX: usize = 2 << 20;
 
-/// A map of at most [`Bounded::MAX`] entries and so many bytes. Beyond that, the oldest entries are evicted and
-/// returned to the caller of `insert`. An entry that is too large by itself is returned at once.
+/// A map of at most [`Bounded::MAX`] entries and so many bytes. Beyond that, entries are evicted and returned to the
+/// caller of `insert`: spare ones first, and each time the oldest. An entry that is too large by itself is returned at
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(K, V)>", into = "Vec<(K, V)>")]
 #[serde(
@@ -117,11 +129,11 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh> Bounded<K, V> {
         match self.entries.insert(key.clone(), value) {
             Some(before) => {
                 self.bytes -= weight(&key, &before);
-                gone.push((key, before));
+                gone.push((key.clone(), before));
             }
-            None => self.oldest_first.push_back(key),
+            None => self.oldest_first.push_back(key.clone()),
         }
-        gone.extend(self.over());
+        gone.extend(self.evict(&key));
         gone
     }
 
@@ -131,7 +143,7 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh> Bounded<K, V> {
         let before = value.weight();
         let given = change(value);
         self.bytes = self.bytes + value.weight() - before;
-        Some((given, self.over()))
+        Some((given, self.evict(key)))
     }
 
     /// Changes all values without making any of them larger.
@@ -143,13 +155,35 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh> Bounded<K, V> {
         }
     }
 
-    fn over(&mut self) -> Vec<(K, V)> {
+    /// Makes room after a change at `changed`, which is not spare now.
+    fn evict(&mut self, changed: &K) -> Vec<(K, V)> {
+        if V::HAS_SPARE {
+            self.lighten(changed);
+        }
         let mut gone = Vec::new();
         while self.oldest_first.len() > Self::MAX || self.bytes > self.bytes_max {
-            let Some(oldest) = self.oldest_first.front().cloned() else { break };
-            gone.extend(self.remove(&oldest).map(|value| (oldest, value)));
+            let is_spare = |key: &&K| *key != changed && self.entries.get(key).is_some_and(V::is_spare);
+            let spare = if V::HAS_SPARE { self.oldest_first.iter().find(is_spare) } else { None };
+            let Some(meant) = spare.or(self.oldest_first.front()).cloned() else { break };
+            gone.extend(self.remove(&meant).map(|value| (meant, value)));
         }
         gone
+    }
+
+    /// Lightens entries while there are too many bytes, spare ones first.
+    fn lighten(&mut self, changed: &K) {
+        for is_spare in [true, false] {
+            for key in &self.oldest_first {
+                if self.bytes <= self.bytes_max {
+                    return;
+                }
+                let value = self.entries.get_mut(key).filter(|_| key != changed);
+                let Some(value) = value.filter(|value| value.is_spare() == is_spare) else { continue };
+                let before = value.weight();
+                value.lighten();
+                self.bytes = self.bytes + value.weight() - before;
+            }
+        }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<&V> {
@@ -194,10 +228,13 @@ impl<K: Ord + Clone + Weigh, V: Clone + Weigh> Bounded<K, V> {
     }
 }
 
-/// The most recently seen things, stored as digests that do not reveal them.
+/// Capacity of most sets; a state has several of them and is stored often.
+const RECENT_MAX: usize = 128;
+
+/// The most recently seen things, at most `MAX`, stored as digests that do not reveal them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Recent(VecDeque<u64>);
+pub(super) struct Recent<const MAX: usize = RECENT_MAX>(VecDeque<u64>);
 
 /// Whether something is new, as far as remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,16 +243,19 @@ pub(super) enum Met {
     Again,
 }
 
-impl Recent {
-    /// Capacity; a state has several of these sets and is stored often.
-    const MAX: usize = 128;
+impl<const MAX: usize> Weigh for Recent<MAX> {
+    fn weight(&self) -> usize {
+        self.0.len() * size_of::<u64>()
+    }
+}
 
+impl<const MAX: usize> Recent<MAX> {
     /// Remembers something, identified by its parts.
     pub(super) fn meet(&mut self, parts: &[&str]) -> Met {
         if self.knows(parts) {
             return Met::Again;
         }
-        if self.0.len() == Self::MAX {
+        if self.0.len() == MAX {
             self.0.pop_front();
         }
         self.0.push_back(digest(parts));
@@ -224,7 +264,14 @@ impl Recent {
 
     /// Whether something is remembered.
     pub(super) fn knows(&self, parts: &[&str]) -> bool {
-        self.0.contains(&digest(parts))
+        !self.0.is_empty() && self.0.contains(&digest(parts))
+    }
+
+    pub(super) fn forget(&mut self, parts: &[&str]) {
+        if !self.0.is_empty() {
+            let digest = digest(parts);
+            self.0.retain(|known| *known != digest);
+        }
     }
 }
 
@@ -286,14 +333,16 @@ mod tests {
 
     #[test]
     fn recently_seen_things_are_recognized() {
-        let mut recent = Recent::default();
+        let mut recent: Recent = Recent::default();
         assert_eq!((recent.meet(&["a", "b"]), recent.meet(&["a", "b"])), (Met::First, Met::Again));
         assert_eq!((recent.meet(&["ab", ""]), recent.meet(&["", "ab"])), (Met::First, Met::First));
         assert!(recent.knows(&["a", "b"]) && !recent.knows(&["a"]));
-        (0..Recent::MAX - 3).for_each(|number| assert_eq!(recent.meet(&[&number.to_string()]), Met::First));
-        assert!(recent.knows(&["a", "b"]) && recent.0.len() == Recent::MAX);
+        (0..RECENT_MAX - 3).for_each(|number| assert_eq!(recent.meet(&[&number.to_string()]), Met::First));
+        assert!(recent.knows(&["a", "b"]) && recent.0.len() == RECENT_MAX);
         recent.meet(&["one more"]);
-        assert!(!recent.knows(&["a", "b"]) && recent.0.len() == Recent::MAX);
+        assert!(!recent.knows(&["a", "b"]) && recent.0.len() == RECENT_MAX);
+        recent.forget(&["one more"]);
+        assert!(!recent.knows(&["one more"]) && recent.0.len() == RECENT_MAX - 1);
     }
 
     #[test]

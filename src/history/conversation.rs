@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh};
 use super::excerpt::masked_json;
-use super::item::{Item, ToolCall};
+use super::item::{Item, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, OwnPlace, Params, RecordEvent, Seen};
 use super::request::{End, Request, RequestState};
 use super::turn::{
-    Failure, Known, OUTCOME_UNKNOWN, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage,
-    accepted_turn,
+    Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent,
+    Usage, accepted_turn, number,
 };
 use crate::journal::Position;
 use crate::protocol::Method;
@@ -45,6 +45,8 @@ pub(super) struct Conversation {
     pub(super) child_since_us: u64,
     /// Messages may name no thread.
     threads: Bounded<Option<String>, Thread>,
+    /// The plans of running turns, by thread. They are larger than threads, and have a limit of their own.
+    plans: Bounded<Option<String>, Plan>,
     /// In progress, by their items.
     tools: Bounded<OwnPlace, Tool>,
     /// By the server's id.
@@ -67,14 +69,6 @@ pub(super) struct Tool {
     pub(super) details: Option<ToolDetails>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ToolDetails {
-    pub(super) command: Option<String>,
-    pub(super) cwd: Option<String>,
-    /// As JSON text; parsed, it would take many times the memory.
-    pub(super) changes: Option<String>,
-}
-
 /// A call to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
@@ -90,6 +84,8 @@ pub(super) struct Step<'a> {
     pub(super) change: Change<'a>,
     /// Work that has ended without a report of its own.
     pub(super) lost: Lost,
+    /// Plans of turns that have ended, and evicted ones.
+    pub(super) plans: Vec<(Option<String>, Plan)>,
 }
 
 #[derive(Default)]
@@ -166,11 +162,7 @@ impl Step<'_> {
 
 impl Weigh for Tool {
     fn weight(&self) -> usize {
-        let details = self
-            .details
-            .as_ref()
-            .map_or(0, |details| details.command.weight() + details.cwd.weight() + details.changes.weight());
-        size_of::<u64>() + self.does.weight() + details
+        size_of::<u64>() + self.does.weight() + self.details.weight()
     }
 }
 
@@ -203,7 +195,8 @@ impl Conversation {
 
     /// Processes a record.
     pub(super) fn take<'a>(&mut self, purpose: Purpose<'_>, seen: &'a Seen<'a>) -> Step<'a> {
-        let mut step = Step { at_us: seen.at_us, message: None, change: Change::None, lost: Lost::default() };
+        let (change, lost, plans) = (Change::None, Lost::default(), Vec::new());
+        let mut step = Step { at_us: seen.at_us, message: None, change, lost, plans };
         step.change = match &seen.event {
             RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
                 self.generation = Some(generation.clone());
@@ -231,14 +224,24 @@ impl Conversation {
             }
             RecordEvent::ShimEvent { event, data } => self.noted(event, *data, &mut step),
             RecordEvent::Gap { .. } => {
-                // The request line of the note may be lost.
-                self.next_request = None;
-                self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
+                self.gap();
                 Change::None
             }
             RecordEvent::Generation(_) | RecordEvent::Other => Change::None,
         };
+        if !step.lost.turns.is_empty() || matches!(step.change, Change::TurnEnded { .. }) {
+            let threads = &self.threads;
+            let runs = |id: &_, plan: &Plan| threads.get(id).is_some_and(|it| it.running(&plan.turn_id).is_some());
+            step.plans.extend(self.plans.take_if(|id, plan| !runs(id, plan)));
+        }
         step
+    }
+
+    /// Records are missing.
+    pub(super) fn gap(&mut self) {
+        // The request line of the note may be lost.
+        self.next_request = None;
+        self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
     }
 
     /// Any server message shows that the child is running, even if the note of its start is missing.
@@ -250,8 +253,9 @@ impl Conversation {
 
     fn run_ended<'a>(&mut self, step: &mut Step<'_>) -> Change<'a> {
         (self.child_runs, self.child_since_us) = (false, step.at_us);
-        let turns = self.threads.take_all().into_iter().filter_map(|(id, thread)| Some((id, thread.turn?)));
-        step.lost.turns.extend(turns);
+        for (id, Thread { turn, accepted, .. }) in self.threads.take_all() {
+            step.lost.turns.extend(turn.into_iter().chain(accepted).map(|turn| (id.clone(), turn)));
+        }
         step.lost.tools.extend(self.tools.take_all().into_iter().filter(|(_, tool)| !tool.is_ended));
         step.lost.requests.extend(self.requests.iter().map(|(_, request)| request).filter(|r| r.is_open()).cloned());
         // Notes about them may follow.
@@ -305,8 +309,7 @@ impl Conversation {
         let item = self.tool_at(&message.place.owned()).map(|tool| &tool.does);
         let Some(request) = Request::of(request_id, step.at_us, message, item, purpose) else { return Change::None };
         if request.place.thread_id.is_some() {
-            let at_us = step.at_us;
-            self.thread(&message.place.owned(), step, |thread| thread.heard_us = at_us);
+            self.heard(&message.place.owned(), step, |_| ());
         }
         if self.requests.get(&id).is_some_and(|open| request.is_again(open)) {
             return Change::None;
@@ -327,7 +330,7 @@ impl Conversation {
         }
     }
 
-    /// Changes a thread, which may be new. Beyond the limit, the thread that was first heard of is forgotten.
+    /// Changes a thread, which may be new. Beyond the limit, idle threads are forgotten first.
     fn thread<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let key = &place.thread_id;
         let mut gone = match self.threads.get(key) {
@@ -355,9 +358,6 @@ impl Conversation {
         if message.known == Some(Method::RequestResolved) {
             return self.request_resolved(message, step);
         }
-        if let Some(delta) = message.place.delta.as_deref() {
-            return self.piece(purpose, message, delta, step);
-        }
         let place = message.place.owned();
         let turn_id = place.turn_id.as_deref();
         let at_us = step.at_us;
@@ -371,17 +371,7 @@ impl Conversation {
                 self.heard(&place, step, |thread| status.iter().for_each(|status| thread.has_status(status, at_us)));
                 Change::None
             }
-            Some(Method::PlanUpdated) => {
-                let plan = match purpose {
-                    Purpose::Rows(_) => message.params.written().map(|params| masked_json(params.get().to_owned())),
-                    Purpose::Ui => None,
-                };
-                let plan = plan.filter(|plan| plan.len() <= PLAN_BYTES_MAX);
-                self.heard(&place, step, |thread| {
-                    turn_id.and_then(|turn_id| thread.running_mut(turn_id)).map(|turn| turn.plan = plan)
-                });
-                Change::Plan
-            }
+            Some(Method::PlanUpdated) => self.plan(purpose, &place, message, step),
             Some(Method::TokenUsageUpdated) => {
                 let usage = Usage::of(message.params);
                 self.heard(&place, step, |thread| usage.iter().for_each(|usage| thread.uses(turn_id, *usage)));
@@ -402,10 +392,13 @@ impl Conversation {
                 });
                 change
             }
-            _ => {
-                self.heard(&place, step, |_| ());
-                progress(message)
-            }
+            _ => match (progress(message), message.place.delta.as_deref()) {
+                (None, Some(delta)) => self.piece(purpose, &place, message, delta, step),
+                (change, _) => {
+                    self.heard(&place, step, |_| ());
+                    change.unwrap_or(Change::None)
+                }
+            },
         }
     }
 
@@ -421,24 +414,22 @@ impl Conversation {
     fn piece<'a>(
         &mut self,
         purpose: Purpose<'_>,
+        place: &OwnPlace,
         message: &MethodMessage<'_>,
         delta: &'a str,
         step: &mut Step<'_>,
     ) -> Change<'a> {
-        let thread =
-            OwnPlace { thread_id: message.place.thread_id.as_deref().map(str::to_owned), ..OwnPlace::default() };
-        let turn_id = message.place.turn_id.as_deref();
         let at_us = step.at_us;
-        let gone = self.heard(&thread, step, |thread| {
-            let gone = thread.continues(turn_id?, at_us);
-            if let (Purpose::Rows(at), Some(Method::AgentMessageDelta)) = (purpose, message.known)
-                && let Some(turn) = thread.running_mut(turn_id?)
-            {
-                turn.add_delta(at, message.place.item_id.as_deref(), delta);
+        let gone = self.heard(place, step, |thread| {
+            // Any other piece may come long after its turn, as the output of a background command does.
+            let turn_id = place.turn_id.as_deref().filter(|_| message.known == Some(Method::AgentMessageDelta))?;
+            let gone = thread.continues(turn_id, at_us);
+            if let (Purpose::Rows(at), Some(turn)) = (purpose, thread.running_mut(turn_id)) {
+                turn.add_delta(at, place.item_id.as_deref(), delta);
             }
             gone
         });
-        self.replaced(&thread, gone.flatten(), step);
+        self.replaced(place, gone.flatten(), step);
         Change::Piece(delta)
     }
 
@@ -462,13 +453,16 @@ impl Conversation {
 
     fn turn_completed<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
         let at_us = step.at_us;
-        let params: Value = message.params.read().unwrap_or_default();
-        let end = TurnEnd::of(&params["turn"]);
-        let ended = self.heard(place, step, |thread| thread.ends(place.turn_id.as_deref(), at_us));
+        let params = message.params.written().and_then(Members::of);
+        let end = TurnEnd::of(params.and_then(|params| Members::of(params.get("turn")?)).as_ref());
+        // An end that names no turn is that of the running one.
+        let running = || self.threads.get(&place.thread_id)?.turn.as_ref()?.id.clone();
+        let place = OwnPlace { turn_id: place.turn_id.clone().or_else(running), ..place.clone() };
+        let ended = self.heard(&place, step, |thread| thread.ends(place.turn_id.as_deref(), at_us));
         let (turn, is_new) = ended.unwrap_or_default();
-        self.requests_over(|request| request.is_of_turn(place));
+        self.requests_over(|request| request.is_of_turn(&place));
         let tools = match end.event {
-            TurnEvent::Interrupted | TurnEvent::Failed => self.tools_over(place),
+            TurnEvent::Interrupted | TurnEvent::Failed => self.tools_over(&place),
             // Open tools are reported as completed later, possibly much later, as a background command is.
             TurnEvent::Completed | TurnEvent::Started => Vec::new(),
         };
@@ -539,15 +533,33 @@ impl Conversation {
         Change::ItemCompleted { item, tool, is_late }
     }
 
+    fn plan<'a>(
+        &mut self,
+        purpose: Purpose<'_>,
+        place: &OwnPlace,
+        message: &MethodMessage<'_>,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
+        let began_us = self.heard(place, step, |thread| Some(thread.running(place.turn_id.as_deref()?)?.began_us));
+        let (Purpose::Rows(_), Some(Some(began_us)), Some(turn_id)) = (purpose, began_us, place.turn_id.clone()) else {
+            return Change::Plan;
+        };
+        self.plans.remove(&place.thread_id);
+        let json = message.params.written().map(|params| masked_json(params.get().to_owned()));
+        if let Some(json) = json.filter(|json| json.len() <= PLAN_BYTES_MAX) {
+            step.plans.extend(self.plans.insert(place.thread_id.clone(), Plan { turn_id, began_us, json }));
+        }
+        Change::Plan
+    }
+
     fn diff<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
-        let mut params: Value = message.params.read().unwrap_or_default();
-        let text = params.get_mut("diff").map(Value::take);
+        let text = message.params.written().and_then(Members::of).and_then(|params| params.text("diff"));
         let snapshot = self.heard(place, step, |thread| {
             let (thread_id, turn_id) = (place.thread_id.as_deref()?, place.turn_id.as_deref()?);
-            thread.diffs.take(thread_id, turn_id, text.as_ref()?.as_str()?)
+            thread.diffs.take(thread_id, turn_id, text.as_deref()?)
         });
         match (snapshot.flatten(), text) {
-            (Some(snapshot), Some(Value::String(text))) => Change::Diff { text, snapshot },
+            (Some(snapshot), Some(text)) => Change::Diff { text, snapshot },
             (_, _) => Change::None,
         }
     }
@@ -587,34 +599,25 @@ fn over(request: &mut Request) {
     }
 }
 
-impl ToolDetails {
-    fn of(item: &Item) -> Option<ToolDetails> {
-        let changes = item.changes().map(Value::to_string);
-        let (command, cwd) = match &changes {
-            Some(_) => (None, None),
-            None => (item.command(), item.cwd().map(str::to_owned)),
-        };
-        (changes.is_some() || command.is_some()).then_some(ToolDetails { command, cwd, changes })
-    }
-}
-
 fn error<'a>(message: &MethodMessage<'_>) -> Change<'a> {
-    let params: Value = message.params.read().unwrap_or_default();
-    Change::Error { failure: Failure::of(&params["error"]), will_retry: params["willRetry"].as_bool() == Some(true) }
+    let params = message.params.written().and_then(Members::of);
+    let member = |name: &str| params.as_ref()?.get(name);
+    let failure = member("error").map(Failure::of).unwrap_or_default();
+    Change::Error { failure, will_retry: member("willRetry").is_some_and(|retries| retries.get() == "true") }
 }
 
-/// Messages that change no state.
-fn progress<'a>(message: &MethodMessage<'_>) -> Change<'a> {
+/// Messages that change no state; `None` for any other.
+fn progress<'a>(message: &MethodMessage<'_>) -> Option<Change<'a>> {
     match message.known {
         Some(Method::ReasoningSummaryPartAdded) => {
-            let params: Value = message.params.read().unwrap_or_default();
-            let is_later = params["summaryIndex"].as_u64().is_some_and(|index| index > 0);
-            if is_later { Change::SummaryPart } else { Change::None }
+            let params = message.params.written().and_then(Members::of);
+            let is_later = params.and_then(|params| number(&params, "summaryIndex")).is_some_and(|index| index > 0);
+            Some(if is_later { Change::SummaryPart } else { Change::None })
         }
         Some(Method::ToolCallProgress | Method::TerminalInteraction | Method::PatchUpdated) => {
-            Change::Progress(message.params.read().unwrap_or_default())
+            Some(Change::Progress(message.params.read().unwrap_or_default()))
         }
-        _ => Change::None,
+        _ => None,
     }
 }
 

@@ -129,8 +129,9 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// The version of the stored form. A fold of another version is built again from the journal.
-    pub(crate) const FORM: u32 = 2;
+    /// The version of the stored form, and of the rows that result from records. A fold of another version is built again
+    /// from the journal.
+    pub(crate) const FORM: u32 = 3;
 
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
@@ -247,6 +248,7 @@ impl Fold {
         let mut over = Vec::new();
         self.groups.close_all(&mut over);
         self.join(&mut over, rows);
+        self.conversation.gap();
         rows.gaps.push(GapRow { after_events: rows.events.len(), lines, reason: reason.to_owned() });
         let payload = serde_json::json!({ "lines": lines, "reason": reason }).to_string();
         rows.events.push(EventRow::ours(Key(at.clone()), self.at_us, "event_gap", &payload));

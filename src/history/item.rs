@@ -127,9 +127,13 @@ const SAID: [&str; 20] = [
 ];
 
 impl Item {
-    /// Parses the item of a notification; `None` if it has no type. A member that cannot be parsed is left out.
+    /// Parses the item of a notification; `None` if it has no type. A member that cannot be parsed hides no other.
     pub(super) fn read(params: Params<'_>) -> Option<Item> {
-        let raw = Members::of(params.written()?)?.get("item")?;
+        Item::of_raw(Members::of(params.written()?)?.get("item")?)
+    }
+
+    /// Parses an item.
+    pub(super) fn of_raw(raw: &RawValue) -> Option<Item> {
         if let Ok(members) = serde_json::from_str(raw.get()) {
             return Item::of(members);
         }
@@ -386,6 +390,32 @@ fn diff_summary(changes: &[Value]) -> String {
 pub(super) fn tool_of_piece(method: &str) -> Option<&str> {
     let named = method.strip_prefix("item/")?.split('/').next()?;
     (ItemKind::of(named).is_tool()).then_some(named)
+}
+
+/// The command, working folder and changes of a tool in full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ToolDetails {
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    /// As JSON text; parsed, it would take many times the memory.
+    pub(super) changes: Option<String>,
+}
+
+impl ToolDetails {
+    pub(super) fn of(item: &Item) -> Option<ToolDetails> {
+        let changes = item.changes().map(Value::to_string);
+        let (command, cwd) = match &changes {
+            Some(_) => (None, None),
+            None => (item.command(), item.cwd().map(str::to_owned)),
+        };
+        (changes.is_some() || command.is_some()).then_some(ToolDetails { command, cwd, changes })
+    }
+}
+
+impl Weigh for ToolDetails {
+    fn weight(&self) -> usize {
+        self.command.weight() + self.cwd.weight() + self.changes.weight()
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Test recordings in a short notation, one record per line: `MS < METHOD THREAD/TURN/ITEM {…}` is a notification, `MS
-//! ?ID METHOD …` a server request, `MS >ID METHOD …` a client call, `MS =ID RESULT` its result, `MS ! EVENT {…}` our
-//! own event, `MS # REASON` a gap, and `MS generation G` the first record of a run. `~` is a missing name; the object
-//! is placed in the turn of `turn/*`, in the item of `item/started` and `item/completed`, and otherwise in the
-//! parameters.
+//! << METHOD PARAMETERS` one whose parameters are exactly these, `MS ?ID METHOD …` a server request, `MS >ID METHOD …` a
+//! client call, `MS =ID RESULT` its result, `MS ! EVENT {…}` our own event, `MS # REASON` a gap, and `MS generation G`
+//! the first record of a run. `~` is a missing name; the object is placed in the turn of `turn/*`, in the item of
+//! `item/started` and `item/completed`, and otherwise in the parameters.
 
 use serde_json::{Map, Value, json};
 
@@ -33,6 +33,9 @@ fn record(line: &str) -> String {
     let at = at.parse::<u64>().expect("BUG: a line begins with a time") * 1_000;
     let (name, more) = rest.split_once(' ').unwrap_or((rest, "~"));
     let record = match kind.split_at(1) {
+        ("<", "<") => {
+            json!({"at": at, "from": "server", "text": format!("{{\"method\":\"{name}\",\"params\":{more}}}")})
+        }
         ("<", _) => json!({"at": at, "from": "server", "line": {"method": name, "params": params(name, more)}}),
         ("?", id) => {
             let id: Value = serde_json::from_str(id).expect("BUG: an id is JSON");

@@ -427,6 +427,31 @@ mod tests {
         }
         assert_eq!(of_name::<ToolEvent>("x"), None);
     }
+
+    #[test]
+    fn background_command_survives_later_turns() {
+        let actual = format!(
+            "4 < turn/started t/u
+             {STARTED}6 < turn/completed t/u {{\"status\":\"completed\"}}
+             7 < turn/started t/v
+             8 < turn/completed t/v {{\"status\":\"completed\"}}
+             9 < item/commandExecution/outputDelta t/u/i {{\"delta\":\"a\"}}
+             10 < turn/started t/w
+             11 < item/completed t/u/i {{\"type\":\"commandExecution\",\"status\":\"completed\"}}"
+        );
+        check(
+            &actual,
+            &[BEGAN, "9 output_delta i commandExecution ~ ~", "11 completed i commandExecution 6 completed"],
+        );
+    }
+
+    #[test]
+    fn end_without_turn_id_ends_open_tools() {
+        check(
+            &format!("4 < turn/started t/u\n{STARTED}7 < turn/completed t {{\"status\":\"interrupted\"}}"),
+            &[BEGAN, "7 interrupted i commandExecution 2 interrupted"],
+        );
+    }
 }
 
 #[cfg(test)]

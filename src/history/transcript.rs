@@ -15,8 +15,9 @@ use super::conversation::{Change, Conversation, Step};
 use super::excerpt::{masked_json, rfc3339_millis};
 use super::item::{Item, ItemKind};
 use super::request::{End, Request, RequestDocument};
-use super::turn::{Came, Known, Snapshot, Steps, Turn, TurnEnd, TurnState, digest};
+use super::turn::{Came, Known, Plan, Snapshot, Steps, Turn, TurnEnd, TurnState, digest, number};
 use crate::protocol::Method;
+use crate::wire::{Members, elements};
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +89,7 @@ impl Transcript {
     pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<Entry>) {
         let at_us = step.at_us;
         let event = step.message.map_or("generation_ended", |message| &*message.method);
+        step.plans.iter().for_each(|(thread_id, plan)| self.plan(at_us, event, (thread_id.as_deref(), plan), entries));
         for (thread_id, turn) in &step.lost.turns {
             self.turn_lost(step, event, (thread_id.as_deref(), turn), entries);
         }
@@ -113,10 +115,11 @@ impl Transcript {
         if matches!(step.change, Change::None | Change::Piece(_)) {
             return;
         }
-        let turn_id = message.place.turn_id.as_deref();
         let ended = if let Change::TurnEnded { turn, .. } = &step.change { turn.as_ref() } else { None };
+        let turn_id = message.place.turn_id.as_deref().or_else(|| ended?.id.as_deref());
         let running = turn_id.and_then(|turn_id| conversation.thread_of(thread_id)?.running(turn_id));
-        let name = turn_id.map(|turn_id| turn_name(turn_id, ended.or(running))).unwrap_or_default();
+        let name =
+            turn_id.map(|turn_id| turn_name(turn_id, ended.or(running).map(|turn| turn.began_us))).unwrap_or_default();
         self.change(&step.change, Spot { at_us, event, thread_id, turn_id, turn: &name }, entries);
     }
 
@@ -144,7 +147,7 @@ impl Transcript {
             self.push(spot, &identity, "error", None, said, entries);
         } else if let (Change::TurnEnded { end, turn, .. }, Some(turn_id)) = (change, spot.turn_id) {
             if let Some(turn) = turn {
-                self.rest(spot, turn, entries);
+                self.usage(spot, turn, entries);
                 if turn.items > 0 && turn.known == Known::Whole {
                     self.whole.meet(&[spot.thread_id, turn_id]);
                 }
@@ -164,9 +167,9 @@ impl Transcript {
         let (Some(thread_id), Some(turn_id), true) = (thread_id, turn.id.as_deref(), turn.is_reported()) else {
             return;
         };
-        let name = turn_name(turn_id, Some(turn));
+        let name = turn_name(turn_id, Some(turn.began_us));
         let spot = Spot { at_us: step.at_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
-        self.rest(spot, turn, entries);
+        self.usage(spot, turn, entries);
         if matches!(step.change, Change::RunEnded) && turn.state != TurnState::Over {
             self.status(spot, &TurnEnd::unreported(step.lost_code()), entries);
         }
@@ -197,12 +200,17 @@ impl Transcript {
         self.push(spot, &format!("{}//status", spot.turn), "status", None, end.document(), entries);
     }
 
-    /// Emits the entries that belong to the end of a turn.
-    fn rest(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
-        let plan = turn.plan.as_deref().and_then(|plan| serde_json::from_str::<Value>(plan).ok());
-        if let Some(plan) = plan {
-            self.push(spot, &format!("{}//plan", spot.turn), "plan", None, Steps::of(&plan), entries);
-        }
+    /// The last plan of a turn that has ended, or an evicted one.
+    fn plan(&mut self, at_us: u64, event: &str, (thread_id, plan): (Option<&str>, &Plan), entries: &mut Vec<Entry>) {
+        let Plan { turn_id, began_us, json } = plan;
+        let (Some(thread_id), Ok(plan)) = (thread_id, serde_json::from_str::<Value>(json)) else { return };
+        let name = turn_name(turn_id, Some(*began_us));
+        let spot = Spot { at_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
+        self.push(spot, &format!("{name}//plan"), "plan", None, Steps::of(&plan), entries);
+    }
+
+    /// The usage of a turn that has ended.
+    fn usage(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
         if let Some(usage) = turn.usage {
             self.push(spot, &format!("{}//token_usage", spot.turn), "token_usage", None, usage, entries);
         }
@@ -260,9 +268,9 @@ impl Transcript {
 }
 
 /// The name of a turn in its thread. Until early 2026, turns were numbered from 0 in every run of the server.
-fn turn_name(turn_id: &str, turn: Option<&Turn>) -> String {
-    match turn {
-        Some(turn) if turn_id.bytes().all(|byte| byte.is_ascii_digit()) => format!("{turn_id}@{}", turn.began_us),
+fn turn_name(turn_id: &str, began_us: Option<u64>) -> String {
+    match began_us {
+        Some(began_us) if turn_id.bytes().all(|byte| byte.is_ascii_digit()) => format!("{turn_id}@{began_us}"),
         Some(_) | None => turn_id.to_owned(),
     }
 }
@@ -323,25 +331,17 @@ impl<'a> ThreadRead<'a> {
 impl TurnRead {
     /// Parses a turn; `None` if it is invalid or still running.
     fn of(raw: &RawValue) -> Option<TurnRead> {
-        let mut turn: Value = serde_json::from_str(raw.get()).ok()?;
-        if matches!(turn["status"].as_str()?, "inProgress") {
+        let turn = Members::of(raw)?;
+        if turn.text("status")? == "inProgress" {
             return None;
         }
-        let items = match turn.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => items,
-            Some(_) | None => Vec::new(),
-        };
-        let items = items.into_iter().filter_map(|item| match item {
-            Value::Object(members) => Item::of(members),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
-        });
-        let seconds = turn["completedAt"].as_u64().or_else(|| turn["startedAt"].as_u64());
-        let at_us = seconds.map(|seconds| seconds.saturating_mul(1_000_000));
+        let items = turn.get("items").and_then(elements).unwrap_or_default();
+        let seconds = number(&turn, "completedAt").or_else(|| number(&turn, "startedAt"));
         Some(TurnRead {
-            turn_id: turn["id"].as_str()?.to_owned(),
-            items: items.collect(),
-            at_us,
-            end: TurnEnd::of(&turn),
+            turn_id: turn.text("id")?,
+            items: items.into_iter().filter_map(Item::of_raw).collect(),
+            at_us: seconds.map(|seconds| seconds.saturating_mul(1_000_000)),
+            end: TurnEnd::of(Some(&turn)),
         })
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
-use super::bounded::Weigh;
+use super::bounded::{Recent, Weigh};
 use super::excerpt::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_so_far, masked_start, masked_text};
 use super::item::{Item, ItemKind};
 use super::record_event::Params;
@@ -28,13 +28,20 @@ pub(super) const OUTPUT_CHARS_MAX: usize = 400;
 /// Bytes of an answer held to compute that.
 const OUTPUT_BYTES_MAX: usize = 4 * OUTPUT_CHARS_MAX + BEYOND_CUT_BYTES;
 
+/// Turns of a thread remembered as over.
+const OVER_MAX: usize = 8;
+
 /// A thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Thread {
     /// The last turn, until its end is reported.
     pub(super) turn: Option<Turn>,
-    /// The last turn that ended: its late records do not start a turn.
+    /// The turn that the server accepted, until it is reported.
+    pub(super) accepted: Option<Turn>,
+    /// The last turn whose end was reported.
     ended: Option<String>,
+    /// The last turns that ended or were replaced: their late records do not start a turn.
+    over: Recent<OVER_MAX>,
     /// When a turn last began or ended.
     pub(super) turn_us: u64,
     /// When the server last reported anything about it.
@@ -61,8 +68,6 @@ pub(super) struct Turn {
     pub(super) known: Known,
     /// Number of its items so far.
     pub(super) items: u64,
-    /// Parameters of its last plan, masked.
-    pub(super) plan: Option<String>,
     pub(super) usage: Option<Usage>,
     /// Tokens of its calls.
     pub(super) spent: Option<Tokens>,
@@ -118,13 +123,28 @@ fn so_far_without_secrets<S: serde::Serializer>(text: &str, serializer: S) -> Re
 
 impl Weigh for Thread {
     fn weight(&self) -> usize {
-        let turn = self.turn.as_ref().map_or(0, |turn| {
-            let Failure { message, code } = &turn.error;
-            turn.output.weight()
-                + turn.streamed.as_ref().map_or(0, |streamed| size_of::<Streamed>() + streamed.text.weight())
-                + [&turn.id, &turn.output_item, &turn.plan, code, message].map(Weigh::weight).iter().sum::<usize>()
-        });
-        size_of::<Thread>() + turn + self.ended.weight() + self.compacting.weight() + self.diffs.weight()
+        let Thread { turn, accepted, ended, over, compacting, diffs, .. } = self;
+        let turns: usize = turn.iter().chain(accepted).map(Weigh::weight).sum();
+        size_of::<Thread>() + turns + ended.weight() + over.weight() + compacting.weight() + diffs.weight()
+    }
+
+    const HAS_SPARE: bool = true;
+
+    fn lighten(&mut self) {
+        self.diffs = Diffs::default();
+    }
+
+    fn is_spare(&self) -> bool {
+        self.turn.is_none() && self.accepted.is_none()
+    }
+}
+
+impl Weigh for Turn {
+    fn weight(&self) -> usize {
+        let Failure { message, code } = &self.error;
+        self.output.weight()
+            + self.streamed.as_ref().map_or(0, |streamed| size_of::<Streamed>() + streamed.text.weight())
+            + [&self.id, &self.output_item, code, message].map(Weigh::weight).iter().sum::<usize>()
     }
 }
 
@@ -136,20 +156,25 @@ impl Thread {
 
     /// The turn with this id, if the server reported any of it.
     pub(super) fn running(&self, turn_id: &str) -> Option<&Turn> {
-        self.turn.as_ref().filter(|turn| turn.id.as_deref() == Some(turn_id) && turn.state != TurnState::Accepted)
+        self.turn.as_ref().filter(|turn| turn.id.as_deref() == Some(turn_id))
     }
 
     pub(super) fn running_mut(&mut self, turn_id: &str) -> Option<&mut Turn> {
-        self.turn.as_mut().filter(|turn| turn.id.as_deref() == Some(turn_id) && turn.state != TurnState::Accepted)
+        self.turn.as_mut().filter(|turn| turn.id.as_deref() == Some(turn_id))
+    }
+
+    /// The turn that the thread works on.
+    fn at_work(&self) -> Option<&Turn> {
+        self.turn.iter().chain(&self.accepted).find(|turn| turn.is_at_work())
     }
 
     /// The id of the turn that the thread works on; `None` if it rests or the id is not known.
     pub(super) fn works_on(&self) -> Option<&str> {
-        self.turn.as_ref().filter(|turn| turn.is_at_work())?.id.as_deref()
+        self.at_work()?.id.as_deref()
     }
 
     pub(super) fn is_at_work(&self) -> bool {
-        self.turn.as_ref().is_some_and(Turn::is_at_work)
+        self.at_work().is_some()
     }
 
     /// A turn starts; returns the turn that it replaces, and whether its start is new.
@@ -161,55 +186,71 @@ impl Thread {
         if !self.is_at_work() {
             self.turn_us = at_us;
         }
-        self.ended = None;
-        let gone = self.turn.take_if(|turn| turn.id.as_deref() != Some(turn_id)).filter(Turn::is_reported);
-        let turn = self.turn.get_or_insert_with(|| Turn { state: TurnState::Accepted, ..Turn::default() });
-        if turn.state == TurnState::Accepted {
-            (turn.began_us, turn.known) = (at_us, Known::Whole);
-        }
-        (turn.id, turn.state) = (Some(turn_id.to_owned()), TurnState::Running);
+        (self.accepted, self.ended) = (None, None);
+        self.over.forget(&[turn_id]);
+        let gone = self.turn.take_if(|turn| turn.id.as_deref() != Some(turn_id));
+        let turn = self.turn.get_or_insert_with(|| Turn {
+            id: Some(turn_id.to_owned()),
+            began_us: at_us,
+            known: Known::Whole,
+            ..Turn::default()
+        });
+        turn.state = TurnState::Running;
         let is_new = turn.started_us.is_none();
         turn.started_us.get_or_insert(at_us);
-        (gone, is_new)
+        (self.replaced(gone), is_new)
     }
 
     /// A record of a turn, possibly the first one seen; returns the turn that it replaces.
     pub(super) fn continues(&mut self, turn_id: &str, at_us: u64) -> Option<Turn> {
-        if self.ended.as_deref() == Some(turn_id) {
-            return None;
-        }
-        let is_begun = match &mut self.turn {
-            Some(turn) if turn.is_reported() => turn.id.as_deref() == Some(turn_id) || turn.is_at_work(),
-            Some(_) | None => false,
-        };
-        if is_begun {
+        // A turn that was recorded whole is replaced only by the start of another one.
+        let is_begun =
+            self.turn.as_ref().filter(|turn| turn.is_reported()).is_some_and(|turn| {
+                turn.id.as_deref() == Some(turn_id) || turn.is_at_work() || turn.known == Known::Whole
+            });
+        if is_begun || self.over.knows(&[turn_id]) {
             return None;
         }
         if !self.is_at_work() {
             self.turn_us = at_us;
         }
+        self.accepted.take_if(|turn| turn.id.as_deref() == Some(turn_id));
         let turn = Turn { id: Some(turn_id.to_owned()), began_us: at_us, ..Turn::default() };
-        self.turn.replace(turn).filter(Turn::is_reported)
+        let gone = self.turn.replace(turn);
+        self.replaced(gone)
     }
 
-    /// The server accepted a turn: a new one, or the running one that takes the message.
+    fn replaced(&mut self, turn: Option<Turn>) -> Option<Turn> {
+        let turn = turn.filter(Turn::is_reported);
+        if let Some(Turn { id: Some(id), .. }) = &turn {
+            self.over.meet(&[id]);
+        }
+        turn
+    }
+
+    /// The server accepted a turn: a new one, or the running one that takes the message. An earlier turn may still lack
+    /// its end.
     pub(super) fn accepts(&mut self, turn_id: String, at_us: u64) {
-        if self.turn.is_none() && self.ended.as_ref() != Some(&turn_id) {
+        if !self.is_at_work() && self.running(&turn_id).is_none() && !self.over.knows(&[&turn_id]) {
             (self.turn_us, self.heard_us) = (at_us, at_us);
-            self.turn = Some(Turn { id: Some(turn_id), state: TurnState::Accepted, ..Turn::default() });
+            self.accepted = Some(Turn { id: Some(turn_id), state: TurnState::Accepted, ..Turn::default() });
         }
     }
 
     /// The end of a turn is reported; returns the turn, if it is known, and whether its end is new. The end of a replaced
     /// turn may arrive late.
     pub(super) fn ends(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Turn>, bool) {
-        let is_other = |turn: &Turn| turn.id.is_some() && turn_id.is_some() && turn.id.as_deref() != turn_id;
-        if !self.turn.as_ref().is_some_and(is_other) {
+        let is_meant = |turn: &mut Turn| turn.id.is_none() || turn_id.is_none() || turn.id.as_deref() == turn_id;
+        let turn = self.turn.take_if(is_meant);
+        self.accepted.take_if(is_meant);
+        if !self.is_at_work() {
             (self.turn_us, self.waits) = (at_us, None);
         }
         let is_new = turn_id.is_some() && self.ended.as_deref() != turn_id;
-        let turn = self.turn.take_if(|turn| !is_other(turn));
-        self.ended = turn_id.map(str::to_owned);
+        if let Some(turn_id) = turn_id {
+            self.over.meet(&[turn_id]);
+            self.ended = Some(turn_id.to_owned());
+        }
         (turn.filter(Turn::is_reported), is_new)
     }
 
@@ -223,16 +264,17 @@ impl Thread {
             return;
         }
         self.waits = None;
-        // A status from before an accepted turn does not end it.
-        let Some(turn) = self.turn.as_mut().filter(|turn| turn.state != TurnState::Accepted) else { return };
-        if turn.is_at_work() {
-            self.turn_us = at_us;
-        }
+        // A status from before an accepted turn does not end that one.
+        let was_at_work = self.is_at_work();
+        let Some(turn) = &mut self.turn else { return };
         turn.state = match status.kind.as_str() {
             "idle" | "notLoaded" => TurnState::Over,
             _ => TurnState::Broken,
         };
         self.turn.take_if(|turn| turn.id.is_none());
+        if was_at_work && !self.is_at_work() {
+            self.turn_us = at_us;
+        }
     }
 
     fn becomes_active(&mut self, at_us: u64) {
@@ -360,16 +402,19 @@ named! {
 }
 
 impl TurnEnd {
-    /// Reads it from an ended turn.
-    pub(super) fn of(turn: &Value) -> TurnEnd {
-        let event = match turn["status"].as_str() {
+    /// Reads it from an ended turn. A member that cannot be parsed hides no other.
+    pub(super) fn of(turn: Option<&Members<'_>>) -> TurnEnd {
+        let member = |name: &str| turn?.get(name);
+        let status = member("status").and_then(text);
+        let event = match status.as_deref() {
             Some("failed") => TurnEvent::Failed,
             Some("interrupted") => TurnEvent::Interrupted,
             Some(_) | None => TurnEvent::Completed,
         };
-        let status = turn["status"].as_str().unwrap_or(event.name()).to_owned();
-        let duration_ms = turn.get("durationMs").filter(|duration| !duration.is_null()).cloned();
-        TurnEnd { event, status, duration_ms, failure: Failure::of(&turn["error"]) }
+        let status = status.unwrap_or_else(|| event.name().to_owned());
+        let duration_ms = member("durationMs").and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let duration_ms = duration_ms.filter(|duration: &Value| !duration.is_null());
+        TurnEnd { event, status, duration_ms, failure: member("error").map(Failure::of).unwrap_or_default() }
     }
 
     pub(super) fn document(&self) -> EndDocument {
@@ -403,6 +448,22 @@ impl EndDocument {
     /// A status without details.
     pub(super) fn of_status(status: &str) -> EndDocument {
         EndDocument { status: status.to_owned(), duration_ms: None, error_code: None, error_message: None }
+    }
+}
+
+/// The last plan of a running turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) turn_id: String,
+    /// The time of the turn's first record.
+    pub(super) began_us: u64,
+    /// The parameters that report it, masked.
+    pub(super) json: String,
+}
+
+impl Weigh for Plan {
+    fn weight(&self) -> usize {
+        self.turn_id.weight() + size_of::<u64>() + self.json.weight()
     }
 }
 
@@ -441,14 +502,12 @@ pub(super) struct Failure {
 impl Failure {
     /// Parses `turn.error` or the `error` of a notification; its kind is a word, or an object with that word as its
     /// member.
-    pub(super) fn of(error: &Value) -> Failure {
-        let message = error.as_str().or_else(|| error["message"].as_str()).map(str::to_owned);
-        let code = match &error["codexErrorInfo"] {
-            Value::String(code) => Some(code.clone()),
-            Value::Object(members) => members.keys().next().cloned(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
-        };
-        Failure { message, code }
+    pub(super) fn of(error: &RawValue) -> Failure {
+        let members = Members::of(error);
+        let member = |name: &str| members.as_ref()?.get(name);
+        let first = |info: &RawValue| Members::of(info)?.iter().next().map(|(name, _)| name.to_owned());
+        let code = member("codexErrorInfo").and_then(|info| text(info).or_else(|| first(info)));
+        Failure { message: text(error).or_else(|| text(member("message")?)), code }
     }
 
     /// The start of its message, masked.
@@ -506,21 +565,26 @@ pub(super) struct Tokens {
 impl Usage {
     /// Parses `thread/tokenUsage/updated`.
     pub(super) fn of(params: Params<'_>) -> Option<Usage> {
-        let params: Value = params.read()?;
-        let usage = &params["tokenUsage"];
-        let last = |name: &str| usage["last"][name].as_u64();
-        let all = |name: &str| usage["total"][name].as_u64();
-        usage.is_object().then(|| Usage {
+        let usage = Members::of(Members::of(params.written()?)?.get("tokenUsage")?)?;
+        let [last, all] = ["last", "total"].map(|name| usage.get(name).and_then(Members::of));
+        let last = |name: &str| number(last.as_ref()?, name);
+        let all = |name: &str| number(all.as_ref()?, name);
+        Some(Usage {
             total: last("totalTokens"),
             input_tokens: last("inputTokens"),
             cached_input_tokens: last("cachedInputTokens"),
             output_tokens: last("outputTokens"),
             reasoning_output_tokens: last("reasoningOutputTokens"),
-            context_window: usage["modelContextWindow"].as_u64(),
+            context_window: number(&usage, "modelContextWindow"),
             thread_total: all("totalTokens"),
             all: all("inputTokens").zip(all("outputTokens")).map(|(input, output)| Tokens { input, output }),
         })
     }
+}
+
+/// The member of this name, if it is a non-negative integer.
+pub(super) fn number(members: &Members<'_>, name: &str) -> Option<u64> {
+    members.get(name)?.get().parse().ok()
 }
 
 /// The turn in the result of a `turn/start`, unless it has ended already.
@@ -620,7 +684,7 @@ mod tests {
     #[test]
     fn kinds_and_words() {
         let check = |error: &str, message: Option<&str>, code: Option<&str>| {
-            let failure = Failure::of(&serde_json::from_str(error).expect("BUG: a test gives JSON"));
+            let failure = Failure::of(serde_json::from_str(error).expect("BUG: a test gives JSON"));
             assert_eq!((failure.message.as_deref(), failure.code.as_deref()), (message, code));
         };
         check(r#"{"message":"m","codexErrorInfo":"serverOverloaded"}"#, Some("m"), Some("serverOverloaded"));

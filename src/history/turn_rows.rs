@@ -49,7 +49,7 @@ pub(super) fn turn_rows(step: &Step<'_>, rows: &mut Vec<TurnRow>) {
     let Some(message) = step.message else { return };
     rows.push(TurnRow {
         thread_id: message.place.thread_id.as_deref().map(str::to_owned),
-        turn_id: message.place.turn_id.as_deref().map(str::to_owned),
+        turn_id: message.place.turn_id.as_deref().map(str::to_owned).or(row.turn_id),
         raw_payload_json: Some(preview(message.params, EXCERPT_CHARS_MAX)),
         ..row
     });
@@ -268,5 +268,92 @@ mod tests {
         assert!(raw(&rows.turns[0]).contains("\"inProgress\"") && raw(&rows.turns[1]).contains("\"completed\""));
         let (_, rows) = play(&format!("{STARTED}9 ! generation_ended"));
         assert_eq!(rows.turns[1].raw_payload_json, None);
+    }
+
+    #[test]
+    fn late_records_revive_no_ended_turn() {
+        let turn = |id: &str| {
+            let start = STARTED.replace("t/u", &format!("t/{id}"));
+            format!("{start}{}", COMPLETED.replace("t/u", &format!("t/{id}")))
+        };
+        let late =
+            ["item/started t/u/i {\"type\":\"commandExecution\"}", "item/agentMessage/delta t/u/m {\"delta\":\"a\"}"];
+        for late in late {
+            let others: String = (0..7).map(|number| turn(&format!("v{number}"))).collect();
+            let (_, rows) = play(&format!("{}{others}9 < {late}\n9 < turn/started t/w", turn("u")));
+            assert_eq!(rows.turns.len(), 17, "{late}");
+            // A turn that was replaced has ended as well.
+            let (_, rows) = play(&format!("{STARTED}{}9 < {late}\n9 < turn/started t/w", turn("v")));
+            assert_eq!(rows.turns.len(), 5, "{late}");
+        }
+        // Only a message or the start of an item begins a turn that was not seen to start.
+        check("6 < item/commandExecution/outputDelta t/u/i {\"delta\":\"a\"}\n9 ! generation_ended", &[]);
+    }
+
+    #[test]
+    fn turn_of_an_idle_thread_awaits_its_end() {
+        let idle = "7 < thread/status/changed t {\"status\":{\"type\":\"idle\"}}\n";
+        let other = "8 < item/started t/z/i {\"type\":\"commandExecution\"}\n";
+        let said = "6 < item/agentMessage/delta t/u/m {\"delta\":\"Hi\"}\n";
+        check_end(&format!("{said}{idle}{other}{COMPLETED}"), "9 completed t/u completed 4 2 Hi ~");
+        // If a gap may contain its end and the start of the next turn, it is replaced.
+        let lost = "8 failed t/u failed 3 2 Hi ~ outcome_unknown";
+        check(&format!("{STARTED}{said}{idle}7 # full\n{other}"), &[BEGAN, lost]);
+    }
+
+    #[test]
+    fn end_without_id_ends_the_running_turn() {
+        let end = "9 < turn/completed t {\"status\":\"interrupted\"}\n";
+        check_end(end, "9 interrupted t/u interrupted 4 0 ~ ~");
+        check_end(&format!("{end}{COMPLETED}"), "9 interrupted t/u interrupted 4 0 ~ ~");
+        check(end, &[]);
+    }
+
+    #[test]
+    fn unparsable_members_hide_nothing_else() {
+        let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+        for odd in ["\"\\ud800\"", "1e999", &deep] {
+            let check = |lines: &str, expect: &str| {
+                let started =
+                    r#"5 << turn/started {"threadId":"t","x":ODD,"turn":{"id":"u","x":ODD,"status":"inProgress"}}"#;
+                check(&format!("{started}\n{lines}").replace("ODD", odd), &[BEGAN, expect]);
+            };
+            let usage = r#"6 << thread/tokenUsage/updated {"threadId":"t","turnId":"u","x":ODD,"tokenUsage":{"x":ODD,"last":{"inputTokens":1,"outputTokens":2,"x":ODD}}}"#;
+            let error = r#"6 << error {"threadId":"t","turnId":"u","x":ODD,"error":{"message":"no","x":ODD,"codexErrorInfo":{"other":ODD}}}"#;
+            let end = |members: &str| {
+                format!(
+                    r#"9 << turn/completed {{"threadId":"t","x":ODD,"turn":{{"id":"u","durationMs":ODD,{members}}}}}"#
+                )
+            };
+            let interrupted = end(r#""status":"interrupted""#);
+            check(&format!("{usage}\n{interrupted}"), "9 interrupted t/u interrupted 4 0 ~ 1+2");
+            check(&format!("{error}\n{}", end(r#""status":"failed""#)), "9 failed t/u failed 4 0 ~ ~ other no");
+            let failed = end(r#""status":"failed","error":{"x":ODD,"message":"no","codexErrorInfo":{"other":ODD}}"#);
+            check(&failed, "9 failed t/u failed 4 0 ~ ~ other no");
+        }
+    }
+
+    #[test]
+    fn a_member_named_delta_makes_no_piece() {
+        let params = r#"{"threadId":"t","turn":{"id":"u","status":"completed"},"delta":"a"}"#;
+        let actual = format!("5 << turn/started {params}\n9 << turn/completed {params}");
+        check(&actual, &[BEGAN, "9 completed t/u completed 4 0 ~ ~"]);
+    }
+
+    #[test]
+    fn running_turns_are_evicted_last() {
+        let others = |from: u64, notification: &str| -> String {
+            (from..from + 4_200).map(|number| format!("6 < {notification} x{number}\n")).collect()
+        };
+        check_end(&format!("{}{COMPLETED}", others(0, "thread/x")), "9 completed t/u completed 4 0 ~ ~");
+        // Plans weigh apart from threads.
+        let step = format!("{{\"plan\":[{{\"step\":\"{}\",\"status\":\"pending\"}}]}}", "x".repeat(60_000));
+        let planned: String = (0..60)
+            .map(|number| format!("6 < turn/started y{number}/a\n6 < turn/plan/updated y{number}/a {step}\n"))
+            .collect();
+        let (_, rows) = play(&format!("{STARTED}{planned}{COMPLETED}"));
+        let (ends, starts): (Vec<&TurnRow>, Vec<&TurnRow>) =
+            rows.turns.iter().partition(|row| row.event_type != TurnEvent::Started);
+        assert_eq!((starts.len(), ends.len()), (61, 1));
     }
 }

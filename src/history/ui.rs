@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use super::activity::{Activity, SessionActivity, ThreadActivity};
 use super::bounded::Bounded;
-use super::conversation::{Call, Change, Conversation, Purpose, Step, ToolDetails};
+use super::conversation::{Call, Change, Conversation, Purpose, Step};
 use super::excerpt::{bounded, rfc3339_millis};
-use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX};
+use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
 use super::request::{Asks, End, Request, Wanted};
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
