@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::epochs::{Cause, Epoch, Kept};
-use super::follow::each_record;
+use super::follow::{fold_again, recalled};
 use crate::engine::Masker;
 use crate::files::{self, Access};
-use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, of_name, rfc3339_millis};
+use crate::history::{Entry, EventRow, Fold, GapRow, Rows, of_name, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::store::{BESIDE, DatabaseError, Form, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
@@ -162,8 +162,12 @@ impl Database {
     }
 
     /// The last commit, if any, and the epoch of the numbers. The database of a renamed session is adopted under the new
-    /// name.
-    pub(super) fn load(&mut self, journal_dir: &Path) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
+    /// name. A fold of another version is replaced with that in `again`, or with one that is put there.
+    pub(super) fn load(
+        &mut self,
+        journal_dir: &Path,
+        again: &mut Option<FoldedAgain>,
+    ) -> Result<(Option<Kept>, Option<Epoch>), DatabaseError> {
         let Database { connection, session_id, path, .. } = self;
         let mut work = || -> rusqlite::Result<(Option<Kept>, Option<Epoch>)> {
             let strangers: i64 = connection.query_row(OF_ANOTHER, [&*session_id], |row| row.get(0))?;
@@ -174,17 +178,17 @@ impl Database {
                 }
                 transaction.commit()?;
             }
-            let kept = match load(connection, session_id, journal_dir)? {
-                Some((reached, Loaded::AsStored)) => Some(Kept { reached }),
-                Some((reached, Loaded::FoldedAgain)) => {
-                    // Otherwise each start would fold the journal again until there is a new record.
-                    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                    checkpoint(&transaction, session_id, &reached)?;
-                    transaction.commit()?;
-                    Some(Kept { reached })
-                }
+            let kept = match load(connection, session_id, journal_dir, again)? {
+                Some((reached, read)) => read.map_err(converted).map(|()| Some(Kept { reached }))?,
                 None => None,
             };
+            if let (Some(Kept { reached }), Some(_)) = (&kept, &again) {
+                // Otherwise each start would fold the journal again until there is a new record.
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                checkpoint(&transaction, session_id, reached)?;
+                transaction.commit()?;
+            }
+            *again = None;
             let read = |row: &rusqlite::Row<'_>| {
                 let cause: String = row.get(2)?;
                 Ok(Epoch {
@@ -261,10 +265,15 @@ impl Database {
 }
 
 /// The checkpoint of the database at `path`, if it is readable although it cannot be opened for writing.
-pub(super) fn peek(path: &Path, session_id: &str, journal_dir: &Path) -> Option<Reached> {
+pub(super) fn peek(
+    path: &Path,
+    session_id: &str,
+    journal_dir: &Path,
+    again: &mut Option<FoldedAgain>,
+) -> Option<Reached> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = connect_database(path, flags).ok()?;
-    load(&connection, session_id, journal_dir).ok().flatten().map(|(reached, _)| reached)
+    load(&connection, session_id, journal_dir, again).ok().flatten().map(|(reached, _)| reached)
 }
 
 fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqlite::Result<()> {
@@ -294,48 +303,53 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
     connection.execute(GO_ON_ROWS, params![table, (last + higher_by) as i64]).map(drop)
 }
 
-/// How the fold of a checkpoint was obtained.
-enum Loaded {
-    AsStored,
-    FoldedAgain,
+/// A fold that was built again from the journal, for a checkpoint of another version. It is kept until it is stored: a
+/// long journal must not be read again for each retry.
+#[derive(Debug)]
+pub(super) struct FoldedAgain {
+    checkpoint: String,
+    fold: Fold,
 }
 
-fn load(connection: &Connection, session_id: &str, journal_dir: &Path) -> rusqlite::Result<Option<(Reached, Loaded)>> {
+/// Reads the checkpoint. If its fold is of another version, `again` has the new one; if the journal is unreadable, the
+/// fold is empty, and the error comes with it.
+fn load(
+    connection: &Connection,
+    session_id: &str,
+    journal_dir: &Path,
+    again: &mut Option<FoldedAgain>,
+) -> rusqlite::Result<Option<(Reached, io::Result<()>)>> {
     let read = |row: &rusqlite::Row<'_>| {
         let open_since = (row.get::<_, String>(2)?, row.get::<_, u32>(3)?, row.get::<_, i64>(4)?.unsigned_abs());
         Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, open_since))
     };
     let found = connection.query_row(LOAD, [session_id], read).optional()?;
     let Some((seq, state, (generation, number, offset))) = found else { return Ok(None) };
-    let State { next, reserved, digest, form, fold } = serde_json::from_str::<State<Box<RawValue>>>(&state)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    let (fold, loaded) = match serde_json::from_str(fold.get()) {
-        Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Loaded::AsStored),
-        Ok(_) | Err(_) => {
-            let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
-            let open_since = segment.map(|segment| Position { segment, offset });
-            (folded_again(journal_dir, open_since.as_ref().unwrap_or(&next), &next), Loaded::FoldedAgain)
-        }
+    let State { next, reserved, digest, form, fold } =
+        serde_json::from_str::<State<Box<RawValue>>>(&state).map_err(converted)?;
+    let (fold, read) = match serde_json::from_str(fold.get()) {
+        Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Ok(())),
+        Ok(_) | Err(_) => match again {
+            Some(FoldedAgain { checkpoint, fold }) if *checkpoint == state => (fold.clone(), Ok(())),
+            Some(_) | None => match fold_again(journal_dir, &next) {
+                Ok(mut fold) => {
+                    // Its rows are committed already, except those of streams that began at this record or later.
+                    let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
+                    let open_since = segment.map(|segment| Position { segment, offset });
+                    fold.forget_streams_before(open_since.as_ref().unwrap_or(&next));
+                    *again = Some(FoldedAgain { checkpoint: state, fold: fold.clone() });
+                    (fold, Ok(()))
+                }
+                Err(error) => (Fold::default(), Err(error)),
+            },
+        },
     };
-    let reached = Reached { fold, position: Some(next), seq: seq.try_into().unwrap_or(0), reserved, digest };
-    Ok(Some((reached, loaded)))
+    let seq = seq.try_into().unwrap_or(0);
+    Ok(Some((Reached { fold, position: Some(next), seq, reserved, digest }, read)))
 }
 
-/// The fold of the journal up to `next`, for a checkpoint of another version. Its rows are committed already, except those
-/// of streams that began at `open_since` or later.
-fn folded_again(journal_dir: &Path, open_since: &Position, next: &Position) -> Fold {
-    let mut fold = Fold::default();
-    each_record(journal_dir, None, next, |at, seen| fold.take(at, seen, &mut Rows::default()));
-    fold.forget_streams_before(open_since);
-    fold
-}
-
-/// The fold with the text that a checkpoint omits, read again from the journal up to `next`. Unreadable text is missing.
-fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
-    let mut recall = Recall::of(fold);
-    let Some(from) = recall.begins().cloned() else { return recall.finish() };
-    each_record(journal_dir, Some(from), next, |at, seen| recall.take(at, seen));
-    recall.finish()
+fn converted(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
 }
 
 /// The state of a checkpoint with its secrets masked; `None` if there are none. If a pattern matches our own JSON, so that
@@ -473,7 +487,7 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
     let Reached { fold, reserved, digest, .. } = reached;
     let (next_record, form) = (next.clone(), Fold::FORM);
     let state = serde_json::to_string(&State { next: next_record, reserved: *reserved, digest: *digest, form, fold })
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        .map_err(converted)?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![
         session_id,

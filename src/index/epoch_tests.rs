@@ -242,6 +242,29 @@ fn without_evidence_only_the_epoch_tells() {
 }
 
 #[test]
+fn rebuild_of_rows_of_another_version_begins_an_epoch() {
+    let started = |at: &String| at.replace("m1", "turn/started").replace(r#""threadId":"t""#, r#""turn":{"id":"u"}"#);
+    for (records, is_new) in [(numbered(1..=1), false), (numbered(1..=1).iter().map(started).collect(), true)] {
+        let lab = Lab::new();
+        lab.append(1, 1, &records);
+        let epoch = lab.epoch();
+        let path = lab.home().join("marks/s");
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        let form = format!("\"form\":{}", crate::history::Fold::FORM);
+        assert!(text.contains(&form), "{text}");
+        std::fs::write(&path, text.replace(&form, "\"form\":1")).expect("it can be written");
+        // A history that goes on gives no number twice, but a later rebuild would.
+        lab.append(1, 1, &numbered(2..=2));
+        assert_eq!(lab.epoch(), epoch);
+        std::fs::remove_file(lab.history()).expect("it is there");
+        let rebuilt = lab.epoch();
+        assert_eq!(rebuilt != epoch, is_new);
+        std::fs::remove_file(lab.history()).expect("it is there");
+        assert_eq!(lab.epoch(), rebuilt);
+    }
+}
+
+#[test]
 fn rows_have_the_epoch_of_the_events() {
     let turn = |number: u64| {
         let at = numbered(number..=number)[0].clone();

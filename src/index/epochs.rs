@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 use super::database::{Reached, first_segment};
-use crate::history::{named, of_name};
+use crate::history::{Fold, named, of_name};
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
 use crate::store::{FoundWitness, SeqMark, Witness, boot_id, booted_unix_s};
 
@@ -56,6 +56,8 @@ named! {
         OtherHistory = "other_history",
         /// The journal yields other events for the issued numbers.
         OtherEvents = "other_events",
+        /// The database is lost, and this version may number its rows of tools and turns otherwise.
+        OtherVersion = "other_version",
     }
 }
 
@@ -69,7 +71,8 @@ impl Cause {
             | Cause::JournalShorter
             | Cause::MachineRestarted
             | Cause::OtherHistory
-            | Cause::OtherEvents => false,
+            | Cause::OtherEvents
+            | Cause::OtherVersion => false,
         }
     }
 }
@@ -153,6 +156,15 @@ pub(super) enum Verdict {
         after_seq: u64,
         cause: Cause,
     },
+}
+
+/// The version of the fold that numbers all rows of the epoch, as [`Witness::form`].
+pub(super) fn form(kept: Option<&Kept>, witness: &FoundWitness) -> u32 {
+    match (kept, witness) {
+        (None, _) => Fold::FORM,
+        (Some(_), FoundWitness::Original(witness)) if witness.form == Fold::FORM => Fold::FORM,
+        (Some(_), FoundWitness::Original(_) | FoundWitness::Copied(_) | FoundWitness::Nothing) => 0,
+    }
 }
 
 /// Whether [`judge`] needs the mark in the ledger.
@@ -256,6 +268,9 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
             }
             let first = witness.first_generation.as_deref();
             match begins_with(journal_dir, first) {
+                true if witness.highest_row > witness.after_seq && witness.form != Fold::FORM => {
+                    Ok(Err(Cause::OtherVersion))
+                }
                 true if proves(None)? => same(epoch, reached, expected),
                 true => Ok(Err(Cause::JournalShorter)),
                 false if first.is_some() && read_to.is_some_and(|to| reaches(journal_dir, to)) => {
@@ -277,9 +292,15 @@ pub(super) fn known_ends(journal_dir: &Path, witness: &FoundWitness, cause: Opti
     let is_journal_in_doubt = match cause {
         Some(Cause::JournalShorter | Cause::MachineRestarted) => is_original,
         // The journal may belong to another session, or be older than the witness.
-        Some(Cause::First | Cause::StartLost | Cause::Copied | Cause::OtherHistory | Cause::OtherEvents) | None => {
-            false
-        }
+        Some(
+            Cause::First
+            | Cause::StartLost
+            | Cause::Copied
+            | Cause::OtherHistory
+            | Cause::OtherEvents
+            | Cause::OtherVersion,
+        )
+        | None => false,
     };
     let mut ends = witness.known_ends.clone();
     let first = witness.first_generation.as_deref();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memchr::memmem::Finder;
 
 use super::database::Reached;
-use crate::history::{Fold, Rows, Seen};
+use crate::history::{Fold, Recall, Rows, Seen};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Content, Origin, Position, Record, SegmentName};
 use crate::wire::Side;
@@ -214,7 +214,8 @@ pub(super) fn read(
             Ok(Next::Record { at, bytes, successor }) => {
                 records += 1;
                 bytes_read += bytes.len();
-                take(batch.get_or_insert_with(begun), &at, bytes, successor);
+                let Batch { fold, rows, .. } = batch.get_or_insert_with(begun);
+                take(fold, &at, (bytes, successor), rows);
             }
             Ok(Next::Lost { at }) => {
                 records += 1;
@@ -241,8 +242,7 @@ pub(super) fn read(
     Ok(batch.map(|batch| Batch { is_all, ..batch }))
 }
 
-fn take(batch: &mut Batch, at: &Position, bytes: &[u8], successor: Option<&[u8]>) {
-    let Batch { fold, rows, .. } = batch;
+fn take(fold: &mut Fold, at: &Position, (bytes, successor): (&[u8], Option<&[u8]>), rows: &mut Rows) {
     if successor.is_none()
         && let Some(seen) = Seen::of_message(bytes)
     {
@@ -263,24 +263,34 @@ fn decoded<T>(bytes: &[u8], successor: Option<&[u8]>, take: impl FnOnce(&Seen<'_
     Some(take(&Seen::of(&record, replaced_by)))
 }
 
-/// Reads the journal from `from`, or from its start, up to `next`.
-pub(super) fn each_record(
-    journal_dir: &Path,
-    from: Option<Position>,
-    next: &Position,
-    mut take: impl FnMut(&Position, &Seen<'_>),
-) {
-    let mut follower = Follower::new(journal_dir, from);
+/// Folds the journal from its start up to `next`, without its rows.
+pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<Fold> {
+    let (mut fold, mut follower) = (Fold::default(), Follower::new(journal_dir, None));
+    loop {
+        let rows = &mut Rows::default();
+        match follower.next(Patience::None)? {
+            Next::Record { at, bytes, successor } if at < *next => take(&mut fold, &at, (bytes, successor), rows),
+            Next::Lost { at } if at < *next => fold.lost(&at, rows),
+            Next::Record { .. } | Next::Lost { .. } | Next::End => return Ok(fold),
+        }
+    }
+}
+
+/// The fold with the text that a checkpoint omits, read again from the journal up to `next`. Unreadable text is missing.
+pub(super) fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold {
+    let mut recall = Recall::of(fold);
+    let Some(from) = recall.begins().cloned() else { return recall.finish() };
+    let mut follower = Follower::new(journal_dir, Some(from));
     loop {
         match follower.next(Patience::None) {
             Ok(Next::Record { at, bytes, successor }) if at < *next => {
-                decoded(bytes, successor, |seen| take(&at, seen));
+                decoded(bytes, successor, |seen| recall.take(&at, seen));
             }
             Ok(Next::Lost { .. }) => {}
-            Ok(Next::Record { .. } | Next::End) => return,
+            Ok(Next::Record { .. } | Next::End) => return recall.finish(),
             Err(error) => {
-                tracing::warn!(%error, "read the journal before the checkpoint again");
-                return;
+                tracing::warn!(%error, "read streamed text before the checkpoint again");
+                return recall.finish();
             }
         }
     }

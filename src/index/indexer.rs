@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{broadcast, watch};
 
-use super::database::{Database, Fate, Reached, peek};
+use super::database::{Database, Fate, FoldedAgain, Reached, peek};
 use super::epochs::digest;
 use super::follow::{Batch, Follower, Patience, Scope, Unindexed, read};
 use super::maintenance::{Pruned, prune};
@@ -185,6 +185,8 @@ pub(super) struct Indexer {
     pub(super) shared: Arc<Shared>,
     pub(super) scope: Scope,
     pub(super) indexed: Option<Indexed>,
+    /// Until it is stored.
+    pub(super) folded_again: Option<FoldedAgain>,
     /// Reads the journal while nothing can be indexed.
     pub(super) unindexed: Option<Unindexed>,
     /// When to retry.
@@ -258,6 +260,7 @@ impl Indexer {
             shared,
             scope: Scope { patience: Patience::Some, until: None },
             indexed: None,
+            folded_again: None,
             unindexed: None,
             retry_at: None,
             fault_told: false,
@@ -506,12 +509,12 @@ impl Indexer {
 
     /// Starts to read the journal without indexing it, from the checkpoint if that is known.
     fn start_unindexed(&mut self) {
-        let Indexer { settings, indexed, shared, .. } = self;
+        let Indexer { settings, indexed, folded_again, shared, .. } = self;
         self.unindexed.get_or_insert_with(|| {
             if let Some(indexed) = indexed {
                 return Unindexed::new(&settings.journal_dir, Some(&indexed.reached));
             }
-            let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir);
+            let reached = peek(&settings.history_path(), &settings.session_id, &settings.journal_dir, folded_again);
             if let Some(reached) = &reached {
                 // Readers of the history have its numbered events already, and must not get them again without a number.
                 shared.state.send_modify(|state| {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::database::{Database, Reached, first_segment};
-use super::epochs::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, judge, known_ends, needs_mark};
+use super::epochs::{Cause, Epoch, Evidence, Expected, RESERVE, Same, Verdict, form, judge, known_ends, needs_mark};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
 use super::shared::{IndexNotice, IndexSettings};
@@ -21,6 +21,8 @@ pub(super) struct Numbers {
     pub(super) last_key: Option<Position>,
     /// The last number of each table of rows.
     pub(super) last_rows: [u64; 2],
+    /// As [`Witness::form`].
+    pub(super) form: u32,
     /// Ends of runs that the journal once had.
     pub(super) known_ends: Vec<Position>,
     /// The ledger does not yet record that a witness exists.
@@ -36,7 +38,7 @@ impl Indexer {
         if let Some(kept) = set_aside {
             (self.notify)(IndexNotice::SetAside(kept));
         }
-        let (kept, begun) = match database.load(&self.settings.journal_dir) {
+        let (kept, begun) = match database.load(&self.settings.journal_dir, &mut self.folded_again) {
             Ok(loaded) => loaded,
             Err(error) if error.is_broken() => {
                 self.set_aside(database)?;
@@ -60,6 +62,7 @@ impl Indexer {
             mark: &mark,
             key_of: &key_of,
         };
+        let form = form(kept.as_ref(), &witness);
         let verdict = judge(&evidence).map_err(|error| format!("read {}: {error}", journal_dir.display()))?;
         match verdict {
             Verdict::Same(same) => {
@@ -72,12 +75,12 @@ impl Indexer {
                 let last_rows = database.last_rows().map_err(failed)?;
                 let known_ends = known_ends(journal_dir, &witness, None);
                 let numbers =
-                    Numbers { epoch, expected, first_generation, last_key, last_rows, known_ends, tells_ledger };
+                    Numbers { epoch, expected, first_generation, last_key, last_rows, form, known_ends, tells_ledger };
                 self.go_on(database, reached, numbers);
             }
             Verdict::New { after_seq, cause } => {
                 let known_ends = known_ends(journal_dir, &witness, Some(cause));
-                self.begin_epoch(database, kept.map(|kept| kept.reached), known_ends, (after_seq, cause))?;
+                self.begin_epoch(database, kept.map(|kept| kept.reached), (known_ends, form), (after_seq, cause))?;
             }
         }
         self.complete_transcripts(None);
@@ -90,7 +93,7 @@ impl Indexer {
         let highest = numbers.expected.map_or(0, |expected| expected.seq).max(reached.reserved).max(reached.seq);
         let highest = numbers.last_rows.into_iter().fold(highest, u64::max).next_multiple_of(RESERVE);
         let reached = reached.position.is_some().then_some(reached);
-        self.begin_epoch(database, reached, numbers.known_ends, (highest, Cause::OtherEvents))
+        self.begin_epoch(database, reached, (numbers.known_ends, numbers.form), (highest, Cause::OtherEvents))
     }
 
     /// Begins an epoch after the number `after_seq`; reserves its numbers before any reader can see one.
@@ -98,7 +101,7 @@ impl Indexer {
         &mut self,
         mut database: Database,
         reached: Option<Reached>,
-        known_ends: Vec<Position>,
+        (known_ends, form): (Vec<Position>, u32),
         (after_seq, cause): (u64, Cause),
     ) -> Result<(), Failure> {
         let wish = SeqWish { up_to: after_seq + RESERVE, ..SeqWish::default() };
@@ -117,6 +120,7 @@ impl Indexer {
             first_generation: None,
             last_key: last_key.clone(),
             last_rows: database.last_rows().map_err(|error| error.to_string())?,
+            form,
             known_ends,
             tells_ledger: true,
         };
@@ -179,6 +183,7 @@ impl Indexer {
             first_generation: numbers.first_generation.clone(),
             boot: self.boot.clone(),
             highest_row: numbers.last_rows.into_iter().fold(highest_row, u64::max),
+            form: numbers.form,
             known_ends: numbers.known_ends.clone(),
         };
         if let Err(error) = file.write(&witness)

@@ -387,9 +387,12 @@ fn begin(cursor: &Cursor, around: &Around) -> (u64, Option<GapReason>) {
     }
     match epoch.cause {
         Cause::First | Cause::StartLost => (cursor.seq, None),
-        Cause::JournalShorter | Cause::MachineRestarted | Cause::Copied | Cause::OtherHistory | Cause::OtherEvents => {
-            (cursor.seq, (cursor.seq < epoch.after_seq).then_some(GapReason::NewEpoch))
-        }
+        Cause::JournalShorter
+        | Cause::MachineRestarted
+        | Cause::Copied
+        | Cause::OtherHistory
+        | Cause::OtherEvents
+        | Cause::OtherVersion => (cursor.seq, (cursor.seq < epoch.after_seq).then_some(GapReason::NewEpoch)),
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) struct Witness {
     /// No row of tools or turns ever had a higher number.
     #[serde(default)]
     pub highest_row: u64,
+    /// The version of the fold that gave all rows of tools and turns their numbers; 0 if it is unknown, or several did.
+    #[serde(default)]
+    pub form: u32,
     /// Ends of runs that the journal once had, although its headers may not name them; oldest first.
     #[serde(default)]
     pub known_ends: Vec<Position>,
@@ -274,6 +277,7 @@ mod tests {
             first_generation: None,
             boot: None,
             highest_row: 0,
+            form: 0,
             known_ends: Vec::new(),
         }
     }
