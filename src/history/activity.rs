@@ -404,6 +404,9 @@ mod tests {
         check(&lost, 10, &["working 9", "t working 9 v 0"]);
         check(&format!("{lost}{active}"), 11, &["working 9", "t working 9 v 0"]);
         check(&format!("{lost}{active}12 < turn/started t/v\n"), 13, &["working 9", "t working 9 v 0"]);
+        let item = "11 < item/started t/v/i {\"type\":\"reasoning\"}\n";
+        check(&format!("{STARTED}{idle}{accepted}{item}"), 12, &["working 9", "t working 9 v 0"]);
+        check(&format!("{STARTED}{idle}{accepted}{item}12 < turn/completed t/v"), 13, &["idle 12", "t idle 12 ~ 0"]);
         // Its end may still come.
         check(&format!("{lost}11 < turn/completed t/u\n"), 12, &["working 9", "t working 9 v 0"]);
         check(&format!("{lost}{active}12 < turn/completed t/v\n"), 13, &["idle 12", "t idle 12 ~ 0"]);

@@ -331,6 +331,46 @@ mod tests {
         assert_eq!(bounded, Bounded::with_bytes_max(1_000));
     }
 
+    /// A value with details, spare if it has no name.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Detailed(&'static str, usize);
+
+    impl Weigh for Detailed {
+        fn weight(&self) -> usize {
+            100 + self.1
+        }
+
+        const HAS_SPARE: bool = true;
+
+        fn lighten(&mut self) {
+            self.1 = 0;
+        }
+
+        fn is_spare(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    #[test]
+    fn details_go_first_then_spare_entries() {
+        let mut bounded: Bounded<usize, Detailed> = Bounded::with_bytes_max(400);
+        let details = |bounded: &Bounded<usize, Detailed>| -> Vec<(usize, usize)> {
+            bounded.iter().map(|(key, value)| (*key, value.1)).collect()
+        };
+        bounded.insert(1, Detailed("a", 40));
+        bounded.insert(2, Detailed("", 40));
+        assert_eq!(bounded.insert(3, Detailed("", 0)), []);
+        assert_eq!(details(&bounded), [(1, 40), (2, 0), (3, 0)]);
+        assert_eq!(bounded.change(&3, |value| value.1 = 40), Some(((), Vec::new())));
+        assert_eq!(details(&bounded), [(1, 0), (2, 0), (3, 40)]);
+        // An entry is not evicted for its own change while another one is spare.
+        assert_eq!(bounded.insert(4, Detailed("", 0)), [(2, Detailed("", 0))]);
+        assert_eq!(details(&bounded), [(1, 0), (3, 0), (4, 0)]);
+        bounded.change(&3, |value| value.0 = "c");
+        bounded.change(&4, |value| value.0 = "d");
+        assert_eq!(bounded.insert(5, Detailed("", 0)), [(1, Detailed("a", 0))]);
+    }
+
     #[test]
     fn recently_seen_things_are_recognized() {
         let mut recent: Recent = Recent::default();

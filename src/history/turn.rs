@@ -208,13 +208,14 @@ impl Thread {
             self.turn.as_ref().filter(|turn| turn.is_reported()).is_some_and(|turn| {
                 turn.id.as_deref() == Some(turn_id) || turn.is_at_work() || turn.known == Known::Whole
             });
-        if is_begun || self.over.knows(&[turn_id]) {
+        let is_accepted = self.accepted.as_ref().is_some_and(|turn| turn.id.as_deref() == Some(turn_id));
+        if !is_accepted && (is_begun || self.over.knows(&[turn_id])) {
             return None;
         }
         if !self.is_at_work() {
             self.turn_us = at_us;
         }
-        self.accepted.take_if(|turn| turn.id.as_deref() == Some(turn_id));
+        self.accepted.take_if(|_| is_accepted);
         let turn = Turn { id: Some(turn_id.to_owned()), began_us: at_us, ..Turn::default() };
         let gone = self.turn.replace(turn);
         self.replaced(gone)

@@ -266,9 +266,10 @@ fn decoded<T>(bytes: &[u8], successor: Option<&[u8]>, take: impl FnOnce(&Seen<'_
 /// Folds the journal from its start up to `next`, without its rows.
 pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<Fold> {
     let (mut fold, mut follower) = (Fold::default(), Follower::new(journal_dir, None));
+    let failed = |error: io::Error| io::Error::other(format!("read {}: {error}", journal_dir.display()));
     loop {
         let rows = &mut Rows::default();
-        match follower.next(Patience::None)? {
+        match follower.next(Patience::None).map_err(failed)? {
             Next::Record { at, bytes, successor } if at < *next => take(&mut fold, &at, (bytes, successor), rows),
             Next::Lost { at } if at < *next => fold.lost(&at, rows),
             Next::Record { .. } | Next::Lost { .. } | Next::End => return Ok(fold),
