@@ -15,6 +15,8 @@
 //! *Locking.* SQLite's own; readers and the index never wait for each other. A process that indexes a session or rewrites
 //! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
 
+#[cfg(test)]
+mod checkpoint_tests;
 mod database;
 #[cfg(test)]
 mod epoch_tests;
