@@ -259,5 +259,5 @@ fn method_names_stay_in_the_protocol_room() {
 }
 
 /// Files that only tests use.
-const TEST_FILES: [&str; 6] =
-    ["tests.rs", "playbook.rs", "properties.rs", "simulation.rs", "cases.rs", "epoch_tests.rs"];
+const TEST_FILES: [&str; 7] =
+    ["tests.rs", "checkpoint_tests.rs", "playbook.rs", "properties.rs", "simulation.rs", "cases.rs", "epoch_tests.rs"];
