@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
+use crate::engine::RequestType;
 use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings};
 use crate::journal::Bounds;
-use crate::protocol::RequestType;
 
 pub(crate) use assembly::AssemblyChoice;
 pub(crate) use sources::DEPTH_VARIABLE;

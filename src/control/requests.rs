@@ -16,8 +16,7 @@ use super::form;
 use super::refusal::{Refusal, json};
 use super::server::Peer;
 use super::state::{AppState, ThisSession};
-use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestSource, decisions, valid};
-use crate::protocol::RequestKind;
+use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
 /// How long the relay may take to decide on an answer and store it.

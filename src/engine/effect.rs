@@ -9,9 +9,9 @@ use super::assembly::Consultation;
 use super::attached_client::ClientName;
 use super::input::{ApiCallId, Token};
 use super::ledger::{LedgerEntry, Order};
+use super::requests::RequestType;
 use super::requests::answer::InvalidAnswer;
 use super::shutdown::{Exit, Signal};
-use crate::protocol::RequestType;
 use crate::wire::{Line, LineEnd, Side};
 
 /// Everything that the engine can tell the relay to do, besides its [`Decision`] on a line.

@@ -6,7 +6,8 @@ use super::assembly::SentFragment;
 use super::context::Carrier;
 use super::context::command::Command;
 use super::input::Token;
-use crate::protocol::{RequestKind, RequestPlace};
+use super::requests::RequestKind;
+use crate::protocol::RequestPlace;
 
 /// The ledger row of a command; ids grow with age.
 pub(crate) type RowId = i64;

@@ -48,7 +48,7 @@ pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use effect::{ApiReply, Decision, Effect, Incoming, OwnLine, Passage};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
-pub(crate) use form_fields::holds_secret;
+pub(crate) use form_fields::{FIELD_ORDER, field_order, holds_secret};
 pub use input::{ApiCallId, ApiRequest, Input, Now, Token};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
@@ -56,8 +56,8 @@ pub use masking::Masker;
 pub(crate) use masking::{InPieces, Pieces};
 pub use redaction::redacted;
 pub(crate) use redaction::{names_secret, redacted_json};
-pub(crate) use requests::{FIELD_ORDER, command_line, field_order, kept_result, permissions_in_words, without_shell};
-pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
+pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub(crate) use requests::{Need, Subject, Word, command_line, kept_result, permissions_in_words, without_shell};
 pub(crate) use secrets::masked_args;
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
@@ -597,7 +597,7 @@ mod tests {
     /// The server asks again after an answer, policy answers the second row, and only then the server confirms the first.
     #[test]
     fn policy_answer_on_its_way_is_the_only_one() {
-        let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];
+        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
         let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
         play.line(Side::Server, ASK);
         play.at(0, Input::Committed { token: 1, done: true });
@@ -616,7 +616,7 @@ mod tests {
 
     #[test]
     fn the_oldest_expires_first() {
-        let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];
+        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
         let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
         for id in 0..8 {
             let asked = ASK.replace("\"id\":0", &format!("\"id\":{id}"));

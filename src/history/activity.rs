@@ -7,6 +7,7 @@ use super::bounded::Weigh;
 use super::conversation::Conversation;
 use super::request::Request;
 use super::turn::Thread;
+use crate::engine::Need;
 
 /// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
@@ -29,6 +30,13 @@ named! {
 }
 
 impl Activity {
+    fn waiting(need: Need) -> Activity {
+        match need {
+            Need::Permission => Activity::WaitingPermission,
+            Need::Input => Activity::WaitingInput,
+        }
+    }
+
     /// The more urgent of two activities for a person.
     fn first(self, other: Activity) -> Activity {
         let rank = |activity: Activity| match activity {
@@ -132,13 +140,13 @@ impl ThreadActivity {
 
 /// What a request waits for, and since when.
 fn waiting(request: &Request) -> (Activity, u64) {
-    (request.wanted.asks().activity(), request.at_us)
+    (Activity::waiting(request.wanted.need()), request.at_us)
 }
 
 impl Facts {
     fn of(conversation: &Conversation, thread_id: &str, thread: &Thread) -> Facts {
         let open = || conversation.open_requests().filter(|it| it.place.thread_id.as_deref() == Some(thread_id));
-        let waits = thread.waits.map(|(asks, at_us)| (asks.activity(), at_us));
+        let waits = thread.waits.map(|(need, at_us)| (Activity::waiting(need), at_us));
         let most =
             open().map(waiting).chain(waits).reduce(|(most, since_us), (activity, at_us)| match most.first(activity) {
                 first if first == most && most == activity => (most, since_us.min(at_us)),

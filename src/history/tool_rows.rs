@@ -10,8 +10,9 @@ use super::excerpt::{EXCERPT_CHARS_MAX, cut, cut_plain, latency_ms, preview};
 use super::groups::{Group, Telling};
 use super::item::{Item, ToolCall, tool_of_piece};
 use super::record_event::OwnPlace;
-use super::request::{Asks, End, Request, RequestState};
+use super::request::{End, Request, RequestState};
 use super::turn::{Failure, STREAM_CLOSED, TurnEvent};
+use crate::engine::Need;
 
 named! {
     /// An event of a tool.
@@ -138,9 +139,9 @@ pub(super) fn tool_rows(step: &Step<'_>, conversation: &Conversation, rows: &mut
         }));
     } else if let Change::Asked(id) = &step.change {
         rows.extend(conversation.request(id).map(|request| {
-            let event = match request.wanted.asks() {
-                Asks::Permission => ToolEvent::RequestApproval,
-                Asks::Input => ToolEvent::RequestUserInput,
+            let event = match request.wanted.need() {
+                Need::Permission => ToolEvent::RequestApproval,
+                Need::Input => ToolEvent::RequestUserInput,
             };
             reported(step, |_| of_request(request, at_us, event))
         }));
@@ -220,13 +221,13 @@ fn resolved(request: &Request, end: &End, conversation: &Conversation, at_us: u6
     if let Some(tool) = conversation.tool_at(&request.place) {
         request.does = request.does.or(&tool.does);
     }
-    let event = match (end.status.as_deref(), end.error_code.as_deref(), request.wanted.asks()) {
+    let event = match (end.status.as_deref(), end.error_code.as_deref(), request.wanted.need()) {
         (Some("orphaned"), ..) => ToolEvent::Failed,
         (Some("expired"), ..) | (_, Some("request_expired"), _) => ToolEvent::Timeout,
         (_, Some("withdrawn_by_server"), _) => ToolEvent::Cancelled,
         (_, Some(_), _) => ToolEvent::Failed,
-        (_, None, Asks::Permission) => ToolEvent::ApprovalDecision,
-        (_, None, Asks::Input) => ToolEvent::UserInputSubmitted,
+        (_, None, Need::Permission) => ToolEvent::ApprovalDecision,
+        (_, None, Need::Input) => ToolEvent::UserInputSubmitted,
     };
     let is_answered = matches!(event, ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted);
     let status = if is_answered { ToolEvent::Completed } else { event };

@@ -12,8 +12,9 @@ use super::conversation::{Call, Change, Conversation, Purpose, Step, ToolDetails
 use super::excerpt::{bounded, rfc3339_millis};
 use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX};
 use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
-use super::request::{Asks, End, Request, Wanted};
+use super::request::{End, Request};
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
+use crate::engine::{Need, Subject};
 use crate::protocol::Method;
 use crate::wire::RpcId;
 
@@ -147,7 +148,7 @@ documents! {
     #[derive(Debug, Clone)]
     pub(super) struct Resolved {
         request_id?: String,
-        kind: Wanted,
+        kind: Subject,
         #[serde(flatten)]
         end: End,
     }
@@ -157,7 +158,7 @@ documents! {
     pub(super) struct Pending {
         status: &'static str,
         request_id?: String,
-        kind: Wanted,
+        kind: Subject,
         command?: String,
         cwd?: String,
         reason?: String,
@@ -419,9 +420,9 @@ impl View<'_> {
 }
 
 fn kind(request: &Request) -> UiKind {
-    match request.wanted.asks() {
-        Asks::Permission => UiKind::Approval,
-        Asks::Input => UiKind::UserInput,
+    match request.wanted.need() {
+        Need::Permission => UiKind::Approval,
+        Need::Input => UiKind::UserInput,
     }
 }
 
@@ -444,7 +445,7 @@ impl Pending {
             grant_root: text("grantRoot"),
             permissions: member("permissions"),
             questions: member("questions"),
-            message: request.text.clone().filter(|_| wanted == Wanted::Elicitation),
+            message: request.text.clone().filter(|_| wanted == Subject::Elicitation),
             schema: member("requestedSchema"),
             server: text("serverName"),
             mode: text("mode"),

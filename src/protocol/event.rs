@@ -1,9 +1,11 @@
-//! A message whose method is resolved.
+//! A message whose method is resolved, and its place.
 
 use std::ops::Deref;
 
+use serde_json::value::RawValue;
+
 use super::method::Method;
-use crate::wire::Message;
+use crate::wire::{Members, Message};
 
 /// A message and the method that it names.
 #[derive(Debug, Clone, Copy)]
@@ -29,5 +31,40 @@ impl<'a> Deref for Event<'a> {
 
     fn deref(&self) -> &Message<'a> {
         self.message
+    }
+}
+
+/// The thread, turn and item of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestPlace {
+    pub thread_id: Option<String>,
+    pub turn_id: Option<String>,
+    pub item_id: Option<String>,
+}
+
+impl RequestPlace {
+    /// Reads the place from parameters, by current names and those of early 2026.
+    pub(crate) fn of(params: Option<&RawValue>) -> RequestPlace {
+        let Some(params) = params.and_then(Members::of) else { return RequestPlace::default() };
+        let first = |names: [&str; 2]| names.iter().find_map(|name| params.text(name));
+        RequestPlace {
+            thread_id: first(["threadId", "conversationId"]),
+            turn_id: first(["turnId", "turn_id"]),
+            item_id: first(["itemId", "callId"]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let place = |params: &str| RequestPlace::of(serde_json::from_str(params).ok());
+        let told = place(r#"{"threadId":"t","turnId":"u","itemId":"i"}"#);
+        assert_eq!((told.thread_id.as_deref(), told.item_id.as_deref()), (Some("t"), Some("i")));
+        let old = place(r#"{"conversationId":"c","callId":"k"}"#);
+        assert_eq!((old.thread_id.as_deref(), old.turn_id, old.item_id.as_deref()), (Some("c"), None, Some("k")));
     }
 }

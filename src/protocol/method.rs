@@ -199,20 +199,6 @@ impl Method {
         self.opens_thread()
             || matches!(self, Method::NewConversation | Method::ResumeConversation | Method::ForkConversation)
     }
-
-    /// Whether it asks a human for an answer.
-    pub(crate) fn asks_human(self) -> bool {
-        matches!(
-            self,
-            Method::CommandApproval
-                | Method::FileChangeApproval
-                | Method::PermissionsApproval
-                | Method::OldCommandApproval
-                | Method::OldPatchApproval
-                | Method::UserInput
-                | Method::Elicitation
-        )
-    }
 }
 
 /// The fields of a response that this program uses.

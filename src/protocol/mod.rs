@@ -5,14 +5,11 @@
 mod call;
 mod event;
 mod method;
-mod request;
 mod secrecy;
 
 pub(crate) use call::{inject_items_params, notification_line, request_line};
-pub(crate) use event::Event;
+pub(crate) use event::{Event, RequestPlace};
 pub(crate) use method::{Method, RESPONSES, Secrecy};
-pub(crate) use request::RequestPlace;
-pub use request::{RequestKind, RequestType};
 pub(crate) use secrecy::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method,

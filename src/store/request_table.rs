@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestRow, field_order, kept_result};
-use crate::protocol::RequestKind;
+use crate::engine::{
+    FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestKind, RequestRow, field_order, kept_result,
+};
 
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_pending_requests (

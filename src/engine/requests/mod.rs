@@ -12,7 +12,8 @@
 //! for the ledger; after a timeout nothing waits until a commit succeeds again.
 
 pub(super) mod answer;
-mod describe;
+mod items;
+mod kind;
 mod open;
 #[cfg(test)]
 mod simulation;
@@ -29,13 +30,15 @@ use super::input::Now;
 use super::input::{ApiCallId, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use crate::protocol::{RequestKind, RequestPlace, RequestType};
+use crate::protocol::RequestPlace;
 use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
-pub(super) use describe::Items;
-pub(crate) use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
-use describe::{is_same_item, summary};
+pub(super) use items::Items;
+use items::is_same_item;
+use kind::summary;
+pub(crate) use kind::{Need, Subject, Word, command_line, permissions_in_words, without_shell};
+pub use kind::{RequestKind, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
@@ -144,7 +147,7 @@ impl Requests {
     pub(super) fn gate(&self, thread_id: &str) -> Option<&RequestRow> {
         let of_thread = self.open.values().filter(|request| {
             request.is_pending()
-                && request.kind.request_type().is_for_human()
+                && request.kind.is_for_human()
                 && request.row.place.thread_id.as_deref() == Some(thread_id)
         });
         of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
@@ -182,7 +185,7 @@ impl Requests {
         let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
         self.ended.forget(&id);
         let Some(kind) = RequestKind::of(method).filter(|_| self.open.len() < OPEN_MAX) else { return };
-        let is_for_human = kind.request_type().is_for_human();
+        let is_for_human = kind.is_for_human();
         // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::answer::CheckedAnswer;
-use super::describe::is_same_item;
+use super::items::is_same_item;
+use super::kind::{RequestKind, RequestType};
 use super::{HOLD_MAX, OMITTED, Requests, resolve};
 use crate::engine::attached_client::Audience;
 use crate::engine::credentials::Carrier;
@@ -16,7 +17,7 @@ use crate::engine::effect::Effect;
 use crate::engine::input::{ApiCallId, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::secrets::{Verdict, asks_secret};
-use crate::protocol::{RequestKind, RequestPlace};
+use crate::protocol::RequestPlace;
 use crate::wire::{Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.
@@ -69,16 +70,12 @@ pub(super) enum Hides {
 
 impl Hides {
     pub(super) fn of(kind: RequestKind, params: &str) -> Hides {
-        match kind {
-            RequestKind::UserInput if asks_secret(params) => Hides::All,
-            RequestKind::Elicitation => Hides::Fields(Carrier::of_form(params)),
-            RequestKind::UserInput
-            | RequestKind::Command
-            | RequestKind::FileChange
-            | RequestKind::Permissions
-            | RequestKind::OldCommand
-            | RequestKind::OldPatch
-            | RequestKind::Other => Hides::Nothing,
+        match kind.request_type() {
+            RequestType::UserInput if asks_secret(params) => Hides::All,
+            RequestType::Elicitation => Hides::Fields(Carrier::of_form(params)),
+            RequestType::Approval | RequestType::Permissions | RequestType::UserInput | RequestType::Other => {
+                Hides::Nothing
+            }
         }
     }
 
