@@ -9,6 +9,8 @@ mod secrecy;
 
 pub(crate) use call::{inject_items_params, notification_line, request_line};
 pub(crate) use event::{Event, RequestPlace};
+#[cfg(test)]
+pub(crate) use method::Listed;
 pub(crate) use method::{Method, RESPONSES, Secrecy};
 pub(crate) use secrecy::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,

@@ -139,8 +139,6 @@ pub enum RequestKind {
 /// The facts that set one kind apart.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
-    /// `None` for any other method.
-    method: Option<Method>,
     request_type: RequestType,
     /// The kind as users read it.
     name: &'static str,
@@ -155,7 +153,6 @@ struct Facts {
 }
 
 const APPROVAL: Facts = Facts {
-    method: None,
     request_type: RequestType::Approval,
     name: "command",
     subject: Some(Subject::Command),
@@ -168,7 +165,6 @@ const PATCH: Facts =
     Facts { name: "file change", subject: Some(Subject::Diff), item_type: Some("fileChange"), ..APPROVAL };
 
 const OTHER: Facts = Facts {
-    method: None,
     request_type: RequestType::Other,
     name: "other",
     subject: None,
@@ -178,25 +174,30 @@ const OTHER: Facts = Facts {
 };
 
 impl RequestKind {
-    const ALL: [RequestKind; 8] = [
-        RequestKind::Command,
-        RequestKind::FileChange,
-        RequestKind::OldCommand,
-        RequestKind::OldPatch,
-        RequestKind::Permissions,
-        RequestKind::UserInput,
-        RequestKind::Elicitation,
-        RequestKind::Other,
-    ];
+    /// The kind of a method; `None` if only the client can answer it.
+    #[must_use]
+    pub fn of(method: &str) -> Option<RequestKind> {
+        Some(match Method::of(method) {
+            Some(Method::CommandApproval) => RequestKind::Command,
+            Some(Method::FileChangeApproval) => RequestKind::FileChange,
+            Some(Method::OldCommandApproval) => RequestKind::OldCommand,
+            Some(Method::OldPatchApproval) => RequestKind::OldPatch,
+            Some(Method::PermissionsApproval) => RequestKind::Permissions,
+            Some(Method::UserInput) => RequestKind::UserInput,
+            Some(Method::Elicitation) => RequestKind::Elicitation,
+            Some(Method::ToolCall | Method::CurrentTimeRead) => return None,
+            _ if ["account/", "attestation/"].iter().any(|prefix| method.starts_with(prefix)) => return None,
+            _ => RequestKind::Other,
+        })
+    }
 
     const fn facts(self) -> Facts {
         match self {
-            RequestKind::Command => Facts { method: Some(Method::CommandApproval), ..APPROVAL },
-            RequestKind::FileChange => Facts { method: Some(Method::FileChangeApproval), ..PATCH },
-            RequestKind::OldCommand => Facts { method: Some(Method::OldCommandApproval), is_old: true, ..APPROVAL },
-            RequestKind::OldPatch => Facts { method: Some(Method::OldPatchApproval), is_old: true, ..PATCH },
+            RequestKind::Command => APPROVAL,
+            RequestKind::FileChange => PATCH,
+            RequestKind::OldCommand => Facts { is_old: true, ..APPROVAL },
+            RequestKind::OldPatch => Facts { is_old: true, ..PATCH },
             RequestKind::Permissions => Facts {
-                method: Some(Method::PermissionsApproval),
                 request_type: RequestType::Permissions,
                 name: "permissions",
                 subject: Some(Subject::Permissions),
@@ -204,14 +205,12 @@ impl RequestKind {
                 ..OTHER
             },
             RequestKind::UserInput => Facts {
-                method: Some(Method::UserInput),
                 request_type: RequestType::UserInput,
                 name: "question",
                 subject: Some(Subject::Questions),
                 ..OTHER
             },
             RequestKind::Elicitation => Facts {
-                method: Some(Method::Elicitation),
                 request_type: RequestType::Elicitation,
                 name: "elicitation",
                 subject: Some(Subject::Elicitation),
@@ -220,19 +219,6 @@ impl RequestKind {
             },
             RequestKind::Other => OTHER,
         }
-    }
-
-    /// The kind of a method; `None` if only the client can answer it.
-    #[must_use]
-    pub fn of(method: &str) -> Option<RequestKind> {
-        let known = Method::of(method);
-        let is_for_client = matches!(known, Some(Method::ToolCall | Method::CurrentTimeRead))
-            || ["account/", "attestation/"].iter().any(|prefix| method.starts_with(prefix));
-        if is_for_client {
-            return None;
-        }
-        let is_known = |kind: &RequestKind| known.is_some() && kind.facts().method == known;
-        Some(RequestKind::ALL.into_iter().find(is_known).unwrap_or(RequestKind::Other))
     }
 
     #[must_use]
@@ -397,6 +383,7 @@ fn bounded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Listed;
 
     #[test]
     fn requests_for_humans_are_recognized() {
@@ -408,6 +395,14 @@ mod tests {
             .filter_map(|method| RequestKind::of(method).map(RequestKind::request_type))
             .collect();
         assert_eq!(types, [RequestType::Approval, RequestType::UserInput, RequestType::Other]);
+    }
+
+    #[test]
+    fn each_request_in_the_schema_has_a_kind() {
+        let requests = Method::ALL.iter().filter(|method| method.listed() == Listed::ServerRequest);
+        for method in requests {
+            assert_ne!(RequestKind::of(method.name()), Some(RequestKind::Other), "{}", method.name());
+        }
     }
 
     fn check(kind: RequestKind, params: &str, changes: Option<&str>, expect: &str) {
