@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::assembly::SentFragment;
 use super::context::Carrier;
 use super::context::command::Command;
-use super::input::Token;
+use super::interface::Token;
 use super::requests::RequestKind;
 use crate::protocol::RequestPlace;
 

@@ -6,13 +6,12 @@
 use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
-use super::effect::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
+use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
-use super::requests;
 use super::requests::RequestKind;
 use super::secrets::{self, Judged, Verdict};
 use super::turn_gate::Prepared;
-use super::{Effect, Engine, Now, Omitted, OmittedReason};
+use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, Method, RequestPlace};
 use crate::wire::{Body, Message, RpcId, Side, stands_verbatim};
 

@@ -10,21 +10,18 @@
 //! Pure: the engine knows no clock, file, pipe, process or thread. Time is an argument, and effects are only described
 //! here.
 
-mod ambiguous;
 mod api_calls;
 mod assembly;
 mod attached_client;
 mod context;
 mod credentials;
-mod effect;
 mod form_fields;
-mod input;
+mod interface;
 mod json_string;
 mod ledger;
 mod lines;
 mod masking;
 mod open_calls;
-mod own_items;
 mod redaction;
 mod requests;
 mod secrets;
@@ -46,10 +43,9 @@ pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use effect::{ApiReply, Decision, Effect, Incoming, OwnLine, Passage};
-pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub(crate) use form_fields::{FIELD_ORDER, field_order, holds_secret};
-pub use input::{ApiCallId, ApiRequest, Input, Now, Token};
+pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
+pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub use masking::Masker;
@@ -67,10 +63,9 @@ pub(crate) use visible::{deceives, visible};
 use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{CurrentClient, VersionWatch, answer_without_client};
-use context::Context;
+use context::{Context, OwnItems};
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
-use own_items::OwnItems;
 use requests::{Items, Requests};
 use secrets::Secrets;
 use shutdown::Shutdown;

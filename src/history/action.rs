@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::excerpt::{rfc3339_millis, start_of};
-use super::tool_rows::{Phase, ToolEvent, ToolRow};
+use super::bounded::{rfc3339_millis, start_of};
+use super::rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{one_line, without_shell};
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.

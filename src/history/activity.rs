@@ -191,7 +191,7 @@ impl Weigh for Activity {
 
 #[cfg(test)]
 mod tests {
-    use crate::history::playbook::play;
+    use crate::history::properties::play;
 
     const RUNS: &str = "1 generation 00000000000a\n2 ! generation_started {\"pid\":1}\n";
     const HOUR_MS: u64 = 3_600_000;

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::{Bounded, Weigh};
-use super::excerpt::masked_json;
+use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall};
 use super::record_event::{MethodMessage, OwnPlace, Params, RecordEvent, Seen};
 use super::request::{End, Request, RequestState};

@@ -5,13 +5,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::activity::SessionActivity;
+use super::bounded::{PREVIEW_CHARS_MAX, cut, preview};
 use super::conversation::{Conversation, Purpose};
-use super::excerpt::{PREVIEW_CHARS_MAX, cut, preview};
 use super::groups::{Group, Groups};
 use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
-use super::tool_rows::{ToolRow, output_row, tool_rows};
+use super::rows::{ToolRow, TurnRow, output_row, tool_rows, turn_rows};
 use super::transcript::{Entry, Transcript};
-use super::turn_rows::{TurnRow, turn_rows};
 use crate::journal::Position;
 
 /// Our own events that appear in a history. Source: the contract of the history.

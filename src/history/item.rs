@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::bounded::Weigh;
-use super::excerpt::{EXCERPT_CHARS_MAX, bounded, masked_json, masked_start, tail};
+use super::bounded::{EXCERPT_CHARS_MAX, Weigh, bounded, masked_json, masked_start, tail};
 use super::record_event::{Params, name};
 use crate::engine::RequestKind;
 use crate::wire::Members;

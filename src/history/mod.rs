@@ -62,31 +62,27 @@ mod action;
 mod activity;
 mod bounded;
 mod conversation;
-mod excerpt;
 mod fold;
 mod groups;
 mod item;
 mod record_event;
 mod request;
-mod tool_rows;
+mod rows;
 mod transcript;
 mod turn;
-mod turn_rows;
 mod ui;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub use activity::SessionActivity;
 pub(crate) use activity::{Activity, ThreadActivity};
-pub(crate) use excerpt::rfc3339_millis;
+pub(crate) use bounded::rfc3339_millis;
 pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use tool_rows::{Phase, ToolRow};
+pub(crate) use rows::{Phase, ToolRow};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 
-#[cfg(test)]
-mod playbook;
 #[cfg(test)]
 mod properties;

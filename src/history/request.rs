@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::Weigh;
+use super::bounded::{Weigh, masked_params};
 use super::conversation::Purpose;
-use super::excerpt::masked_params;
 use super::item::{ToolCall, command};
 use super::record_event::{MethodMessage, OwnPlace, Params};
 use super::turn::OUTCOME_UNKNOWN;

@@ -8,8 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
-use super::bounded::Weigh;
-use super::excerpt::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_so_far, masked_start, masked_text};
+use super::bounded::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, Weigh, masked_so_far, masked_start, masked_text};
 use super::item::{Item, ItemKind};
 use super::record_event::Params;
 use crate::engine::Need;

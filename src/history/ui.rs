@@ -7,9 +7,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::activity::{Activity, SessionActivity, ThreadActivity};
-use super::bounded::Bounded;
+use super::bounded::{Bounded, bounded, rfc3339_millis};
 use super::conversation::{Call, Change, Conversation, Purpose, Step, ToolDetails};
-use super::excerpt::{bounded, rfc3339_millis};
 use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX};
 use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
 use super::request::{End, Request};

@@ -2,17 +2,14 @@
 //!
 //! No other room names methods. This one never parses lines and holds no state.
 
-mod call;
 mod event;
 mod method;
-mod secrecy;
 
-pub(crate) use call::{inject_items_params, notification_line, request_line};
-pub(crate) use event::{Event, RequestPlace};
+pub(crate) use event::{Event, RequestPlace, inject_items_params, notification_line, request_line};
 #[cfg(test)]
 pub(crate) use method::Listed;
 pub(crate) use method::{Method, RESPONSES, Secrecy};
-pub(crate) use secrecy::{
+pub(crate) use method::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method,
 };

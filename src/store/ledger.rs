@@ -17,8 +17,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::assembly_table::{self, KeptFragment};
-use super::context_table::{self, KeptDelivery, NewCommand, WhichCommands};
+use super::context_table::{self, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
 use super::request_table::{self, RunIds, WhichRequests};
@@ -307,7 +306,7 @@ impl OfflineLedger {
 
     /// See [`super::Ledger::fragments`].
     pub fn fragments(&mut self) -> Result<Vec<KeptFragment>, LedgerError> {
-        self.within(assembly_table::fragments)
+        self.within(context_table::fragments)
     }
 
     /// See [`super::Ledger::reserve_seq`].

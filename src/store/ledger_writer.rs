@@ -10,8 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use serde_json::Value;
 
-use super::assembly_table::{self, KeptFragment};
-use super::context_table::{self, KeptDelivery, WhichCommands};
+use super::context_table::{self, KeptDelivery, KeptFragment, WhichCommands};
 use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
@@ -45,7 +44,7 @@ const MIGRATIONS: &[&str] = &[
     request_table::TABLES,
     witness::SEQ_TABLES,
     context_table::BLOCKS_TABLE,
-    assembly_table::TABLES,
+    context_table::ASSEMBLY_TABLES,
     witness::EPOCH_COLUMN,
 ];
 
@@ -225,7 +224,7 @@ impl LedgerWriter {
         request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
         let added = context_table::waiting_after(&transaction, self.sent_row)?;
         let beginnings = context_table::beginnings(&transaction)?;
-        let remembered = assembly_table::remembered(&transaction)?;
+        let remembered = context_table::remembered(&transaction)?;
         transaction.commit()?;
         Ok(Loaded { added, beginnings, remembered })
     }
@@ -366,7 +365,6 @@ pub(super) fn form(busy_wait_max: Duration) -> Form {
 /// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.generation, entry)?;
-    assembly_table::keep(transaction, entry)?;
     request_table::keep(transaction, run, entry)
 }
 
@@ -390,7 +388,7 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &
         Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
         Job::Clear(which, _) => Done::Cleared(context_table::clear(transaction, *which)?),
         Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
-        Job::Fragments(_) => Done::Fragments(assembly_table::fragments(transaction)?),
+        Job::Fragments(_) => Done::Fragments(context_table::fragments(transaction)?),
         Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
         Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
         Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),

@@ -8,7 +8,6 @@
 
 pub(super) mod command;
 mod envelope;
-mod inject;
 mod strip;
 
 use std::fmt;
@@ -29,7 +28,8 @@ pub use command::{ContextBounds, Preview, Provenance, PushedCommand};
 pub(crate) use envelope::Envelope;
 pub use envelope::{MARKER_END, MARKER_START};
 
-pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
+pub(super) use envelope::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
+pub(super) use strip::OwnItems;
 
 use strip::{Previews, Scanner, minor_of};
 

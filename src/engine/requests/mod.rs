@@ -25,9 +25,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached_client::Audience;
-use super::effect::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
-use super::input::Now;
-use super::input::{ApiCallId, Token};
+use super::interface::Now;
+use super::interface::{ApiCallId, Token};
+use super::interface::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
 use crate::protocol::RequestPlace;
