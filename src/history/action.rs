@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::bounded::{rfc3339_millis, start_of};
 use super::rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{one_line, without_shell};
+use crate::protocol::named;
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.
 const TARGET_CHARS_MAX: usize = 80;
@@ -353,8 +354,8 @@ fn capital(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::history::item::ToolCall;
-    use crate::history::of_name;
     use crate::history::record_event::OwnPlace;
+    use crate::protocol::of_name;
 
     /// Rows, oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`; `~` is a missing value.
     fn rows(actual: &str) -> Vec<KeptTool> {

@@ -8,6 +8,7 @@ use super::conversation::Conversation;
 use super::request::Request;
 use super::turn::Thread;
 use crate::engine::Need;
+use crate::protocol::named;
 
 /// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;

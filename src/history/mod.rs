@@ -13,36 +13,6 @@
 //! Pure: this room stores no rows. A fold holds bounded state of work in progress, and can be stored and resumed
 //! between any two records. A stored fold has no text of open streams; [`Recall`] reads that text again.
 
-use serde::Deserialize;
-use serde::de::IntoDeserializer as _;
-use serde::de::value::StrDeserializer;
-
-/// Declares an enum whose variants have names in rows and documents.
-macro_rules! named {
-    ($(#[$attr:meta])* $vis:vis enum $enum:ident {
-        $($(#[$doc:meta])* $variant:ident = $name:literal,)*
-    }) => {
-        $(#[$attr])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        $vis enum $enum { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
-
-        impl $enum {
-            /// The name in rows and documents. Source: the contract.
-            #[must_use]
-            $vis fn name(self) -> &'static str {
-                match self { $($enum::$variant => $name,)* }
-            }
-        }
-    };
-}
-pub(crate) use named;
-
-/// The variant with this name.
-pub(crate) fn of_name<'a, T: Deserialize<'a>>(name: &'a str) -> Option<T> {
-    let name: StrDeserializer<'a, serde::de::value::Error> = name.into_deserializer();
-    T::deserialize(name).ok()
-}
-
 /// Declares structs that become JSON without their absent members, which have a `?`.
 macro_rules! documents {
     ($($(#[$attr:meta])* $vis:vis struct $struct:ident $(<$($generic:tt),+>)? {

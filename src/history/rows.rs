@@ -17,6 +17,7 @@ use super::record_event::OwnPlace;
 use super::request::{End, Request, RequestState};
 use super::turn::{Failure, OUTPUT_CHARS_MAX, STREAM_CLOSED, Turn, TurnEnd, TurnEvent};
 use crate::engine::Need;
+use crate::protocol::named;
 
 named! {
     /// An event of a tool.
@@ -507,7 +508,7 @@ mod tests {
 
     #[test]
     fn event_names_round_trip() {
-        use crate::history::of_name;
+        use crate::protocol::of_name;
         for event in [ToolEvent::RequestApproval, ToolEvent::OutputDelta, ToolEvent::Timeout] {
             assert_eq!(of_name(event.name()), Some(event));
         }

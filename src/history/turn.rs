@@ -13,6 +13,7 @@ use super::item::{Item, ItemKind};
 use super::record_event::Params;
 use crate::engine::Need;
 use crate::journal::Position;
+use crate::protocol::named;
 use crate::wire::{Members, elements, text};
 
 /// The error code of work left open when the child ended. Source: the contract of the history.

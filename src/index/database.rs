@@ -14,8 +14,9 @@ use super::epochs::{Cause, Epoch, Kept};
 use super::follow::each_record;
 use crate::engine::Masker;
 use crate::files::{self, Access};
-use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, of_name, rfc3339_millis};
+use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
+use crate::protocol::of_name;
 use crate::store::{BESIDE, DatabaseError, Form, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
 const INSERT_EVENT: &str = "

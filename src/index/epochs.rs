@@ -4,9 +4,9 @@
 //! number that may have been issued, so a number never stands for two events. The evidence is the database, the mark in the
 //! ledger, the journal, and the witness outside the session's folder.
 
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
-use std::{fmt, io};
 
 use uuid::Uuid;
 
@@ -14,8 +14,8 @@ use super::database::{Database, Reached, first_segment};
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
 use super::shared::{IndexNotice, IndexSettings};
-use crate::history::{named, of_name};
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
+use crate::protocol::{named, of_name};
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile, boot_id, booted_unix_s};
 
 /// Numbers reserved at a time. Source: the contract.
@@ -73,12 +73,6 @@ impl Cause {
             | Cause::OtherHistory
             | Cause::OtherEvents => false,
         }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -510,6 +504,7 @@ impl Indexer {
 }
 
 /// Over real files: which evidence continues an epoch, and what begins a new one.
+
 #[cfg(test)]
 mod tests {
     use crate::index::query::RowPage;

@@ -18,7 +18,8 @@ use super::database::last_row;
 use super::epochs::{Cause, Epoch};
 use super::maintenance;
 use crate::files;
-use crate::history::{Action, KeptTool, Phase, ToolRow, actions, named, of_name};
+use crate::history::{Action, KeptTool, Phase, ToolRow, actions};
+use crate::protocol::{named, of_name};
 use crate::store::is_corrupt;
 
 /// How long a reader waits if the whole file is locked.

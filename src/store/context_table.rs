@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn compaction_makes_stored_fragments_stale() {
         let mut connection = Connection::open_in_memory().expect("a database");
-        connection.execute_batch(TABLES).expect("tables");
+        connection.execute_batch(&format!("{TABLES}{ASSEMBLY_TABLES}")).expect("tables");
         let transaction = connection.transaction().expect("a transaction");
         let told = |name: &str, text: &str| SentFragment {
             name: name.to_owned(),

@@ -1,27 +1,27 @@
 //! The kinds of server requests. Everything that sets one kind apart is in this file: its row in [`RequestKind::facts`] and
 //! its one-line summary. All other code goes by [`RequestType`].
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::engine::visible::one_line;
-use crate::protocol::Method;
+use crate::protocol::{Method, named};
 
-/// What a request asks for, which decides the form of its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RequestType {
-    /// Permission to act: a decision.
-    Approval,
-    /// A profile of permissions: those that are granted, and for how long.
-    Permissions,
-    /// Answers to questions.
-    UserInput,
-    /// Input for a tool server: an action, and the content of a form.
-    Elicitation,
-    /// An unknown method: forwarded and stored, and answered by us only with the result that an API caller gives.
-    Other,
+named! {
+    /// What a request asks for, which decides the form of its answer.
+    #[derive(Hash)]
+    pub enum RequestType {
+        /// Permission to act: a decision.
+        Approval = "request_approval",
+        /// A profile of permissions: those that are granted, and for how long.
+        Permissions = "request_permissions",
+        /// Answers to questions.
+        UserInput = "request_user_input",
+        /// Input for a tool server: an action, and the content of a form.
+        Elicitation = "request_elicitation",
+        /// An unknown method: forwarded and stored, and answered by us only with the result that an API caller gives.
+        Other = "server_request",
+    }
 }
 
 impl RequestType {
@@ -33,28 +33,10 @@ impl RequestType {
         RequestType::Other,
     ];
 
-    /// The name in the ledger.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            RequestType::Approval => "request_approval",
-            RequestType::Permissions => "request_permissions",
-            RequestType::UserInput => "request_user_input",
-            RequestType::Elicitation => "request_elicitation",
-            RequestType::Other => "server_request",
-        }
-    }
-
     /// Whether it waits for a human: such a request blocks chat, can expire, and can be held.
     #[must_use]
     pub fn is_for_human(self) -> bool {
         self != RequestType::Other
-    }
-}
-
-impl fmt::Display for RequestType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
