@@ -5,7 +5,7 @@ use super::context::Carrier;
 use super::context::command::Command;
 use super::interface::Token;
 use super::requests::RequestKind;
-use crate::protocol::{RequestPlace, named};
+use crate::protocol::{ItemPlace, named};
 
 /// The ledger row of a command; ids grow with age.
 pub(crate) type RowId = i64;
@@ -153,7 +153,7 @@ pub struct RequestRow {
     /// The JSON-RPC id, as written.
     pub rpc_request_id: String,
     /// Its thread, turn and item.
-    pub place: RequestPlace,
+    pub place: ItemPlace,
     /// Determines the shape of the answer.
     pub kind: RequestKind,
     pub method: String,

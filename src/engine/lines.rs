@@ -12,7 +12,7 @@ use super::requests::RequestKind;
 use super::secrets::{self, Judged, Verdict};
 use super::turn_gate::Prepared;
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
-use crate::protocol::{Event, Method, RequestPlace};
+use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Message, RpcId, Side, stands_verbatim};
 
 /// A line being processed.
@@ -182,7 +182,7 @@ impl Engine {
                 {
                     call.for_client_alone = Some(id.to_owned());
                 }
-                let about = self.items.of(&RequestPlace::of(event.params));
+                let about = self.items.of(&ItemPlace::of(event.params));
                 self.requests.opened(seen, event, about, decision, effects);
             }
             (None, Some(_)) => self.server_notifies(seen.now, event, decision, effects),
@@ -257,7 +257,7 @@ impl Engine {
         self.consult_about_turn(event, &thread_id, &turn_id, effects);
         self.threads.turn_completed(&thread_id, &turn_id);
         self.own_items.turn_is_over(&thread_id);
-        let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
+        let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
         self.requests.turn_completed(now, &place, effects);
         if self.threads.are_idle() {
             effects.extend(outcome(event).map(Effect::NotifyIdle));

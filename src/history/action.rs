@@ -354,7 +354,7 @@ fn capital(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::history::item::ToolCall;
-    use crate::history::record_event::OwnPlace;
+    use crate::protocol::ItemPlace;
     use crate::protocol::of_name;
 
     /// Rows, oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`; `~` is a missing value.
@@ -369,7 +369,7 @@ mod tests {
             let does = ToolCall { item_type: part(item_type), ..ToolCall::default() };
             let event = of_name(event_type).expect("BUG: a test names events");
             let phase = of_name(phase).unwrap_or(Phase::Running);
-            let mut row = ToolRow::new(at_us, event, phase, &OwnPlace { thread_id, turn_id, item_id }, does);
+            let mut row = ToolRow::new(at_us, event, phase, &ItemPlace { thread_id, turn_id, item_id }, does);
             row.request_id = part(request);
             for pair in parts.next().unwrap_or_default().split(';').filter(|pair| !pair.is_empty()) {
                 let (name, value) = pair.split_once('=').expect("BUG: a test gives pairs");

@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall};
-use super::record_event::{MethodMessage, OwnPlace, Params, RecordEvent, Seen};
+use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
 use super::request::{End, Request, RequestState};
 use super::turn::{
     Failure, Known, OUTCOME_UNKNOWN, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage,
     accepted_turn,
 };
 use crate::journal::Position;
-use crate::protocol::Method;
+use crate::protocol::{ItemPlace, Method};
 use crate::wire::{Members, RpcId};
 
 /// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
@@ -45,7 +45,7 @@ pub(super) struct Conversation {
     /// Messages may name no thread.
     threads: Bounded<Option<String>, Thread>,
     /// In progress, by their items.
-    tools: Bounded<OwnPlace, Tool>,
+    tools: Bounded<ItemPlace, Tool>,
     /// By the server's id.
     requests: Bounded<String, Request>,
     /// The ledger name of the next request.
@@ -94,7 +94,7 @@ pub(super) struct Step<'a> {
 #[derive(Default)]
 pub(super) struct Lost {
     pub(super) turns: Vec<(Option<String>, Turn)>,
-    pub(super) tools: Vec<(OwnPlace, Tool)>,
+    pub(super) tools: Vec<(ItemPlace, Tool)>,
     pub(super) requests: Vec<Request>,
 }
 
@@ -112,7 +112,7 @@ pub(super) enum Change<'a> {
         turn: Option<Turn>,
         is_new: bool,
         /// The open tools that end with it.
-        tools: Vec<(OwnPlace, Tool)>,
+        tools: Vec<(ItemPlace, Tool)>,
     },
     /// A piece of an item.
     Piece(&'a str),
@@ -320,14 +320,19 @@ impl Conversation {
     fn accepted(&mut self, call: Option<&Call>, result: Option<&RawValue>, step: &mut Step<'_>) {
         let Some(call) = call.filter(|call| Method::of(&call.method) == Some(Method::TurnStart)) else { return };
         if let (Some(_), Some(turn_id)) = (&call.thread_id, result.and_then(accepted_turn)) {
-            let place = OwnPlace { thread_id: call.thread_id.clone(), ..OwnPlace::default() };
+            let place = ItemPlace { thread_id: call.thread_id.clone(), ..ItemPlace::default() };
             let at_us = step.at_us;
             self.thread(&place, step, |thread| thread.accepts(turn_id, at_us));
         }
     }
 
     /// Changes a thread, which may be new. Beyond the limit, the thread that was first heard of is forgotten.
-    fn thread<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    fn thread<R>(
+        &mut self,
+        place: &ItemPlace,
+        step: &mut Step<'_>,
+        change: impl FnOnce(&mut Thread) -> R,
+    ) -> Option<R> {
         let key = &place.thread_id;
         let mut gone = match self.threads.get(key) {
             Some(_) => Vec::new(),
@@ -409,7 +414,7 @@ impl Conversation {
     }
 
     /// Changes the thread of a message of the server.
-    fn heard<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    fn heard<R>(&mut self, place: &ItemPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let at_us = step.at_us;
         self.thread(place, step, |thread| {
             thread.heard_us = at_us;
@@ -425,7 +430,7 @@ impl Conversation {
         step: &mut Step<'_>,
     ) -> Change<'a> {
         let thread =
-            OwnPlace { thread_id: message.place.thread_id.as_deref().map(str::to_owned), ..OwnPlace::default() };
+            ItemPlace { thread_id: message.place.thread_id.as_deref().map(str::to_owned), ..ItemPlace::default() };
         let turn_id = message.place.turn_id.as_deref();
         let at_us = step.at_us;
         let gone = self.heard(&thread, step, |thread| {
@@ -443,14 +448,14 @@ impl Conversation {
 
     /// A turn was replaced by another one of its thread without a reported end, so its open tools get no end of their
     /// own.
-    fn replaced(&mut self, place: &OwnPlace, turn: Option<Turn>, step: &mut Step<'_>) {
+    fn replaced(&mut self, place: &ItemPlace, turn: Option<Turn>, step: &mut Step<'_>) {
         let Some(turn) = turn else { return };
-        let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
+        let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
         step.lost.tools.extend(self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key)));
         step.lost.turns.push((place.thread_id.clone(), turn));
     }
 
-    fn turn_started<'a>(&mut self, place: &OwnPlace, step: &mut Step<'_>) -> Change<'a> {
+    fn turn_started<'a>(&mut self, place: &ItemPlace, step: &mut Step<'_>) -> Change<'a> {
         let at_us = step.at_us;
         let (gone, is_new) =
             self.heard(place, step, |thread| thread.starts(place.turn_id.as_deref(), at_us)).unwrap_or_default();
@@ -459,7 +464,12 @@ impl Conversation {
         Change::TurnStarted { is_new }
     }
 
-    fn turn_completed<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+    fn turn_completed<'a>(
+        &mut self,
+        place: &ItemPlace,
+        message: &MethodMessage<'_>,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
         let at_us = step.at_us;
         let params: Value = message.params.read().unwrap_or_default();
         let end = TurnEnd::of(&params["turn"]);
@@ -475,8 +485,8 @@ impl Conversation {
     }
 
     /// Ends the open tools of a turn.
-    fn tools_over(&mut self, place: &OwnPlace) -> Vec<(OwnPlace, Tool)> {
-        let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
+    fn tools_over(&mut self, place: &ItemPlace) -> Vec<(ItemPlace, Tool)> {
+        let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
         let over = self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key));
         for (key, Tool { started_us, .. }) in &over {
             let ended = Tool { started_us: *started_us, does: ToolCall::default(), is_ended: true, details: None };
@@ -488,7 +498,7 @@ impl Conversation {
     fn item_started<'a>(
         &mut self,
         purpose: Purpose<'_>,
-        place: OwnPlace,
+        place: ItemPlace,
         message: &MethodMessage<'_>,
         step: &mut Step<'_>,
     ) -> Change<'a> {
@@ -523,7 +533,7 @@ impl Conversation {
         Change::ItemStarted { item, is_new }
     }
 
-    fn item_completed<'a>(&mut self, place: OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+    fn item_completed<'a>(&mut self, place: ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
         let item = Item::read(message.params);
         self.heard(&place, step, |thread| {
             if let (Some(item), Some(turn_id)) = (&item, place.turn_id.as_deref()) {
@@ -538,7 +548,7 @@ impl Conversation {
         Change::ItemCompleted { item, tool, is_late }
     }
 
-    fn diff<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+    fn diff<'a>(&mut self, place: &ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
         let mut params: Value = message.params.read().unwrap_or_default();
         let text = params.get_mut("diff").map(Value::take);
         let snapshot = self.heard(place, step, |thread| {
@@ -638,13 +648,13 @@ impl Conversation {
     }
 
     /// The request about an item, whatever its state is.
-    pub(super) fn request_about(&self, item: &OwnPlace) -> Option<&Request> {
+    pub(super) fn request_about(&self, item: &ItemPlace) -> Option<&Request> {
         self.requests.iter().map(|(_, request)| request).find(|request| request.is_about(item))
     }
 
     /// The tool in progress at a place; requests of early 2026 do not name the turn.
-    pub(super) fn tool_at(&self, place: &OwnPlace) -> Option<&Tool> {
-        let is_meant = |key: &OwnPlace| {
+    pub(super) fn tool_at(&self, place: &ItemPlace) -> Option<&Tool> {
+        let is_meant = |key: &ItemPlace| {
             key.item_id == place.item_id
                 && key.thread_id == place.thread_id
                 && (place.turn_id.is_none() || key.turn_id == place.turn_id)
@@ -653,7 +663,7 @@ impl Conversation {
     }
 
     /// The tool in progress with exactly this place.
-    pub(super) fn tool(&self, place: &OwnPlace) -> Option<&Tool> {
+    pub(super) fn tool(&self, place: &ItemPlace) -> Option<&Tool> {
         self.tools.get(place).filter(|tool| !tool.is_ended)
     }
 

@@ -10,9 +10,10 @@ use serde_json::value::RawValue;
 use super::bounded::{Weigh, masked_params};
 use super::conversation::Purpose;
 use super::item::{ToolCall, command};
-use super::record_event::{MethodMessage, OwnPlace, Params};
+use super::record_event::{MethodMessage, Params};
 use super::turn::OUTCOME_UNKNOWN;
 use crate::engine::{RequestKind, RequestType, Subject, decisions};
+use crate::protocol::ItemPlace;
 
 /// Longest text of a request, such as its command, that is stored whole until its end, in bytes.
 const WORDS_BYTES_MAX: usize = 64 << 10;
@@ -28,7 +29,7 @@ pub(super) struct Request {
     /// The id in the ledger; without it, no note will follow.
     pub(super) request_id: Option<String>,
     pub(super) wanted: Subject,
-    pub(super) place: OwnPlace,
+    pub(super) place: ItemPlace,
     pub(super) at_us: u64,
     pub(super) state: RequestState,
     /// The action that it asks for, as shown in a tool row.
@@ -175,7 +176,7 @@ impl Request {
         self.request_id.is_none() && open.is_open() && self.wanted == open.wanted && self.place == open.place
     }
 
-    pub(super) fn is_about(&self, item: &OwnPlace) -> bool {
+    pub(super) fn is_about(&self, item: &ItemPlace) -> bool {
         item.item_id.is_some()
             && self.place.item_id == item.item_id
             && self.place.thread_id == item.thread_id
@@ -183,7 +184,7 @@ impl Request {
     }
 
     /// Whether it ends with this turn.
-    pub(super) fn is_of_turn(&self, turn: &OwnPlace) -> bool {
+    pub(super) fn is_of_turn(&self, turn: &ItemPlace) -> bool {
         turn.thread_id.is_some()
             && self.place.thread_id == turn.thread_id
             && (self.place.turn_id.is_none() || self.place.turn_id == turn.turn_id)

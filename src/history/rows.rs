@@ -13,11 +13,10 @@ use super::bounded::{EXCERPT_CHARS_MAX, cut, cut_plain, latency_ms, masked_start
 use super::conversation::{Change, Conversation, Step, Tool};
 use super::groups::{Group, Telling};
 use super::item::{Item, ToolCall, tool_of_piece};
-use super::record_event::OwnPlace;
 use super::request::{End, Request, RequestState};
 use super::turn::{Failure, OUTPUT_CHARS_MAX, STREAM_CLOSED, Turn, TurnEnd, TurnEvent};
 use crate::engine::Need;
-use crate::protocol::named;
+use crate::protocol::{ItemPlace, named};
 
 named! {
     /// An event of a tool.
@@ -94,8 +93,8 @@ pub struct ToolRow {
 
 impl ToolRow {
     /// A row without optional columns.
-    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, place: &OwnPlace, does: ToolCall) -> ToolRow {
-        let OwnPlace { thread_id, turn_id, item_id } = place.clone();
+    pub(super) fn new(at_us: u64, event_type: ToolEvent, phase: Phase, place: &ItemPlace, does: ToolCall) -> ToolRow {
+        let ItemPlace { thread_id, turn_id, item_id } = place.clone();
         let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         ToolRow {
             at_us,
@@ -166,7 +165,7 @@ pub(super) fn tool_rows(step: &Step<'_>, conversation: &Conversation, rows: &mut
 pub(super) fn output_row(group: &Group, conversation: &Conversation) -> Option<ToolRow> {
     let (Telling::Now, Some(_)) = (group.telling, &group.item_id) else { return None };
     let (thread_id, turn_id, item_id) = (group.thread_id.clone(), group.turn_id.clone(), group.item_id.clone());
-    let place = OwnPlace { thread_id, turn_id, item_id };
+    let place = ItemPlace { thread_id, turn_id, item_id };
     let does = match conversation.tool(&place) {
         Some(tool) => tool.does.clone(),
         None => {
@@ -179,13 +178,13 @@ pub(super) fn output_row(group: &Group, conversation: &Conversation) -> Option<T
 }
 
 /// A row with an excerpt of the message.
-fn reported(step: &Step<'_>, row: impl FnOnce(&OwnPlace) -> ToolRow) -> ToolRow {
+fn reported(step: &Step<'_>, row: impl FnOnce(&ItemPlace) -> ToolRow) -> ToolRow {
     let place = step.message.map(|message| message.place.owned()).unwrap_or_default();
     let payload = step.message.map(|message| preview(message.params, EXCERPT_CHARS_MAX));
     ToolRow { raw_payload_json: payload, ..row(&place) }
 }
 
-fn completed(item: &Item, tool: Option<&Tool>, place: &OwnPlace, at_us: u64) -> ToolRow {
+fn completed(item: &Item, tool: Option<&Tool>, place: &ItemPlace, at_us: u64) -> ToolRow {
     let event = match item.status() {
         Some("failed") => ToolEvent::Failed,
         Some("declined") => ToolEvent::Declined,
@@ -203,7 +202,7 @@ fn completed(item: &Item, tool: Option<&Tool>, place: &OwnPlace, at_us: u64) -> 
 }
 
 /// The row of a tool whose end is not its own.
-fn tool_ended(place: &OwnPlace, tool: &Tool, at_us: u64, event: ToolEvent) -> ToolRow {
+fn tool_ended(place: &ItemPlace, tool: &Tool, at_us: u64, event: ToolEvent) -> ToolRow {
     ToolRow {
         latency_ms: Some(latency_ms(tool.started_us, at_us)),
         final_status: Some(event.name().to_owned()),

@@ -10,13 +10,13 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::epochs::{Cause, Epoch, Kept};
+use super::epochs::{Epoch, Kept};
 use super::follow::each_record;
+use super::query::epoch_in;
 use crate::engine::Masker;
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Recall, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
-use crate::protocol::of_name;
 use crate::store::{BESIDE, DatabaseError, Form, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
 const INSERT_EVENT: &str = "
@@ -186,16 +186,7 @@ impl Database {
                 }
                 None => None,
             };
-            let read = |row: &rusqlite::Row<'_>| {
-                let cause: String = row.get(2)?;
-                Ok(Epoch {
-                    id: row.get(0)?,
-                    after_seq: row.get::<_, i64>(1)?.unsigned_abs(),
-                    cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
-                    promised: row.get::<_, i64>(3)?.unsigned_abs(),
-                })
-            };
-            Ok((kept, connection.query_row(EPOCH, [&*session_id], read).optional()?))
+            Ok((kept, connection.query_row(EPOCH, [&*session_id], epoch_in).optional()?))
         };
         work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }

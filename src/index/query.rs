@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::database::last_row;
 use super::epochs::{Cause, Epoch};
-use super::maintenance;
+use super::maintenance::{self, Numbered};
 use crate::files;
 use crate::history::{Action, KeptTool, Phase, ToolRow, actions};
 use crate::protocol::{named, of_name};
@@ -24,8 +24,6 @@ use crate::store::is_corrupt;
 
 /// How long a reader waits if the whole file is locked.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
-
-pub(super) const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
 
 pub(super) const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
 
@@ -108,7 +106,8 @@ impl History {
         self.read(opened, |connection| {
             let transaction = connection.unchecked_transaction()?;
             let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
-            let (earliest, latest) = transaction.prepare_cached(BOUNDS)?.query_row([], bounds)?;
+            let (earliest, latest) =
+                transaction.prepare_cached(&maintenance::EVENTS.bounds())?.query_row([], bounds)?;
             let given = |row: &Row<'_>| number(row, 0);
             let last = transaction.prepare_cached(LAST_SEQ)?.query_row([], given).optional()?.flatten();
             let epoch = epoch(&transaction)?;
@@ -181,22 +180,24 @@ impl History {
 }
 
 /// A non-negative number.
-pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
 }
 
 /// The epoch of the numbers; `None` before the index has written one.
-pub(super) fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
-    let read = |row: &Row<'_>| {
-        let cause: String = row.get(2)?;
-        Ok(Epoch {
-            id: row.get(0)?,
-            after_seq: number(row, 1)?.unwrap_or(0),
-            cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
-            promised: number(row, 3)?.unwrap_or(0),
-        })
-    };
-    connection.prepare_cached(EPOCH)?.query_row([], read).optional()
+fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
+    connection.prepare_cached(EPOCH)?.query_row([], epoch_in).optional()
+}
+
+/// The epoch in a row of `codex_event_epochs`.
+pub(super) fn epoch_in(row: &Row<'_>) -> rusqlite::Result<Epoch> {
+    let cause: String = row.get(2)?;
+    Ok(Epoch {
+        id: row.get(0)?,
+        after_seq: number(row, 1)?.unwrap_or(0),
+        cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
+        promised: number(row, 3)?.unwrap_or(0),
+    })
 }
 
 fn rows(
@@ -462,33 +463,19 @@ pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
 pub(super) const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
 impl Table {
-    fn name(self) -> &'static str {
+    fn numbered(self) -> Numbered {
         match self {
-            Table::Tools => "codex_tool_events",
-            Table::Turns => "codex_turn_events",
+            Table::Tools => maintenance::TOOLS,
+            Table::Turns => maintenance::TURNS,
         }
     }
 
-    /// Queries the lowest and the highest number.
-    fn bounds(self) -> &'static str {
-        match self {
-            Table::Tools => maintenance::TOOLS.bounds,
-            Table::Turns => maintenance::TURNS.bounds,
-        }
+    pub(super) fn after(self) -> String {
+        format!("SELECT * FROM {} WHERE id > ?1 ORDER BY id LIMIT ?2", self.numbered().name)
     }
 
-    pub(super) fn after(self) -> &'static str {
-        match self {
-            Table::Tools => "SELECT * FROM codex_tool_events WHERE id > ?1 ORDER BY id LIMIT ?2",
-            Table::Turns => "SELECT * FROM codex_turn_events WHERE id > ?1 ORDER BY id LIMIT ?2",
-        }
-    }
-
-    pub(super) fn last(self) -> &'static str {
-        match self {
-            Table::Tools => "SELECT * FROM (SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1) ORDER BY id",
-            Table::Turns => "SELECT * FROM (SELECT * FROM codex_turn_events ORDER BY id DESC LIMIT ?1) ORDER BY id",
-        }
+    pub(super) fn last(self) -> String {
+        format!("SELECT * FROM (SELECT * FROM {} ORDER BY id DESC LIMIT ?1) ORDER BY id", self.numbered().name)
     }
 }
 
@@ -507,17 +494,17 @@ impl History {
         self.read(opened, |connection| {
             let connection = connection.unchecked_transaction()?;
             let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
-            let (earliest, latest) = connection.prepare_cached(table.bounds())?.query_row([], bounds)?;
+            let (earliest, latest) = connection.prepare_cached(&table.numbered().bounds())?.query_row([], bounds)?;
             let around = around(&connection, table, earliest, is_behind)?;
             let begun = Begun::of(since, &around);
             let events: Vec<Value> = match begun.from {
                 Some(since) => {
                     let since = i64::try_from(since).unwrap_or(i64::MAX);
-                    let mut select = connection.prepare_cached(table.after())?;
+                    let mut select = connection.prepare_cached(&table.after())?;
                     select.query_map(params![since, limit], document)?.collect::<Result<_, _>>()?
                 }
                 None => {
-                    let mut select = connection.prepare_cached(table.last())?;
+                    let mut select = connection.prepare_cached(&table.last())?;
                     select.query_map(params![limit], document)?.collect::<Result<_, _>>()?
                 }
             };
@@ -594,7 +581,7 @@ impl History {
 
 /// Facts about a table besides the rows of a page.
 fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behind: bool) -> rusqlite::Result<Around> {
-    let last = last_row(connection, table.name())?;
+    let last = last_row(connection, table.numbered().name)?;
     let epoch = epoch(connection)?.map(|epoch| {
         // An older version's row numbers did not start with the epoch.
         let is_older = earliest.is_some_and(|earliest| earliest <= epoch.after_seq);
@@ -789,13 +776,12 @@ mod plan_tests {
             assert_eq!(sorts, 0, "{sql}");
         };
         let last = ROWS - 1;
-        check(BOUNDS, &[], 1);
         check(LAST_SEQ, &[], 0);
         check(LAST_GAP, &[], 1);
         check(EVENTS_AFTER, &[&(ROWS / 2), &500], 500);
         check(EVENTS_AFTER, &[&last, &500], 1);
         for table in [Table::Tools, Table::Turns] {
-            check(table.after(), &[&(ROWS / 2), &500], 500);
+            check(&table.after(), &[&(ROWS / 2), &500], 500);
         }
         check(LAST_TOOLS, &[&200], 200);
         check(transcripts::LINES_BEFORE, &[&last, &300], 300);
@@ -808,15 +794,16 @@ mod plan_tests {
         check(TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
         check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
         for pruning in [maintenance::EVENTS, maintenance::TOOLS, maintenance::TURNS] {
-            check(pruning.bounds, &[], 1);
-            check(pruning.oldest, &[], 1);
+            check(&pruning.bounds(), &[], 1);
+            check(&pruning.oldest(), &[], 1);
             // A batch is visited twice: to find its end, and to delete it.
-            let (scanned, _, rows) = cost(&connection, pruning.delete, &[&10, &"2025", &500]);
-            assert!(rows == 10 && scanned <= 1_000, "{rows} {scanned}: {}", pruning.delete);
+            let (scanned, _, rows) = cost(&connection, &pruning.delete(), &[&10, &"2025", &500]);
+            assert!(rows == 10 && scanned <= 1_000, "{rows} {scanned}: {}", pruning.delete());
         }
         // Only the returned rows are sorted again.
-        for (sql, rows_told) in [(LAST_EVENTS, 500), (Table::Tools.last(), 500), (Table::Turns.last(), 500)] {
-            let (scanned, _, rows) = cost(&connection, sql, &[&500]);
+        for (sql, rows_told) in [(LAST_EVENTS.to_owned(), 500), (Table::Tools.last(), 500), (Table::Turns.last(), 500)]
+        {
+            let (scanned, _, rows) = cost(&connection, &sql, &[&500]);
             assert!(rows == rows_told && scanned as usize <= 2 * rows_told, "{rows} {scanned}: {sql}");
         }
     }

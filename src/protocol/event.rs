@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -35,20 +36,20 @@ impl<'a> Deref for Event<'a> {
     }
 }
 
-/// The thread, turn and item of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RequestPlace {
+/// The thread, turn and item of a message, as far as it names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ItemPlace {
     pub thread_id: Option<String>,
     pub turn_id: Option<String>,
     pub item_id: Option<String>,
 }
 
-impl RequestPlace {
+impl ItemPlace {
     /// Reads the place from parameters, by current names and those of early 2026.
-    pub(crate) fn of(params: Option<&RawValue>) -> RequestPlace {
-        let Some(params) = params.and_then(Members::of) else { return RequestPlace::default() };
+    pub(crate) fn of(params: Option<&RawValue>) -> ItemPlace {
+        let Some(params) = params.and_then(Members::of) else { return ItemPlace::default() };
         let first = |names: [&str; 2]| names.iter().find_map(|name| params.text(name));
-        RequestPlace {
+        ItemPlace {
             thread_id: first(["threadId", "conversationId"]),
             turn_id: first(["turnId", "turn_id"]),
             item_id: first(["itemId", "callId"]),
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn places() {
-        let place = |params: &str| RequestPlace::of(serde_json::from_str(params).ok());
+        let place = |params: &str| ItemPlace::of(serde_json::from_str(params).ok());
         let told = place(r#"{"threadId":"t","turnId":"u","itemId":"i"}"#);
         assert_eq!((told.thread_id.as_deref(), told.item_id.as_deref()), (Some("t"), Some("i")));
         let old = place(r#"{"conversationId":"c","callId":"k"}"#);

@@ -9,7 +9,7 @@ use serde::de::value::StrDeserializer;
 mod event;
 mod method;
 
-pub(crate) use event::{Event, RequestPlace, inject_items_params, notification_line, request_line};
+pub(crate) use event::{Event, ItemPlace, inject_items_params, notification_line, request_line};
 #[cfg(test)]
 pub(crate) use method::Listed;
 pub(crate) use method::{Method, RESPONSES, Secrecy};

@@ -10,6 +10,7 @@ use crate::engine::{
     Command, ContextChange, Delivery, FragmentCarrier, Label, LedgerEntry, Outcome, Remembered, RowId, SentFragment,
     WaitingCommand,
 };
+use crate::history::rfc3339_millis;
 
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_context_commands (
@@ -186,16 +187,19 @@ pub(super) fn clear(transaction: &Transaction<'_>, which: WhichCommands) -> rusq
     transaction.prepare_cached(SQL)?.query_map([only], |row| row.get(0))?.collect()
 }
 
+/// A stored time.
+fn time(at_us: i64) -> String {
+    rfc3339_millis(u64::try_from(at_us).unwrap_or(0))
+}
+
 /// Stored deliveries, oldest first.
 pub(super) fn deliveries(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<KeptDelivery>> {
     const SQL: &str =
         "SELECT at_us, thread_id, turn_id, carrier, outcome, text FROM codex_context_deliveries ORDER BY id";
     let mut statement = transaction.prepare_cached(SQL)?;
     let rows = statement.query_map([], |row| {
-        let at_us = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
-        let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(at_us);
         Ok(KeptDelivery {
-            at: humantime::format_rfc3339_millis(at).to_string(),
+            at: time(row.get(0)?),
             thread_id: row.get(1)?,
             turn_id: row.get(2)?,
             carrier: row.get(3)?,
@@ -395,14 +399,12 @@ pub(super) fn fragments(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<K
         "SELECT thread_id, name, role, carrier, at_us, is_stale, text FROM codex_fragment_states ORDER BY id";
     let mut statement = transaction.prepare_cached(SQL)?;
     let rows = statement.query_map([], |row| {
-        let at_us = u64::try_from(row.get::<_, i64>(4)?).unwrap_or(0);
-        let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(at_us);
         Ok(KeptFragment {
             thread_id: row.get(0)?,
             name: row.get(1)?,
             role: row.get(2)?,
             carrier: row.get(3)?,
-            at: humantime::format_rfc3339_millis(at).to_string(),
+            at: time(row.get(4)?),
             stale: row.get(5)?,
             text: row.get(6)?,
         })

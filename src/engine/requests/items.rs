@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::About;
-use crate::protocol::RequestPlace;
+use crate::protocol::ItemPlace;
 use crate::wire::{Members, elements};
 
 /// Items tracked at once.
@@ -23,7 +23,7 @@ const FILES_MAX: usize = 1000;
 /// The content of items, oldest first.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Items {
-    known: VecDeque<(RequestPlace, Does)>,
+    known: VecDeque<(ItemPlace, Does)>,
     bytes: usize,
 }
 
@@ -44,7 +44,7 @@ impl Does {
 
 impl Items {
     /// Tracks an item that started; returns its changes if it changes files.
-    pub(in crate::engine) fn started(&mut self, params: &RawValue) -> Option<(RequestPlace, &RawValue)> {
+    pub(in crate::engine) fn started(&mut self, params: &RawValue) -> Option<(ItemPlace, &RawValue)> {
         let params = Members::of(params)?;
         let raw_item = params.get("item")?;
         let item = Members::of(raw_item)?;
@@ -55,7 +55,7 @@ impl Items {
             Some("commandExecution") if raw_item.get().len() <= BYTES_MAX => Does::Command(raw_item.to_owned()),
             Some(_) | None => return None,
         };
-        let place = RequestPlace {
+        let place = ItemPlace {
             thread_id: params.text("threadId"),
             turn_id: params.text("turnId"),
             item_id: Some(item.text("id")?),
@@ -75,11 +75,11 @@ impl Items {
     }
 
     /// Removes a completed item; returns its place.
-    pub(in crate::engine) fn completed(&mut self, params: &RawValue) -> Option<RequestPlace> {
+    pub(in crate::engine) fn completed(&mut self, params: &RawValue) -> Option<ItemPlace> {
         let params = Members::of(params)?;
         let item_id = Members::of(params.get("item")?)?.text("id")?;
         let place =
-            RequestPlace { thread_id: params.text("threadId"), turn_id: params.text("turnId"), item_id: Some(item_id) };
+            ItemPlace { thread_id: params.text("threadId"), turn_id: params.text("turnId"), item_id: Some(item_id) };
         if let Some(index) = self.known.iter().position(|(of, _)| is_same_item(of, &place))
             && let Some((_, gone)) = self.known.remove(index)
         {
@@ -110,7 +110,7 @@ impl Items {
     }
 
     /// The content of the item that a request names.
-    pub(in crate::engine) fn of(&self, place: &RequestPlace) -> About<'_> {
+    pub(in crate::engine) fn of(&self, place: &ItemPlace) -> About<'_> {
         let known = self.known.iter().rev().find(|(of, _)| is_same_item(of, place)).map(|(_, does)| does);
         match known {
             Some(Does::Changes(changes)) => About { changes: Some(changes), item: None },
@@ -159,7 +159,7 @@ fn value(value: &serde_json::Value) -> Box<RawValue> {
 }
 
 /// Item ids are unique only within a thread.
-pub(super) fn is_same_item(one: &RequestPlace, other: &RequestPlace) -> bool {
+pub(super) fn is_same_item(one: &ItemPlace, other: &ItemPlace) -> bool {
     one.item_id.is_some() && one.item_id == other.item_id && one.thread_id == other.thread_id
 }
 
@@ -178,7 +178,7 @@ mod tests {
             raw(r#"{"threadId":"t","turnId":"u","item":{"id":"i","type":"fileChange","changes":[{"path":"/a"}]}}"#);
         let (place, _) = items.started(started).expect("it changes files");
         assert_eq!(items.of(&place).changes.map(RawValue::get), Some(r#"[{"path":"/a"}]"#));
-        let elsewhere = RequestPlace { thread_id: Some("x".to_owned()), ..place.clone() };
+        let elsewhere = ItemPlace { thread_id: Some("x".to_owned()), ..place.clone() };
         assert!(items.of(&elsewhere).changes.is_none());
         assert!(
             items.started(raw(r#"{"threadId":"t","item":{"id":"j","type":"agentMessage","changes":[]}}"#)).is_none()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn changes(items: &Items, id: &str) -> serde_json::Value {
-        let place = RequestPlace { thread_id: Some("t".to_owned()), turn_id: None, item_id: Some(id.to_owned()) };
+        let place = ItemPlace { thread_id: Some("t".to_owned()), turn_id: None, item_id: Some(id.to_owned()) };
         items.of(&place).changes.map_or(json!(null), |raw| serde_json::from_str(raw.get()).expect("it is JSON"))
     }
 

@@ -30,7 +30,7 @@ use super::interface::{ApiCallId, Token};
 use super::interface::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use crate::protocol::RequestPlace;
+use crate::protocol::ItemPlace;
 use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
@@ -199,7 +199,7 @@ impl Requests {
         let row = RequestRow {
             request_id: name.clone(),
             rpc_request_id: raw_id.get().to_owned(),
-            place: RequestPlace::of(message.params),
+            place: ItemPlace::of(message.params),
             kind,
             method: method.to_owned(),
             requested_at_us: now.unix_us,
@@ -494,7 +494,7 @@ impl Requests {
     }
 
     /// The changes behind a request became known after it.
-    pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
+    pub(super) fn shown(&mut self, place: &ItemPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
         let asked = self
             .open
             .values_mut()

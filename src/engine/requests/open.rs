@@ -16,7 +16,7 @@ use crate::engine::credentials::Carrier;
 use crate::engine::interface::{ApiCallId, Effect, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::secrets::{Verdict, asks_secret};
-use crate::protocol::RequestPlace;
+use crate::protocol::ItemPlace;
 use crate::wire::{Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.
@@ -234,7 +234,7 @@ impl Requests {
     }
 
     /// An item completed, which ends requests about it. Servers of early 2026 report nothing more specific.
-    pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
         let of_item = |request: &Request| is_same_item(&request.row.place, place);
         for id in self.ids_where(of_item) {
             self.end(now, &id, &Why::ItemCompleted, effects);
@@ -242,7 +242,7 @@ impl Requests {
     }
 
     /// A turn completed, which ends its requests.
-    pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
         let of_turn = |Request { row, .. }: &Request| {
             place.thread_id.is_some()
                 && row.place.thread_id == place.thread_id
