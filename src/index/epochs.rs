@@ -504,7 +504,6 @@ impl Indexer {
 }
 
 /// Over real files: which evidence continues an epoch, and what begins a new one.
-
 #[cfg(test)]
 mod tests {
     use crate::index::query::RowPage;

@@ -13,9 +13,7 @@ use crate::config::RetentionBounds;
 use crate::engine::Masker;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
-use crate::store::{
-    DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_database_as_is, open_read_only, wipe,
-};
+use crate::store::{DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_for, wipe};
 
 /// The longest wait for an index's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -56,12 +54,7 @@ const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE ses
 
 /// Opens a history if it exists.
 fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, String> {
-    let opened = match mode {
-        RunMode::Apply if !path.exists() => Ok(None),
-        RunMode::Apply => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..form() }).map(Some),
-        RunMode::DryRun => open_read_only(path, life, BUSY_WAIT_MAX),
-    };
-    opened.map_err(|error| error.to_string())
+    open_for(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..form() }, life, mode).map_err(|error| error.to_string())
 }
 
 fn fault(path: &Path) -> impl Fn(rusqlite::Error) -> String {

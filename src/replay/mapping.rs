@@ -551,8 +551,6 @@ enum Fixed {
     Open,
 }
 
-/// The placeholder of a user's home.
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, params_from_iter};
 
 use super::ledger::LEDGER_FILE;
 use super::ledger_writer::form;
@@ -179,6 +179,31 @@ pub(crate) fn open_read_only(
     Ok((!is_empty).then_some(connection))
 }
 
+/// Opens a database for maintenance; `None` if it is missing.
+pub(crate) fn open_for(
+    path: &Path,
+    form: Form,
+    life: Life,
+    mode: RunMode,
+) -> Result<Option<Connection>, DatabaseError> {
+    match mode {
+        RunMode::Apply if !path.exists() => Ok(None),
+        RunMode::Apply => open_as_is(path, form).map(Some),
+        RunMode::DryRun => open_read_only(path, life, form.busy_wait_max),
+    }
+}
+
+/// Carries out work in one transaction.
+pub(crate) fn at_once<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let value = work(&transaction)?;
+    transaction.commit()?;
+    Ok(value)
+}
+
 /// Connects to the database at `path`. Opens only regular files and follows no links.
 pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, DatabaseError> {
     let file = files::database(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
@@ -208,14 +233,14 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
-    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    // Another process may have migrated it meanwhile.
-    let seen = usize::try_from(version(&transaction)?).unwrap_or(0);
-    for migration in migrations.iter().skip(seen) {
-        transaction.execute_batch(migration)?;
-    }
-    transaction.pragma_update(None, "user_version", migrations.len().max(seen) as i64)?;
-    transaction.commit()
+    at_once(connection, |transaction| {
+        // Another process may have migrated it meanwhile.
+        let seen = usize::try_from(version(transaction)?).unwrap_or(0);
+        for migration in migrations.iter().skip(seen) {
+            transaction.execute_batch(migration)?;
+        }
+        transaction.pragma_update(None, "user_version", migrations.len().max(seen) as i64)
+    })
 }
 
 /// Suffixes of the files beside a database: its log and its shared memory.
@@ -305,14 +330,8 @@ const OF_A_LIVE_LEDGER: &str = "status NOT IN ('pending', 'expired')";
 /// The fault of the ledger, as text for the user.
 pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, mode: RunMode) -> Result<u64, String> {
     let path = session_dir.join(LEDGER_FILE);
-    if !path.exists() {
-        return Ok(0);
-    }
-    let opened = match mode {
-        RunMode::Apply => open_as_is(&path, form(BUSY_WAIT_MAX)).map(Some),
-        RunMode::DryRun => open_read_only(&path, life, BUSY_WAIT_MAX),
-    };
-    let Some(mut connection) = opened.map_err(|error| error.to_string())? else { return Ok(0) };
+    let opened = open_for(&path, form(BUSY_WAIT_MAX), life, mode).map_err(|error| error.to_string())?;
+    let Some(mut connection) = opened else { return Ok(0) };
     let [mut requests, answers, commands, deliveries, threads, fragments] = LEDGER;
     if life == Life::Live {
         requests.only = OF_A_LIVE_LEDGER;
@@ -418,12 +437,13 @@ fn mask_table(
         }
         changed += changes.len() as u64;
         if mode == RunMode::Apply && !changes.is_empty() {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for Change { rowid, before, after } in changes {
-                let values = after.into_iter().chain([Some(rowid.to_string())]).chain(before);
-                transaction.prepare_cached(&update)?.execute(params_from_iter(values))?;
-            }
-            transaction.commit()?;
+            at_once(connection, |transaction| {
+                for Change { rowid, before, after } in changes {
+                    let values = after.into_iter().chain([Some(rowid.to_string())]).chain(before);
+                    transaction.prepare_cached(&update)?.execute(params_from_iter(values))?;
+                }
+                Ok(())
+            })?;
         }
         if read < BATCH_ROWS {
             return Ok(changed);

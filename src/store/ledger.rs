@@ -13,7 +13,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -363,13 +363,7 @@ impl OfflineLedger {
     }
 
     fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
-        let done = || {
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let value = work(&transaction)?;
-            transaction.commit()?;
-            Ok(value)
-        };
-        done().map_err(|source| self.unavailable(source))
+        database::at_once(&mut self.connection, work).map_err(|source| self.unavailable(source))
     }
 
     fn unavailable(&self, source: rusqlite::Error) -> LedgerError {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction};
 
 use super::context_table::{self, WhichCommands};
 use super::database::{self, DatabaseError, Form, Opened};
@@ -168,19 +168,13 @@ impl LedgerWriter {
         let LedgerWriter { connection: Some(connection), backlog, run, path, .. } = self else {
             unreachable!("BUG: `connected` has opened it");
         };
-        let mut work = || -> rusqlite::Result<Vec<Done>> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = database::at_once(connection, |transaction| {
             for entry in &*backlog {
-                keep(&transaction, run, entry)?;
+                keep(transaction, run, entry)?;
             }
-            let done: Vec<Done> = jobs
-                .iter_mut()
-                .map(|job| carry_out(&transaction, run, job, &mut sent_row))
-                .collect::<Result<_, _>>()?;
-            transaction.commit()?;
-            Ok(done)
-        };
-        let done = work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
+            jobs.iter_mut().map(|job| carry_out(transaction, run, job, &mut sent_row)).collect::<rusqlite::Result<_>>()
+        });
+        let done = done.map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
         self.sent_row = sent_row;
         Ok(done)
     }
@@ -212,15 +206,16 @@ impl LedgerWriter {
     }
 
     fn load(&self, connection: &mut Connection) -> rusqlite::Result<Loaded> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
-        let added = context_table::waiting_after(&transaction, self.sent_row)?;
-        let beginnings = context_table::beginnings(&transaction)?;
-        let remembered = context_table::remembered(&transaction)?;
-        transaction.commit()?;
-        Ok(Loaded { added, beginnings, remembered })
+        database::at_once(connection, |transaction| {
+            context_table::end_earlier_deliveries(transaction, &self.run.generation)?;
+            request_table::orphan_earlier(transaction, &self.run, since_epoch.as_micros() as u64)?;
+            Ok(Loaded {
+                added: context_table::waiting_after(transaction, self.sent_row)?,
+                beginnings: context_table::beginnings(transaction)?,
+                remembered: context_table::remembered(transaction)?,
+            })
+        })
     }
 
     /// Sends a job's result after the commit, to the engine first.

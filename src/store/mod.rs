@@ -18,12 +18,11 @@ mod session;
 mod witness;
 
 pub(crate) use context_table::{Keep, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
-pub(crate) use database::Life;
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, MaskedTable, Opened, RunMode, connect as connect_database, is_corrupt, mask_tables,
-    open as open_database, open_as_is as open_database_as_is, open_read_only, redact_ledger, set_aside,
-    set_aside_beside, wipe,
+    open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
 };
+pub(crate) use database::{Life, at_once, open_for};
 pub(crate) use found::{
     Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, label, short, short_id,
     shown_from_elsewhere,

@@ -4,7 +4,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::OMITTED;
 use super::kind::{RequestKind, RequestType, Word};
+use crate::engine::credentials::Carrier;
+use crate::engine::secrets::{Verdict, asks_secret};
 
 /// Longest recorded decision, in bytes; a client may send anything.
 const DECIDED_BYTES_MAX: usize = 100;
@@ -251,6 +254,29 @@ pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
         RequestType::Elicitation => json!({ "action": "decline", "content": null, "_meta": null }),
         RequestType::Other => return None,
     })
+}
+
+/// How much of an answer may be recorded. The rest goes to the server from memory, and never to the record or the ledger.
+pub(super) fn verdict(kind: RequestKind, params: &str) -> Verdict {
+    match kind.request_type() {
+        RequestType::UserInput if asks_secret(params) => Verdict::Secret,
+        RequestType::Elicitation => Verdict::Masked(Carrier::of_form(params)),
+        RequestType::Approval | RequestType::Permissions | RequestType::UserInput | RequestType::Other => Verdict::Open,
+    }
+}
+
+/// A result for the ledger.
+pub(super) fn kept(verdict: &Verdict, result: &str) -> String {
+    match verdict {
+        Verdict::Open => result.to_owned(),
+        Verdict::Secret => OMITTED.to_owned(),
+        Verdict::Masked(carrier) => {
+            let answer = format!("{{\"result\":{result}}}");
+            let masked = carrier.masked(&answer).map(|masked| masked.unwrap_or(answer));
+            let masked = masked.ok().and_then(|masked| serde_json::from_str::<Value>(&masked).ok());
+            masked.map_or(OMITTED.to_owned(), |answer| answer["result"].to_string())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use super::interface::{ApiCallId, Token};
 use super::interface::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
+use super::secrets::Verdict;
 use crate::protocol::ItemPlace;
 use crate::wire::{Body, Message, RpcId, Side};
 
@@ -39,7 +40,7 @@ use items::is_same_item;
 use kind::summary;
 pub(crate) use kind::{Need, Subject, Word, command_line, permissions_in_words, without_shell};
 pub use kind::{RequestKind, RequestType};
-use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld, request_name};
+use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -192,7 +193,6 @@ impl Requests {
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
         let expiry = expiry.map(|(_, after)| *after);
-        let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
         let params = message.params.map(read).unwrap_or_default();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
@@ -214,7 +214,7 @@ impl Requests {
             row: row.clone(),
             kind,
             params: message.params.map(ToOwned::to_owned),
-            hides: Hides::of(kind, message.params.map_or("", RawValue::get)),
+            verdict: answer::verdict(kind, message.params.map_or("", RawValue::get)),
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
             withheld: is_held.then(|| Withheld::Until(seen.line.to_vec())),
@@ -359,7 +359,7 @@ impl Requests {
             (Ok(answer), State::Pending) => answer,
         };
         let id = id.clone();
-        let payload = request.hides.kept(&answer.result);
+        let payload = answer::kept(&request.verdict, &answer.result.to_string());
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
         let deciding = Deciding { api_call, source, answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
@@ -414,7 +414,7 @@ impl Requests {
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
                 resolve(end, effects);
                 self.tokens += 1;
-                effects.push(inject(bytes, &request.hides, self.tokens));
+                effects.push(inject(bytes, &request.verdict, self.tokens));
                 self.await_dispatch(self.tokens, id);
             }
             return;
@@ -427,10 +427,10 @@ impl Requests {
             request_id: row.request_id.clone(),
             status: RequestStatus::Resolved.name(),
             source: source.name(),
-            decision: answer::decided(&request.hides.kept(&answer.result)),
+            decision: answer::decided(&answer::kept(&request.verdict, &answer.result.to_string())),
             error_code: None,
         }));
-        let hides = request.hides.clone();
+        let verdict = request.verdict.clone();
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
         let bytes = response_line(&row.rpc_request_id, &answer.result);
         if over.is_some() {
@@ -439,7 +439,7 @@ impl Requests {
             self.forget(id, LateAnswer::Withhold);
         } else {
             self.tokens += 1;
-            effects.push(inject(bytes, &hides, self.tokens));
+            effects.push(inject(bytes, &verdict, self.tokens));
             self.await_dispatch(self.tokens, id);
         }
         if let (Some(reason), Some(thread_id)) = (answer.reason, thread_id) {
@@ -468,7 +468,7 @@ impl Requests {
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         self.tokens += 1;
         self.by_policy.insert(self.tokens, (id.clone(), end));
-        effects.push(inject(bytes, &Hides::Nothing, self.tokens));
+        effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 
     /// Everything up to the mark `token` was written.
@@ -500,7 +500,6 @@ impl Requests {
             .values_mut()
             .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
         for request in asked {
-            let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
             let params = request.params.as_deref().map(read).unwrap_or_default();
             request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
             effects.push(Effect::keep(LedgerEntry::RequestShown {
@@ -591,11 +590,7 @@ pub(super) fn answered(message: &Message<'_>) -> String {
 
 /// The result of a request of this kind with these parameters, as stored in the ledger.
 pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
-    match (Hides::of(kind, params), serde_json::from_str(result)) {
-        (Hides::Nothing, _) => result.to_owned(),
-        (hides, Ok(result)) => hides.kept(&result),
-        (_, Err(_)) => OMITTED.to_owned(),
-    }
+    answer::kept(&answer::verdict(kind, params), result)
 }
 
 /// The API caller of an answer.
@@ -615,6 +610,10 @@ pub(super) struct About<'a> {
     pub(super) item: Option<&'a RawValue>,
 }
 
+fn read(raw: &RawValue) -> Value {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
 /// Adds the item's members to parameters that omit them.
 fn with_item(mut params: Value, item: Option<&Value>) -> Value {
     for name in ["command", "cwd"] {
@@ -628,8 +627,8 @@ fn with_item(mut params: Value, item: Option<&Value>) -> Value {
 }
 
 /// Sends our answer.
-fn inject(bytes: Vec<u8>, hides: &Hides, mark: Token) -> Effect {
-    let form = form(&hides.verdict(), &Body::parse(&bytes), &bytes);
+fn inject(bytes: Vec<u8>, verdict: &Verdict, mark: Token) -> Effect {
+    let form = form(verdict, &Body::parse(&bytes), &bytes);
     Effect::Inject(Injection { lines: vec![OwnLine { to: Side::Server, form, bytes }], mark: Some(mark) })
 }
 
