@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::RequestType;
-use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings};
+use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
 use crate::journal::Bounds;
 
 pub(crate) use assembly::AssemblyChoice;

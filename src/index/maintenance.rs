@@ -20,30 +20,22 @@ const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 const TABLES: [MaskedTable; 4] = [
     MaskedTable {
-        name: "codex_events",
-        json: &["payload_preview"],
-        text: &[],
-        only: "1",
         pieces: Some((
             "delta_count IS NOT NULL",
             "event_type || '/' || IFNULL(thread_id, '') || '/' || IFNULL(item_id, '')",
         )),
+        ..MaskedTable::new("codex_events", &["payload_preview"], &[])
     },
     MaskedTable {
-        name: "codex_tool_events",
-        json: &["raw_payload_json"],
-        text: &["command", "cwd", "file_path", "diff_summary", "error_message"],
-        only: "1",
         pieces: Some(("event_type = 'output_delta'", "IFNULL(thread_id, '') || '/' || IFNULL(item_id, '')")),
+        ..MaskedTable::new(
+            "codex_tool_events",
+            &["raw_payload_json"],
+            &["command", "cwd", "file_path", "diff_summary", "error_message"],
+        )
     },
-    MaskedTable {
-        name: "codex_turn_events",
-        json: &["raw_payload_json"],
-        text: &["output_preview", "error_message"],
-        only: "1",
-        pieces: None,
-    },
-    MaskedTable { name: "codex_transcript_entries", json: &["entry"], text: &[], only: "1", pieces: None },
+    MaskedTable::new("codex_turn_events", &["raw_payload_json"], &["output_preview", "error_message"]),
+    MaskedTable::new("codex_transcript_entries", &["entry"], &[]),
 ];
 
 const CHECKPOINT: &str = "SELECT generation, segment FROM codex_event_checkpoints";

@@ -11,6 +11,7 @@ use crate::engine::{
     WaitingCommand,
 };
 use crate::history::rfc3339_millis;
+use crate::protocol::of_name;
 
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_context_commands (
@@ -377,11 +378,10 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
     let fragments = states.query_map([REMEMBERED_MAX], |row| {
         let (role, carrier): (String, String) = (row.get(2)?, row.get(3)?);
         let is_stale: bool = row.get(4)?;
-        let carriers = [FragmentCarrier::InjectItems, FragmentCarrier::DeveloperInstructions];
         let told = SentFragment {
             name: row.get(1)?,
             role: if role == "developer" { "developer" } else { "user" },
-            carrier: carriers.into_iter().find(|known| known.name() == carrier).unwrap_or(FragmentCarrier::InjectItems),
+            carrier: of_name(&carrier).unwrap_or(FragmentCarrier::InjectItems),
             // Empty text differs from any current text, so the fragment is sent again.
             text: if is_stale { String::new() } else { row.get(5)? },
         };

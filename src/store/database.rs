@@ -305,19 +305,28 @@ pub(crate) struct MaskedTable {
     pub(crate) pieces: Option<(&'static str, &'static str)>,
 }
 
+impl MaskedTable {
+    /// All rows of a table.
+    pub(crate) const fn new(
+        name: &'static str,
+        json: &'static [&'static str],
+        text: &'static [&'static str],
+    ) -> MaskedTable {
+        MaskedTable { name, json, text, only: "1", pieces: None }
+    }
+}
+
 const LEDGER: [MaskedTable; 6] = [
-    MaskedTable {
-        name: "codex_pending_requests",
-        json: &["request_payload_json", "resolved_payload_json", "changes_json", "item_json"],
-        text: &["error_message", "summary"],
-        only: "1",
-        pieces: None,
-    },
-    MaskedTable { name: "codex_request_answers", json: &["payload_json"], text: &[], only: "1", pieces: None },
-    MaskedTable { name: "codex_context_commands", json: &["command_json"], text: &[], only: "1", pieces: None },
-    MaskedTable { name: "codex_context_deliveries", json: &[], text: &["text"], only: "1", pieces: None },
-    MaskedTable { name: "codex_threads", json: &[], text: &["beginning"], only: "1", pieces: None },
-    MaskedTable { name: "codex_fragment_states", json: &[], text: &["text"], only: "1", pieces: None },
+    MaskedTable::new(
+        "codex_pending_requests",
+        &["request_payload_json", "resolved_payload_json", "changes_json", "item_json"],
+        &["error_message", "summary"],
+    ),
+    MaskedTable::new("codex_request_answers", &["payload_json"], &[]),
+    MaskedTable::new("codex_context_commands", &["command_json"], &[]),
+    MaskedTable::new("codex_context_deliveries", &[], &["text"]),
+    MaskedTable::new("codex_threads", &[], &["beginning"]),
+    MaskedTable::new("codex_fragment_states", &[], &["text"]),
 ];
 
 /// A relay decides open requests by their stored rows, so these stay unchanged.

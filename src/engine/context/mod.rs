@@ -18,8 +18,7 @@ use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingComman
 use super::open_calls::{CallKey, Calls, OpenCall};
 use super::threads::Threads;
 use super::{Effect, Note, Now, Seen, Warning};
-use crate::protocol::named;
-use crate::protocol::{Method, inject_items_params};
+use crate::protocol::{Method, inject_items_params, named, of_name};
 use crate::wire::{Members, Message, RpcId};
 
 pub(crate) use command::{Command, Label, Origin, PushError};
@@ -59,10 +58,7 @@ impl std::str::FromStr for Carrier {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Carrier, String> {
-        let all = [Carrier::Envelope, Carrier::InjectItems, Carrier::Auto, Carrier::Off];
-        all.into_iter()
-            .find(|carrier| carrier.name() == text)
-            .ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
+        of_name(text).ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
     }
 }
 

@@ -25,9 +25,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached_client::Audience;
-use super::interface::Now;
-use super::interface::{ApiCallId, Token};
-use super::interface::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
+use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
 use super::secrets::Verdict;
