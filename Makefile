@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench sim soak fuzz lint deny check codex clients shells help
+.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench instructions sim soak fuzz lint deny check codex clients shells help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -62,9 +62,11 @@ picture: shells ## docs/tui.svg and docs/tui-review.svg, from real screens of th
 	cargo build --locked
 	cargo run --quiet --locked --example picture
 
-bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is
-	cargo bench --locked --bench relay
-	cargo bench --locked --bench index
+bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute
+	QUICK=$(QUICK) cargo bench --locked --bench relay
+
+instructions: ## instructions for a line, which fail if they are a tenth over those in benches/baseline.toml; valgrind is needed
+	cargo bench --locked --bench relay -- instructions
 
 sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one that is told: make sim SEED=7
 	$(if $(SEED),SIM_SEED=$(SEED)) SIM_SEEDS=$(or $(SEEDS),1000) cargo test --locked --test sim $(if $(SEEDS),--release) -- whatever --nocapture

@@ -1,8 +1,6 @@
-//! The speed of indexing a journal and of queries to a history. An argument sets the number of lines, so that a
-//! profiler that counts instructions need not wait for a million.
+//! The speed of indexing a journal and of queries to a history.
 
-#![allow(clippy::print_stdout, reason = "a benchmark prints")]
-
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use codex_shim::testing::config::RetentionBounds;
@@ -10,16 +8,37 @@ use codex_shim::testing::index::{Cursor, History, Index, IndexSettings};
 use codex_shim::testing::journal::{Generation, SegmentName};
 use codex_shim::testing::store::SeqMark;
 
-/// Default number of indexed lines.
-const LINES: u64 = 1_000_000;
+use crate::support::{self, Table};
 
-fn main() {
-    let lines = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(LINES);
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    for (what, line) in [("events of 200 bytes", event as fn(u64) -> String), ("pieces of 200 bytes", piece)] {
-        let session_dir = dir.path().join(what.replace(' ', "-"));
-        measure(what, &session_dir, lines, line);
+/// The index alone, and a page of what it has made.
+pub fn speed(table: &mut Table) {
+    let lines = if support::is_quick() { 200_000 } else { 1_000_000 };
+    for (what, line, most_us) in [("one event", event as fn(u64) -> String, 5.0), ("a piece", piece, 0.7)] {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = journal(dir.path(), lines, line);
+        let began = Instant::now();
+        let last_seq = indexed(&settings);
+        let per_line = began.elapsed().as_secs_f64() * 1e6 / lines as f64;
+        table.at_most(&format!("index, processor time for a line that is {what}"), per_line, "µs", most_us);
+        let history = History::new(&settings.history_path());
+        let mut pages: Vec<Duration> = [None, Some(last_seq / 2), Some(0), Some(last_seq / 3)]
+            .into_iter()
+            .map(|since: Option<u64>| {
+                let began = Instant::now();
+                history.events(since.map(Cursor::from).as_ref(), 500, 0, false).unwrap();
+                began.elapsed()
+            })
+            .collect();
+        let page_ms = support::percentile(&mut pages, 50).as_secs_f64() * 1e3;
+        table.at_most(&format!("a page of 500 of {lines} lines, each {what}"), page_ms, "ms", 5.0);
     }
+}
+
+/// Makes and indexes a journal, for a profiler: the kind of its lines and their number.
+pub fn index_lines(args: &[String]) {
+    let line = if args[0] == "event" { event } else { piece };
+    let dir = tempfile::tempdir().unwrap();
+    indexed(&journal(dir.path(), args[1].parse().unwrap(), line));
 }
 
 fn event(number: u64) -> String {
@@ -35,9 +54,10 @@ fn piece(number: u64) -> String {
     )
 }
 
-fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) -> String) {
+/// A journal of `lines` lines.
+fn journal(session_dir: &Path, lines: u64, line: fn(u64) -> String) -> IndexSettings {
     let journal_dir = session_dir.join("journal");
-    std::fs::create_dir_all(&journal_dir).expect("a folder");
+    std::fs::create_dir_all(&journal_dir).unwrap();
     let generation = Generation::after(None, 1, 0);
     let mut text = format!(
         "{{\"journal\":1,\"session\":\"s\",\"generation\":\"{generation}\",\"segment\":1,\"at\":1,\"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"c\"}},\"shim\":\"0\"}}\n"
@@ -47,8 +67,8 @@ fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) 
         let at = 1_767_225_600_000_000 + number * 10;
         text.push_str(&format!("{{\"at\":{at},\"from\":\"server\",\"line\":{}}}\n", line(number)));
     }
-    std::fs::write(journal_dir.join(SegmentName { generation, number: 1 }.to_string()), text).expect("write");
-    let settings = IndexSettings {
+    std::fs::write(journal_dir.join(SegmentName { generation, number: 1 }.to_string()), text).unwrap();
+    IndexSettings {
         session_id: "s".to_owned(),
         session_dir: session_dir.to_owned(),
         journal_dir,
@@ -62,25 +82,15 @@ fn measure(what: &str, session_dir: &std::path::Path, lines: u64, line: fn(u64) 
         transcript_files: codex_shim::testing::index::TranscriptFiles::None,
         home: None,
         indexed_to: codex_shim::testing::journal::IndexedTo::default(),
-    };
+    }
+}
+
+/// Indexes a journal; returns the last number.
+fn indexed(settings: &IndexSettings) -> u64 {
     let marks = Box::new(|wish: codex_shim::testing::store::SeqWish| {
         Ok(SeqMark { reserved: wish.up_to, first_generation: wish.first_generation, epoch: wish.epoch })
     });
-    let began = Instant::now();
     let (state, _) = Index::catch_up(settings.clone(), None, marks, Box::new(|_| {}));
-    let took = began.elapsed();
-    println!(
-        "index, {what:<20} {:>9.0} lines a second, {} events, {:?}",
-        lines as f64 / took.as_secs_f64(),
-        state.last_seq,
-        state.fault
-    );
-    let history = History::new(&settings.history_path());
-    let page = |since: Option<u64>| {
-        let began = Instant::now();
-        let page = history.events(since.map(Cursor::from).as_ref(), 500, 0, false).expect("a page");
-        (page.events.len(), began.elapsed())
-    };
-    page(None);
-    println!("a page of 500: {:?} {:?} {:?}", page(None), page(Some(state.last_seq / 2)), page(Some(0)));
+    assert_eq!(state.fault, None);
+    state.last_seq
 }

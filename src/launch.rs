@@ -5,15 +5,22 @@
 //! streams. [`hand_down`] restores the state in a child. [`keep_descriptors`] makes inherited descriptors close at each
 //! `exec`, except after [`hand_down`].
 //!
+//! [`Signals`] delivers later signals to a poll loop.
+//!
 //! Nothing here starts, ends or waits for a process.
 
-use std::io;
-use std::os::fd::RawFd;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
+#[cfg(target_os = "linux")]
+use rustix::process::set_parent_process_death_signal;
+use rustix::process::{Signal, getpid, getppid};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -96,6 +103,54 @@ pub(crate) fn unblock(numbers: &[i32]) {
     }
 }
 
+/// Signals to us, as a socket that a loop can poll; other threads wake the loop through the same socket.
+///
+/// A signal that our launcher ignored, as under `nohup`, stays ignored. One that it blocked is unblocked for us.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    wake: UnixStream,
+    /// The write end of `wake`.
+    waking: UnixStream,
+    seen: Vec<(i32, Arc<AtomicBool>)>,
+}
+
+impl Signals {
+    pub(crate) fn listen(numbers: &[i32]) -> io::Result<Signals> {
+        let (wake, waking) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        waking.set_nonblocking(true)?;
+        let mut seen = Vec::new();
+        unblock(numbers);
+        for number in numbers.iter().copied().filter(|number| !is_ignored(*number) || *number == SIGCHLD) {
+            let flag = Arc::new(AtomicBool::new(false));
+            // Handlers run in the order of registration: the flag is set before the loop is woken.
+            signal_hook::flag::register(number, Arc::clone(&flag))?;
+            signal_hook::low_level::pipe::register(number, waking.try_clone()?)?;
+            seen.push((number, flag));
+        }
+        Ok(Signals { wake, waking, seen })
+    }
+
+    /// A write end that wakes the loop; a write to it never blocks.
+    pub(crate) fn waker(&self) -> io::Result<UnixStream> {
+        self.waking.try_clone()
+    }
+
+    /// Takes the signals received since the last call, in the order of `listen`.
+    pub(crate) fn take(&self) -> Vec<i32> {
+        let mut bytes = [0; 64];
+        while matches!((&self.wake).read(&mut bytes), Ok(read) if read == bytes.len()) {}
+        let taken = self.seen.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        taken.map(|(number, _)| *number).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
 /// Makes every inherited descriptor close in the programs that we start from now on, except after [`hand_down`]. Call
 /// this before other threads open descriptors.
 pub(crate) fn keep_descriptors() {
@@ -138,9 +193,34 @@ pub(crate) fn hand_down(command: &mut Command, closed: &'static [RawFd]) {
     }
 }
 
-/// Resets the signal that we ignore for ourselves to its default, in a child without [`hand_down`].
-pub(crate) fn restore_file_size_signal() {
-    set_disposition(libc::SIGXFSZ, SIG_DFL);
+/// Resets the signal that we ignore for ourselves to its default in `command`, which is not started with [`hand_down`].
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn restore_file_size_signal(command: &mut Command) {
+    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            set_disposition(libc::SIGXFSZ, SIG_DFL);
+            Ok(())
+        });
+    }
+}
+
+/// Makes the kernel send `signal` to `command` when the calling *thread* ends; no other system than Linux can. Its own
+/// children are neither tracked nor ended. Call this and start it from a thread that outlives it.
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = getpid();
+    // SAFETY: the closure makes plain system calls, which are async-signal-safe. It allocates nothing: an error made of
+    // a kind or a number holds no memory.
+    unsafe {
+        command.pre_exec(move || {
+            #[cfg(target_os = "linux")]
+            set_parent_process_death_signal(Some(signal))?;
+            // The parent may have ended before the request.
+            let is_orphan = cfg!(target_os = "linux") && getppid() != Some(parent);
+            if is_orphan { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+        });
+    }
 }
 
 /// Ignores SIGXFSZ, so that exceeding a limit on file sizes fails a write and does not kill us.

@@ -54,7 +54,7 @@
 //! | [`index`] | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
 //! | [`keeping`] | deletion and redaction in stored sessions on the user's request |
 //! | [`control`] | the relay's control socket: its place, access and endpoints; its client; the display of requests and times |
-//! | [`launch`] | the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors |
+//! | [`launch`] | the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; signals to a poll loop |
 //! | [`capture`] | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |

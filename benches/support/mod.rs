@@ -129,6 +129,25 @@ impl Process {
         child.wait().unwrap();
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor time of the main thread of the started process.
+    pub fn relay_thread(&self) -> Duration {
+        let id = self.child.id();
+        let stat = std::fs::read_to_string(format!("/proc/{id}/task/{id}/schedstat")).unwrap_or_default();
+        Duration::from_nanos(stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+    }
+
+    /// The most memory that was ever resident, in MiB.
+    pub fn peak_mib(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let field = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: f64 = field.and_then(|field| field.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
+        kib / 1024.0
+    }
+
     /// Memory and processor time of the started process.
     pub fn sample(&self) -> Sample {
         let proc = PathBuf::from(format!("/proc/{}", self.child.id()));
@@ -148,6 +167,7 @@ impl Process {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     resident_kib: u64,
+    /// Since its start.
     pub processor: Duration,
 }
 
@@ -156,8 +176,9 @@ impl Sample {
         if other.resident_kib > self.resident_kib { other } else { self }
     }
 
-    pub fn resident(self) -> String {
-        format!("{:.1} MiB", self.resident_kib as f64 / 1024.0)
+    /// In MiB.
+    pub fn resident(self) -> f64 {
+        self.resident_kib as f64 / 1024.0
     }
 }
 
@@ -308,6 +329,17 @@ pub fn line_with_envelope() -> Vec<u8> {
     .into_bytes()
 }
 
+/// The answer to a `thread/resume`, some 23 MB, in which every tenth item is a message with an envelope.
+pub fn big_thread_with_envelopes() -> Vec<u8> {
+    let message = String::from_utf8(line_with_envelope()).unwrap();
+    let from = message.find("{\"type\":\"userMessage\"").unwrap();
+    let message = &message[from..message.rfind(",\"threadId\"").unwrap()];
+    let other = format!(r#"{{"type":"agentMessage","id":"i","text":"{}"}}"#, "lorem ipsum \\n".repeat(170));
+    let turn = format!(r#"{{"id":"u","items":[{message},{}]}}"#, vec![other; 9].join(","));
+    let turns = vec![turn; 1_000].join(",");
+    format!(r#"{{"id":1,"result":{{"thread":{{"id":"t","turns":[{turns}]}}}}}}"#).into_bytes()
+}
+
 pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() - 1) * percent / 100]
@@ -317,22 +349,26 @@ pub fn median(times: &[Duration]) -> Duration {
     percentile(&mut times.to_vec(), 50)
 }
 
+/// Fewer and shorter measurements, for a look in less than a minute: `make bench QUICK=1`.
+pub fn is_quick() -> bool {
+    std::env::var_os("QUICK").is_some_and(|quick| !quick.is_empty())
+}
+
 /// The figures, formatted for people.
-pub struct Table(Vec<[String; 7]>);
+pub struct Table(Vec<[String; 8]>);
 
 impl Table {
     pub fn new() -> Table {
-        Table(vec![
-            ["measurement", "direct", "cat pair", "tee pair", "codex-shim", "ratio", "target"].map(String::from),
-        ])
+        let heads = ["measurement", "direct", "cat pair", "tee pair", "codex-shim", "ratio", "target", "verdict"];
+        Table(vec![heads.map(String::from)])
     }
 
     /// Times of the four subjects; the target is a ratio to `yardstick` of at most `ratio_max`.
     pub fn times(&mut self, name: &str, times: [Duration; 4], yardstick: Subject, ratio_max: f64) {
         let ratio = times[3].as_secs_f64() / times[yardstick as usize].as_secs_f64();
-        let target = if ratio_max.is_finite() { format!("<= {ratio_max} x {yardstick:?}") } else { "-".to_owned() };
-        let [direct, cat, tee, shim] = times.map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
-        self.0.push([name.to_owned(), direct, cat, tee, shim, format!("{ratio:.2}"), target]);
+        let [direct, cat, tee, shim] = times.map(micros);
+        let target = format!("<= {ratio_max} x {yardstick:?}");
+        self.0.push([name.to_owned(), direct, cat, tee, shim, two_places(ratio), target, verdict(ratio <= ratio_max)]);
     }
 
     /// Times for `lines` lines; the target is a ratio of the rates of at least `ratio_min`.
@@ -340,28 +376,74 @@ impl Table {
         let ratio = times[yardstick as usize].as_secs_f64() / times[3].as_secs_f64();
         let [direct, cat, tee, shim] = times.map(|time| format!("{:.0}k/s", lines as f64 / time.as_secs_f64() / 1e3));
         let target = format!(">= {ratio_min} x {yardstick:?}");
-        self.0.push([name.to_owned(), direct, cat, tee, shim, format!("{ratio:.2}"), target]);
+        self.0.push([name.to_owned(), direct, cat, tee, shim, two_places(ratio), target, verdict(ratio >= ratio_min)]);
     }
 
-    pub fn pair(&mut self, name: &str, direct: Duration, shim: Duration, ratio_max: f64) {
-        let ratio = shim.as_secs_f64() / direct.as_secs_f64();
-        let [direct, shim] = [direct, shim].map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
-        let none = || "-".to_owned();
-        let target = if ratio_max.is_finite() { format!("<= {ratio_max} x first") } else { none() };
-        self.0.push([name.to_owned(), direct, none(), none(), shim, format!("{ratio:.2}"), target]);
+    /// Two times, of which the second is to be at most `ratio_max` of the first.
+    pub fn pair(&mut self, name: &str, first: Duration, second: Duration, ratio_max: f64) {
+        let ratio = second.as_secs_f64() / first.as_secs_f64();
+        let (first, second) = (micros(first), micros(second));
+        let target = format!("<= {ratio_max} x first");
+        self.0.push([
+            name.to_owned(),
+            first,
+            none(),
+            none(),
+            second,
+            two_places(ratio),
+            target,
+            verdict(ratio <= ratio_max),
+        ]);
     }
 
-    pub fn figure(&mut self, name: &str, figure: String, target: &str) {
-        let none = || "-".to_owned();
-        self.0.push([name.to_owned(), none(), none(), none(), figure, none(), target.to_owned()]);
+    /// One figure that is to be at most `max`.
+    pub fn at_most(&mut self, name: &str, figure: f64, unit: &str, max: f64) {
+        let [shown, target] = [figure, max].map(|figure| quantity(figure, unit));
+        let target = format!("<= {target}");
+        self.0.push([name.to_owned(), none(), none(), none(), shown, none(), target, verdict(figure <= max)]);
+    }
+
+    /// One figure, as a ratio to `baseline`, which it may exceed by a tenth.
+    pub fn against_baseline(&mut self, name: &str, figure: f64, baseline: f64) -> bool {
+        let (ratio, is_met) = (figure / baseline, figure <= baseline * 1.1);
+        let target = format!("<= 1.1 x {baseline:.0}");
+        let shown = quantity(figure, "");
+        self.0.push([name.to_owned(), none(), none(), none(), shown, two_places(ratio), target, verdict(is_met)]);
+        is_met
+    }
+
+    /// A figure without a target.
+    pub fn figure(&mut self, name: &str, figure: String) {
+        self.0.push([name.to_owned(), none(), none(), none(), figure, none(), none(), none()]);
     }
 
     pub fn print(&self) {
-        let widths: [usize; 7] =
+        let widths: [usize; 8] =
             std::array::from_fn(|column| self.0.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
         for row in &self.0 {
             let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
             println!("{}", cells.join("  ").trim_end());
         }
     }
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn two_places(ratio: f64) -> String {
+    format!("{ratio:.2}")
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.1} µs", time.as_secs_f64() * 1e6)
+}
+
+fn quantity(figure: f64, unit: &str) -> String {
+    let places = if figure >= 100.0 { 0 } else { 2 };
+    format!("{figure:.places$} {unit}").trim_end().to_owned()
+}
+
+fn verdict(is_met: bool) -> String {
+    if is_met { "met" } else { "missed" }.to_owned()
 }

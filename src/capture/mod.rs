@@ -9,8 +9,6 @@
 
 mod agent_pty;
 mod hooks;
-mod leader;
-mod outputs;
 mod piped;
 mod screen;
 mod tail;
@@ -24,11 +22,9 @@ use crate::control::{WaitingDocument, new_commands};
 use crate::engine::{ContextBounds, PushedCommand};
 use crate::store::{Found, OfflineLedger};
 pub use agent_pty::{Watch, Whose};
-pub(crate) use hooks::{HookOutcome, HookReport, ShellKind, answers_privately, script};
-pub(crate) use leader::{lead, why_not_started};
-pub(crate) use outputs::{Outputs, output_of};
+pub(crate) use hooks::{HookOutcome, HookReport, Outputs, ShellKind, answers_privately, output_of, script};
 pub(crate) use piped::run_piped;
-pub(crate) use screen::{Ran, run_in_terminal};
+pub(crate) use screen::{Ran, lead, run_in_terminal, why_not_started};
 pub(crate) use tail::Tail;
 pub(crate) use terminal::Terminal;
 

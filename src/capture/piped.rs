@@ -17,11 +17,9 @@ use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use rustix::stdio::{stderr, stdout};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::leader::not_started;
-use super::screen::{Ran, status_of};
+use super::screen::{Ran, not_started, status_of};
 use super::tail::Tail;
-use super::terminal::Signals;
-use crate::launch;
+use crate::launch::{self, Signals};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;

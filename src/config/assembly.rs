@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
+use super::kind::{list, quoted};
 use super::sources::{Sources, article, parse_count};
-use super::toml_text::{list, quoted};
 use super::{Complaint, Name, Row, Setting, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
@@ -89,12 +89,10 @@ impl AssemblyChoice {
                 let named = table.into_iter().map(|(name, value)| (format!("context_engine.{name}"), value));
                 sources.file.extend(named);
             }
-            Some(other) => sources.complaints.push(Complaint(format!(
-                "config.toml: context_engine: {} {} is not valid here; use a table: `[context_engine]` and in it `command = \
-                 [\"PROGRAM\"]`; it is ignored",
-                article(other.type_str()),
-                other.type_str()
-            ))),
+            Some(other) => {
+                let remedy = "use a table: `[context_engine]` and in it `command = [\"PROGRAM\"]`; ";
+                sources.refuse("context_engine", &other, remedy);
+            }
             None => {}
         }
         let fragments = fragments(sources);
@@ -167,11 +165,7 @@ fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
     let listed = match sources.file.remove("fragments") {
         Some(Value::Array(listed)) => listed,
         Some(other) => {
-            sources.complaints.push(Complaint(format!(
-                "config.toml: fragments: {} {} is not valid here; use `[[fragments]]`, once for each; it is ignored",
-                article(other.type_str()),
-                other.type_str()
-            )));
+            sources.refuse("fragments", &other, "use `[[fragments]]`, once for each; ");
             Vec::new()
         }
         None => return Setting { value: Vec::new(), source: Source::Default },

@@ -8,7 +8,6 @@
 mod assembly;
 mod kind;
 mod sources;
-mod toml_text;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -24,6 +24,28 @@ pub(super) struct Sources<'a> {
 }
 
 impl Sources<'_> {
+    /// The value of the first source that has a valid one. Later sources are not parsed.
+    fn pick<T>(
+        &mut self,
+        name: Name,
+        flag: Option<T>,
+        of_variable: impl FnOnce(OsString) -> Result<T, String>,
+        of_file: Option<impl FnOnce() -> Result<T, String>>,
+        default: T,
+    ) -> Setting<T> {
+        if let Some(value) = flag {
+            return Setting { value, source: Source::Flag(name.flag) };
+        }
+        let variable = self.environment.get(name.variable);
+        if let Some(value) = variable.and_then(|text| self.accept(name.variable, of_variable(text))) {
+            return Setting { value, source: Source::Variable(name.variable) };
+        }
+        match of_file.and_then(|read| self.accept(&format!("config.toml: {}", name.file), read())) {
+            Some(value) => Setting { value, source: Source::File },
+            None => Setting { value: default, source: Source::Default },
+        }
+    }
+
     pub(super) fn resolve<T>(
         &mut self,
         name: Name,
@@ -31,51 +53,26 @@ impl Sources<'_> {
         parse: impl Fn(&str) -> Result<T, String>,
         default: T,
     ) -> Setting<T> {
-        let in_file = self.take_from_file(name.file);
-        if let Some(value) = flag {
-            return Setting { value, source: Source::Flag(name.flag) };
-        }
-        if let Some(text) = self.environment.get(name.variable)
-            && let Some(value) = self.accept(name.variable, parse(&text.to_string_lossy()))
-        {
-            return Setting { value, source: Source::Variable(name.variable) };
-        }
-        if let Some(text) = in_file
-            && let Some(value) = self.accept(&format!("config.toml: {}", name.file), parse(&text))
-        {
-            return Setting { value, source: Source::File };
-        }
-        Setting { value: default, source: Source::Default }
+        let parse = &parse;
+        let in_file = self.take_from_file(name.file).map(|text| move || parse(&text));
+        self.pick(name, flag, |text| parse(&text.to_string_lossy()), in_file, default)
     }
 
     /// Paths need not be UTF-8, so they are not parsed.
     pub(super) fn resolve_path(&mut self, name: Name, flag: Option<PathBuf>) -> Setting<Option<PathBuf>> {
-        let in_file = self.take_from_file(name.file);
-        if flag.is_some() {
-            return Setting { value: flag, source: Source::Flag(name.flag) };
-        }
-        if let Some(path) = self.environment.get(name.variable) {
-            return Setting { value: Some(path.into()), source: Source::Variable(name.variable) };
-        }
-        match in_file {
-            Some(path) if is_path(OsStr::new(&path)) => {
-                Setting { value: Some(self.beside_file.join(path)), source: Source::File }
-            }
-            Some(name) => Setting { value: Some(name.into()), source: Source::File },
-            None => Setting { value: None, source: Source::Default },
-        }
+        let beside_file = self.beside_file.clone();
+        let in_file = self.take_from_file(name.file).map(|program| {
+            move || Ok(Some(if is_path(OsStr::new(&program)) { beside_file.join(program) } else { program.into() }))
+        });
+        self.pick(name, flag.map(Some), |path| Ok(Some(path.into())), in_file, None)
     }
 
     /// A file; a relative path in the config file refers to that file's folder.
     pub(super) fn resolve_file(&mut self, name: Name) -> Setting<Option<PathBuf>> {
-        let in_file = self.take_from_file(name.file);
-        if let Some(path) = self.environment.get(name.variable) {
-            return Setting { value: Some(path.into()), source: Source::Variable(name.variable) };
-        }
-        match in_file.filter(|path| !path.is_empty()) {
-            Some(path) => Setting { value: Some(self.beside_file.join(path)), source: Source::File },
-            None => Setting { value: None, source: Source::Default },
-        }
+        let beside_file = self.beside_file.clone();
+        let in_file = self.take_from_file(name.file).filter(|path| !path.is_empty());
+        let in_file = in_file.map(|path| move || Ok(Some(beside_file.join(path))));
+        self.pick(name, None, |path| Ok(Some(path.into())), in_file, None)
     }
 
     /// Times by type: a table in the file; `TYPE=TIME`, separated by commas, in a variable.
@@ -83,22 +80,17 @@ impl Sources<'_> {
         let in_file = match self.file.remove(name.file) {
             Some(toml::Value::Table(table)) => Some(table),
             Some(other) => {
-                let kind = other.type_str();
-                self.complaints.push(Complaint(format!(
-                    "config.toml: {}: {} {kind} is not valid here; use a table such as `[expiry]`; it is ignored",
-                    name.file,
-                    article(kind)
-                )));
+                self.refuse(name.file, &other, "use a table such as `[expiry]`; ");
                 None
             }
             None => None,
         };
-        if let Some(text) = self.environment.get(name.variable)
-            && let Some(value) = self.accept(name.variable, parse_expiry(&text.to_string_lossy()))
-        {
-            return Setting { value, source: Source::Variable(name.variable) };
+        let variable = |text: OsString| parse_expiry(&text.to_string_lossy());
+        let Some(table) = in_file else { return self.pick(name, None, variable, None::<fn() -> _>, Vec::new()) };
+        let setting = self.pick(name, None, variable, Some(|| Ok(Vec::new())), Vec::new());
+        if setting.source != Source::File {
+            return setting;
         }
-        let Some(table) = in_file else { return Setting { value: Vec::new(), source: Source::Default } };
         let pairs = table.iter().filter_map(|(of, after)| {
             let after = after.as_str().unwrap_or(after.type_str()).to_owned();
             self.accept(&format!("config.toml: {}.{of}", name.file), parse_expiry(&format!("{of}={after}")))
@@ -108,38 +100,31 @@ impl Sources<'_> {
 
     /// A program and its arguments: an array in both sources; in a variable, a plain string is a program.
     pub(super) fn resolve_command(&mut self, name: Name) -> Setting<Vec<String>> {
+        let wrong = || "it must be a program and its arguments, such as [\"notify-send\", \"codex\"]".to_owned();
         let words = |value: &toml::Value| -> Option<Vec<String>> {
-            match value {
-                toml::Value::String(program) => Some(vec![program.clone()]),
-                toml::Value::Array(words) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
-                toml::Value::Integer(_)
-                | toml::Value::Float(_)
-                | toml::Value::Boolean(_)
-                | toml::Value::Datetime(_)
-                | toml::Value::Table(_) => None,
+            match value.as_array() {
+                Some(words) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
+                None => value.as_str().map(|program| vec![program.to_owned()]),
             }
         };
-        let wrong = || "it must be a program and its arguments, such as [\"notify-send\", \"codex\"]".to_owned();
-        let in_file = self.file.remove(name.file);
-        if let Some(text) = self.environment.get(name.variable) {
+        let in_file = self.file.remove(name.file).map(|value| move || words(&value).ok_or_else(wrong));
+        let of_variable = |text: OsString| {
             let text = text.to_string_lossy().into_owned();
-            let parsed = match text.trim_start().starts_with('[') {
-                true => {
-                    let table: Result<toml::Table, _> = format!("x = {text}").parse();
-                    table.ok().and_then(|table| words(table.get("x")?)).ok_or_else(wrong)
-                }
-                false => Ok(vec![text]),
-            };
-            if let Some(value) = self.accept(name.variable, parsed) {
-                return Setting { value, source: Source::Variable(name.variable) };
+            if !text.trim_start().starts_with('[') {
+                return Ok(vec![text]);
             }
-        }
-        if let Some(value) = in_file
-            && let Some(value) = self.accept(&format!("config.toml: {}", name.file), words(&value).ok_or_else(wrong))
-        {
-            return Setting { value, source: Source::File };
-        }
-        Setting { value: Vec::new(), source: Source::Default }
+            let table: Option<toml::Table> = format!("x = {text}").parse().ok();
+            table.and_then(|table| words(table.get("x")?)).ok_or_else(wrong)
+        };
+        self.pick(name, None, of_variable, in_file, Vec::new())
+    }
+
+    /// Complains about a value in the file that is of the wrong kind.
+    pub(super) fn refuse(&mut self, name: &str, value: &toml::Value, remedy: &str) {
+        let kind = value.type_str();
+        let article = article(kind);
+        self.complaints
+            .push(Complaint(format!("config.toml: {name}: {article} {kind} is not valid here; {remedy}it is ignored")));
     }
 
     fn accept<T>(&mut self, what: &str, parsed: Result<T, String>) -> Option<T> {
@@ -160,11 +145,7 @@ impl Sources<'_> {
             | toml::Value::Datetime(_)
             | toml::Value::Array(_)
             | toml::Value::Table(_)) => {
-                let kind = other.type_str();
-                self.complaints.push(Complaint(format!(
-                    "config.toml: {name}: {} {kind} is not valid here; it is ignored",
-                    article(kind)
-                )));
+                self.refuse(name, &other, "");
                 None
             }
         }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use super::conversation::{Conversation, READINGS_MAX};
-use super::lifecycle::{self, Method, Occasion, Step};
-use super::protocol::{self, CallContext, Compaction, TurnStart};
+use super::protocol::{self, CallContext, Compaction, Method, Occasion, Step, TurnStart};
 use super::silence::Wait;
 use super::worker::{Phase, Worker, log_engine_error};
 use crate::engine::{Assembled, Input, Note, Token};
@@ -123,7 +122,7 @@ impl Worker {
         let Phase::Ready { can, .. } = &self.phase else {
             return self.reporter.refuse(&thread_id, &task, "not_running");
         };
-        match lifecycle::first(occasion, can) {
+        match protocol::first(occasion, can) {
             Some(step) => self.call(&thread_id, Work { task, occasion, conversation: Rc::new(conversation) }, step),
             None => self.reporter.answer_without(&task),
         }
@@ -177,7 +176,7 @@ impl Worker {
             Ok(assembled) => {
                 self.reporter.note(&call, bytes, "ok");
                 let Phase::Ready { can, .. } = &self.phase else { return };
-                match lifecycle::next(call.work.occasion, call.step, can) {
+                match protocol::next(call.work.occasion, call.step, can) {
                     Some(step) => {
                         let Call { thread_id, work, .. } = call;
                         self.call(&thread_id, work, step);

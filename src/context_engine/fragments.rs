@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::calls::Post;
-use super::process::die_with_parent;
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
+use crate::launch;
 
 /// Time limit of a command or a file. Source: the contract.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -187,7 +187,8 @@ fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
         command.current_dir(cwd).env("PWD", cwd);
     }
     // Safe here: this thread waits until the command has ended.
-    die_with_parent(&mut command);
+    launch::restore_file_size_signal(&mut command);
+    launch::end_with_parent(&mut command, Signal::KILL);
     let place = || cwd.map_or_else(String::new, |cwd| format!(" in {}", cwd.display()));
     let mut child = command.spawn().map_err(|error| format!("start {program}{}: {error}", place()))?;
     let mut bytes = Vec::new();
@@ -270,8 +271,8 @@ fn read_available(stdout: &mut ChildStdout, bytes: &mut Vec<u8>) -> io::Result<b
 }
 
 fn wait_for(stdout: Option<&ChildStdout>, wait_max: Duration) {
-    let timeout = Timespec { tv_sec: wait_max.as_secs() as i64, tv_nsec: i64::from(wait_max.subsec_nanos()) };
-    let polled = stdout.map(|stdout| rustix::event::poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&timeout)));
+    let timeout = Timespec::try_from(wait_max).ok();
+    let polled = stdout.map(|stdout| rustix::event::poll(&mut [PollFd::new(stdout, PollFlags::IN)], timeout.as_ref()));
     if !matches!(polled, Some(Ok(_))) {
         std::thread::park_timeout(wait_max);
     }
@@ -279,9 +280,7 @@ fn wait_for(stdout: Option<&ChildStdout>, wait_max: Duration) {
 
 /// Kills the process group of a child that is not reaped, and reaps the child.
 fn kill(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
 }
 

@@ -1,7 +1,7 @@
 //! Context for the model from the user's programs: the context engine and the fragments.
 //!
 //! A [`ContextEngine`] is a process of the user's choice that exchanges lines of JSON on stdio. One worker thread
-//! ([`worker`]) calls it in the order that [`lifecycle`] defines for each thread of codex, with a deadline for every
+//! ([`worker`]) calls it in the order that [`protocol`] defines for each thread of codex, with a deadline for every
 //! call, and reads the conversations from the session's history. [`FragmentReader`] runs commands and reads files with
 //! a time limit.
 //!
@@ -12,7 +12,6 @@
 mod calls;
 mod conversation;
 mod fragments;
-mod lifecycle;
 mod process;
 mod protocol;
 mod silence;

@@ -20,7 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::engine::redacted;
-use crate::launch::restore_file_size_signal;
+use crate::launch;
 
 /// Limit of an output line, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 20;
@@ -115,7 +115,8 @@ impl Process {
         let mut command = Command::new(program);
         command.args(args).env("CODEX_SHIM_SESSION", session_id).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        die_with_parent(&mut command);
+        launch::restore_file_size_signal(&mut command);
+        launch::end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn()?;
         let taken = "BUG: the stream was requested as a pipe";
         let stdin = child.stdin.take().expect(taken);
@@ -185,7 +186,7 @@ impl Process {
         self.reap();
     }
 
-    /// Sends `last`, the line of call `id`, and remove_open the input; waits for the process to end, for `wait_max` at most,
+    /// Sends `last`, the line of call `id`, and closes the input; waits for the process to end, for `wait_max` at most,
     /// then sends SIGTERM and soon SIGKILL.
     pub(super) fn end(mut self, id: u64, last: Vec<u8>, wait_max: Duration) {
         let due = Instant::now() + wait_max;
@@ -213,9 +214,7 @@ impl Process {
 
     /// The child is not reaped yet, so its process id cannot belong to another process.
     fn signal(&self, signal: Signal) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
-            && let Err(error) = kill_process_group(group, signal)
-        {
+        if let Err(error) = kill_process_group(Pid::from_child(&self.child), signal) {
             tracing::debug!(%error, "signal the context engine");
         }
     }
@@ -349,47 +348,6 @@ fn read_lines(mut from: impl Read, bytes_max: usize, mut take: impl FnMut(&[u8])
         if line.len() > bytes_max {
             return ReadEnd::LongLine;
         }
-    }
-}
-
-// Child processes that end with us: if we end without ending them, the kernel does. Their own children are neither
-// tracked nor ended.
-
-/// Makes the kernel kill the child of `command` when the calling *thread* ends, on Linux only. Call this and spawn the
-/// child from a thread that outlives the child. The child does not inherit the signal that we ignore.
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-pub(super) fn die_with_parent(command: &mut Command) {
-    use std::io;
-    use std::os::unix::process::CommandExt as _;
-
-    use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
-
-    let parent = getpid();
-    // SAFETY: the closure makes plain system calls, which are async-signal-safe. It allocates nothing: an error made of
-    // a kind or a number holds no memory.
-    unsafe {
-        command.pre_exec(move || {
-            restore_file_size_signal();
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            // We may have ended before the request.
-            if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-        });
-    }
-}
-
-/// Other systems have no such request. The child does not inherit the signal that we ignore.
-#[cfg(not(target_os = "linux"))]
-#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-pub(super) fn die_with_parent(command: &mut Command) {
-    use std::os::unix::process::CommandExt as _;
-
-    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
-    unsafe {
-        command.pre_exec(|| {
-            restore_file_size_signal();
-            Ok(())
-        });
     }
 }
 

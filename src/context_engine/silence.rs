@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::{Call, Task};
 use super::conversation::READINGS_MAX;
-use super::lifecycle::Method;
+use super::protocol::Method;
 use super::worker::Worker;
 
 /// How long after its limit an unanswered call means that the engine hangs. Source: docs/context-engines.md.

@@ -1,6 +1,6 @@
 //! The worker thread of a context engine: starts it, calls it, and restarts it after its end.
 //!
-//! The calls for one thread of codex are sequential, in the order of [`super::lifecycle`]; those for several threads
+//! The calls for one thread of codex are sequential, in the order of [`super::protocol`]; those for several threads
 //! run in parallel while the engine reads; the rest is queued here. Every task gets a result in time: an engine that is
 //! absent or slow, or gives invalid answers, costs only its contribution. The worker never waits for the history; a
 //! separate thread reads it ([`super::conversation`]).
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use super::calls::{Call, Post, Reporter, Task, ThreadQueue};
 use super::conversation::Conversation;
 use super::conversation::{Conversations, Reader};
-use super::lifecycle::{Abilities, Method};
 use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};
+use super::protocol::{Abilities, Method};
 use super::silence::{Silence, Wait};
 use crate::engine::{Consultation, ContextEngineSettings, Input, Note, redacted};
 

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::refusal::{Refusal, json};
+use super::routes::{AppState, PROTOCOL, Refusal, RelayRequest, Responded, ThisSession, ok};
 use super::server::Unstalled;
-use super::state::{AppState, PROTOCOL, RelayRequest, ThisSession};
 use crate::engine::{ApiReply, ApiRequest};
+use crate::history::rfc3339_millis;
 use crate::protocol::Method;
 
 /// How long the server may take to start or interrupt a turn.
@@ -60,63 +60,57 @@ struct RpcBody {
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // serde would read an array as the members in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Refusal::Unreadable("the body must be a JSON object".to_owned()));
+        return Err(Refusal::body("the body must be a JSON object"));
     }
-    serde_json::from_slice(body).map_err(|error| Refusal::Unreadable(format!("the body is not valid: {error}")))
+    serde_json::from_slice(body).map_err(|error| Refusal::body(format!("the body is not valid: {error}")))
 }
 
-pub(super) async fn input(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn input(ThisSession(app): ThisSession, body: Bytes) -> Responded {
     let InputBody { text, thread_id } = read(&body)?;
     match app.call(ApiRequest::Input { text, thread_id }, TURN_WAIT_MAX).await {
         Some(ApiReply::Turn { thread_id, turn_id, steered }) => {
-            Ok(json(StatusCode::OK, &json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered })))
+            ok(&json!({ "turn_id": turn_id, "thread_id": thread_id, "steered": steered }))
         }
         reply => Err(refused(&app, reply)),
     }
 }
 
-pub(super) async fn interrupt(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    body: Bytes,
-) -> Result<Response, Refusal> {
+pub(super) async fn interrupt(ThisSession(app): ThisSession, body: Bytes) -> Responded {
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
     match app.call(ApiRequest::Interrupt { thread_id }, TURN_WAIT_MAX).await {
-        Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => {
-            Ok(json(StatusCode::OK, &json!({ "ok": true })))
-        }
+        Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => ok(&json!({ "ok": true })),
         reply => Err(refused(&app, reply)),
     }
 }
 
-pub(super) async fn rpc(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn rpc(ThisSession(app): ThisSession, body: Bytes) -> Responded {
     let RpcBody { method, params, timeout_ms } = read(&body)?;
     if Method::of(&method) == Some(Method::Initialize) {
         let message = "only the client can initialize the server, once";
-        return Err(Refusal::plain(StatusCode::BAD_REQUEST, "initialize_refused", message));
+        return Err(Refusal::bad("initialize_refused", message));
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
     let params = params.map(|params| one_line(params.get()));
     match app.call(ApiRequest::Rpc { method, params }, wait_max).await {
         Some(ApiReply::Answered(answer)) => {
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
-            Ok(json(StatusCode::OK, &answer))
+            ok(&answer)
         }
         reply => Err(refused(&app, reply)),
     }
 }
 
-pub(super) async fn stop(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+pub(super) async fn stop(ThisSession(app): ThisSession) -> Responded {
     done(&app, ApiRequest::Stop).await
 }
 
-pub(super) async fn start(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
+pub(super) async fn start(ThisSession(app): ThisSession) -> Responded {
     done(&app, ApiRequest::Start).await
 }
 
-async fn done(app: &AppState, question: ApiRequest) -> Result<Response, Refusal> {
+async fn done(app: &AppState, question: ApiRequest) -> Responded {
     match app.ask(question, TURN_WAIT_MAX).await {
-        Some(ApiReply::Done) => Ok(json(StatusCode::OK, &json!({ "ok": true }))),
+        Some(ApiReply::Done) => ok(&json!({ "ok": true })),
         reply => Err(refused(app, reply)),
     }
 }
@@ -128,51 +122,42 @@ fn one_line(json: &str) -> String {
 
 /// The refusal for any reply other than the expected one.
 fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
-    let plain = Refusal::plain;
     match reply {
-        None => plain(
+        None => Refusal::new(
             StatusCode::GATEWAY_TIMEOUT,
             "timeout",
             "the server did not answer in time; its answer may still come",
         ),
         Some(ApiReply::ThreadNotFound) => {
             let message = "unknown thread; name one of this session, or start one with `codex-shim send --new`";
-            plain(StatusCode::NOT_FOUND, "thread_not_found", message)
+            Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
         Some(ApiReply::NotServed) => {
             let message = "this server belongs to its client; only a server of `codex-shim serve` can be stopped, started and attached to";
-            plain(StatusCode::CONFLICT, "not_served", message)
+            Refusal::new(StatusCode::CONFLICT, "not_served", message)
         }
         Some(ApiReply::ClientAttached { name }) => {
             let who = name.map_or_else(|| "a client".to_owned(), |name| format!("the client `{name}`"));
             let message = format!("{who} is attached already, and only one can be at a time");
-            plain(StatusCode::CONFLICT, "client_attached", &message)
+            Refusal::new(StatusCode::CONFLICT, "client_attached", message)
         }
         Some(ApiReply::NoActiveTurn) => {
-            plain(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread")
+            Refusal::new(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread")
         }
         Some(ApiReply::Gated { request_id, request_type, requested_at_us }) => {
-            let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(requested_at_us);
             let pending = json!({
                 "request_id": request_id,
                 "request_type": request_type.name(),
-                "requested_at": humantime::format_rfc3339_millis(at).to_string(),
+                "requested_at": rfc3339_millis(requested_at_us),
             });
-            Refusal::Other {
-                status: StatusCode::CONFLICT,
-                error_code: "pending_structured_request",
-                message: "a request is pending in this thread; answer it first".to_owned(),
-                more: Map::from_iter([("pending_request".to_owned(), pending)]),
-            }
+            let message = "a request is pending in this thread; answer it first";
+            Refusal::new(StatusCode::CONFLICT, "pending_structured_request", message).with("pending_request", pending)
         }
         Some(ApiReply::Answered(answer)) => {
-            let error: Value = serde_json::from_str(&answer).unwrap_or_default();
-            Refusal::Other {
-                status: StatusCode::BAD_GATEWAY,
-                error_code: "server_refused",
-                message: error["error"]["message"].as_str().unwrap_or("the server refused the call").to_owned(),
-                more: Map::from_iter([("error".to_owned(), error["error"].clone())]),
-            }
+            let mut answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+            let error = answer["error"].take();
+            let message = error["message"].as_str().unwrap_or("the server refused the call").to_owned();
+            Refusal::new(StatusCode::BAD_GATEWAY, "server_refused", message).with("error", error)
         }
         Some(
             ApiReply::NotReady
@@ -189,7 +174,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             } else {
                 "the server has ended; `POST /sessions/self/start` starts a server of `codex-shim serve` again"
             };
-            plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
         }
     }
 }
@@ -202,13 +187,9 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
 /// How long the relay may take to admit a client.
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
 
-pub(super) async fn attach(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    request: Request,
-) -> Result<Response, Refusal> {
+pub(super) async fn attach(ThisSession(app): ThisSession, request: Request) -> Responded {
     if !asks_to_attach(request.headers()) {
-        return Err(Refusal::UpgradeRequired);
+        return Err(Refusal::upgrade_required());
     }
     let upgrade = hyper::upgrade::on(request);
     let (reply, replied) = oneshot::channel();

@@ -22,8 +22,8 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::requests::SOURCE_HEADER;
+use super::routes::PROTOCOL;
 use super::socket;
-use super::state::PROTOCOL;
 use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
 

@@ -1,18 +1,15 @@
 //! Routes of the context buffer: list, push and remove waiting commands, and list deliveries.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::refusal::{Refusal, json};
-use super::state::{AppState, ThisSession};
+use super::routes::{Refusal, Responded, ThisSession, ok};
 use crate::engine::{Command, ContextBounds, ContextSettings, Envelope, PushedCommand, RowId, WaitingCommand};
-use crate::store::{Keep, KeptDelivery, KeptFragment, Ledger, LedgerError, NewCommand, WhichCommands};
+use crate::store::{Keep, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
 
 /// Commands that wait to be delivered to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,8 +116,7 @@ impl ContextCommand {
 
 /// Reads one command or an array of them. The first byte decides which, so that an error refers to the form the caller chose.
 fn read(body: &[u8]) -> Result<Vec<PushedCommand>, Refusal> {
-    let unreadable =
-        |error: serde_json::Error| Refusal::Unreadable(format!("the body is not a command in JSON: {error}"));
+    let unreadable = |error: serde_json::Error| Refusal::body(format!("the body is not a command in JSON: {error}"));
     match body.trim_ascii_start().first() {
         Some(b'[') => serde_json::from_slice(body).map_err(unreadable),
         Some(_) | None => serde_json::from_slice(body).map(|one| vec![one]).map_err(unreadable),
@@ -152,36 +148,32 @@ pub fn new_commands(
     .collect()
 }
 
-pub(super) async fn show(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
-    let waiting = ledger(&app)?.waiting_context().await.map_err(Refusal::Ledger)?;
-    Ok(json(StatusCode::OK, &ContextDocument::of(waiting)))
+pub(super) async fn show(ThisSession(app): ThisSession) -> Responded {
+    let waiting = app.ledger()?.waiting_context().await?;
+    ok(&ContextDocument::of(waiting))
 }
 
-pub(super) async fn push(State(app): State<Arc<AppState>>, _: ThisSession, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn push(ThisSession(app): ThisSession, body: Bytes) -> Responded {
     let commands = new_commands(read(&body)?, SystemTime::now(), &app.context_bounds());
-    let commands = commands.map_err(Refusal::Impossible)?;
-    let waiting = ledger(&app)?.push_context(commands).await.map_err(Refusal::Ledger)?;
-    Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))
+    let commands = commands.map_err(|why| Refusal::bad("invalid_command", why))?;
+    let waiting = app.ledger()?.push_context(commands).await?;
+    ok(&WaitingDocument { waiting: waiting as u64 })
 }
 
-pub(super) async fn clear(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
-    ledger(&app)?.clear_context(WhichCommands::All).await.map_err(Refusal::Ledger)?;
-    Ok(json(StatusCode::OK, &WaitingDocument { waiting: 0 }))
+pub(super) async fn clear(ThisSession(app): ThisSession) -> Responded {
+    app.ledger()?.clear_context(WhichCommands::All).await?;
+    ok(&WaitingDocument { waiting: 0 })
 }
 
-pub(super) async fn drop_one(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    Path((_, command)): Path<(String, String)>,
-) -> Result<Response, Refusal> {
-    let none = || Refusal::plain(StatusCode::NOT_FOUND, "command_not_found", not_waiting(&command));
+pub(super) async fn drop_one(ThisSession(app): ThisSession, Path((_, command)): Path<(String, String)>) -> Responded {
+    let none = || Refusal::new(StatusCode::NOT_FOUND, "command_not_found", not_waiting(&command));
     let id: RowId = command.parse().map_err(|_| none())?;
-    let ledger = ledger(&app)?;
-    if ledger.clear_context(WhichCommands::One(id)).await.map_err(Refusal::Ledger)? == 0 {
+    let ledger = app.ledger()?;
+    if ledger.clear_context(WhichCommands::One(id)).await? == 0 {
         return Err(none());
     }
-    let waiting = ledger.waiting_context().await.map_err(Refusal::Ledger)?.len();
-    Ok(json(StatusCode::OK, &WaitingDocument { waiting: waiting as u64 }))
+    let waiting = ledger.waiting_context().await?.len();
+    ok(&WaitingDocument { waiting: waiting as u64 })
 }
 
 /// The message for an unknown command number.
@@ -190,15 +182,9 @@ pub(crate) fn not_waiting(command: &str) -> String {
     format!("no command with the number `{command}` waits; `codex-shim context show` lists the numbers")
 }
 
-pub(super) async fn deliveries(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
-    let deliveries = ledger(&app)?.deliveries().await.map_err(Refusal::Ledger)?;
-    Ok(json(StatusCode::OK, &DeliveriesDocument { deliveries }))
-}
-
-/// The ledger, or the refusal if it is not available.
-pub(super) fn ledger(app: &AppState) -> Result<&Ledger, Refusal> {
-    let none = || Refusal::Ledger(LedgerError::Unavailable("its thread could not be started".to_owned()));
-    app.ledger.as_ref().ok_or_else(none)
+pub(super) async fn deliveries(ThisSession(app): ThisSession) -> Responded {
+    let deliveries = app.ledger()?.deliveries().await?;
+    ok(&DeliveriesDocument { deliveries })
 }
 
 // The route that lists the fragments sent to each thread.
@@ -236,7 +222,7 @@ impl FragmentsDocument {
     }
 }
 
-pub(super) async fn show_fragments(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
-    let kept = ledger(&app)?.fragments().await.map_err(Refusal::Ledger)?;
-    Ok(json(StatusCode::OK, &FragmentsDocument::of(kept)))
+pub(super) async fn show_fragments(ThisSession(app): ThisSession) -> Responded {
+    let kept = app.ledger()?.fragments().await?;
+    ok(&FragmentsDocument::of(kept))
 }

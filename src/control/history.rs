@@ -1,22 +1,25 @@
-//! Routes of the history: events, activity, actions, tools, turns and transcripts.
+//! Routes of the history: events, activity, actions, tools, turns and transcripts, and their access to the index and the
+//! database that it writes.
 
 use std::collections::HashMap;
+use std::path::{self, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
-use axum::response::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 
-use super::document::SessionDocument;
-use super::historian::{CaughtUp, Historian, now_us};
-use super::refusal::{Refusal, json};
-use super::state::{AppState, ThisSession};
-use crate::history::Action;
-use crate::index::{Cursor, EventPage, HistoryError, Table};
+use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument};
+use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
+use crate::history::{Action, Activity, SessionActivity, ThreadActivity, rfc3339_millis};
+use crate::index::{Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, Table};
+use crate::journal::{Position, end_of, reader};
 
 /// Default number of events in a page. Source: the contract.
 const EVENTS_DEFAULT: u64 = 200;
@@ -93,25 +96,13 @@ pub(super) fn epoch_of(text: &str) -> Option<String> {
 }
 
 pub(super) fn bad(message: String) -> Refusal {
-    Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message)
+    Refusal::bad("invalid_parameter", message)
 }
 
-/// The history, or a refusal if this session keeps none.
-pub(super) fn historian(app: &AppState) -> Result<&Historian, Refusal> {
-    app.historian.as_ref().ok_or_else(|| {
-        let message = "this session has no history: the setting `record` is false, or its index could not start";
-        Refusal::plain(StatusCode::NOT_FOUND, "not_recorded", message)
-    })
-}
-
-pub(super) async fn events(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+pub(super) async fn events(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(&app)?;
+    let historian = app.historian()?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let since_seq = since.as_ref().map(|cursor| cursor.seq);
     let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
@@ -119,73 +110,60 @@ pub(super) async fn events(
         tracing::warn!(%error, "a page of events");
         EventPage::unreadable(since_seq)
     });
-    Ok(json(StatusCode::OK, &page))
+    ok(&page)
 }
 
-pub(super) async fn activity(State(app): State<Arc<AppState>>, _: ThisSession) -> Result<Response, Refusal> {
-    historian(&app)?;
+pub(super) async fn activity(ThisSession(app): ThisSession) -> Responded {
+    app.historian()?;
     let SessionDocument { state, state_since, threads, .. } = app.document().await;
     let told = json!({ "activity_state": state, "since": state_since, "threads": threads });
-    Ok(json(StatusCode::OK, &told))
+    ok(&told)
 }
 
-pub(super) async fn actions(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+pub(super) async fn actions(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
-    let historian = historian(&app)?;
+    let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
-    let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await.map_err(unreadable)?;
+    let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
-    Ok(json(StatusCode::OK, &json!({ "actions": actions })))
+    ok(&json!({ "actions": actions }))
 }
 
-pub(super) async fn tools(
-    app: State<Arc<AppState>>,
-    session: ThisSession,
-    query: RawQuery,
-) -> Result<Response, Refusal> {
-    rows(Table::Tools, &app, session, query).await
+pub(super) async fn tools(session: ThisSession, query: RawQuery) -> Responded {
+    rows(Table::Tools, session, query).await
 }
 
-pub(super) async fn turns(
-    app: State<Arc<AppState>>,
-    session: ThisSession,
-    query: RawQuery,
-) -> Result<Response, Refusal> {
-    rows(Table::Turns, &app, session, query).await
+pub(super) async fn turns(session: ThisSession, query: RawQuery) -> Responded {
+    rows(Table::Turns, session, query).await
 }
 
-async fn rows(table: Table, app: &AppState, _: ThisSession, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
+async fn rows(table: Table, ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let query = Query::of(query.as_deref(), &["since_id", "since_epoch", "limit"])?;
     let (since, limit) = (query.cursor("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
-    let historian = historian(app)?;
+    let historian = app.historian()?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
     let page =
         historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
-    Ok(json(StatusCode::OK, &page.map_err(unreadable)?))
+    ok(&page?)
 }
 
 pub(super) async fn transcript(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
+    ThisSession(app): ThisSession,
     Path((_, thread_id)): Path<(String, String)>,
-) -> Result<Response, Refusal> {
-    let historian = historian(&app)?;
+) -> Responded {
+    let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
     let of_thread = thread_id.clone();
     let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;
-    let entries = entries.map_err(unreadable)?;
+    let entries = entries?;
     let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
     if entries.is_empty() && !is_known() {
         let message = "unknown thread: this session has no messages of it";
-        return Err(Refusal::plain(StatusCode::NOT_FOUND, "thread_not_found", message));
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message));
     }
     let read = |entry: String| RawValue::from_string(entry).unwrap_or_else(|_| RawValue::NULL.to_owned());
     let entries: Vec<Box<RawValue>> = entries.into_iter().map(read).collect();
-    Ok(json(StatusCode::OK, &TranscriptDocument { thread_id, entries }))
+    ok(&TranscriptDocument { thread_id, entries })
 }
 
 #[derive(Serialize)]
@@ -194,12 +172,207 @@ struct TranscriptDocument {
     entries: Vec<Box<RawValue>>,
 }
 
-pub(super) fn unreadable(error: HistoryError) -> Refusal {
-    Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "history_unavailable", error.to_string())
+// Access of the routes to the history.
+
+/// How long a response waits for recorded lines to be indexed.
+const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The history of the running session.
+#[derive(Debug)]
+pub(super) struct Historian {
+    pub(super) index: Index,
+    history: Arc<History>,
+    journal_dir: PathBuf,
+    lag: LagMeter,
+}
+
+/// Progress of the index when a request was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CaughtUp {
+    /// Identifies the database, see [`IndexState::opened`].
+    pub(super) opened: u64,
+    /// Some lines recorded before the request are not indexed yet.
+    pub(super) is_behind: bool,
+}
+
+impl Historian {
+    pub(super) fn new(index: Index, info: &SessionInfo) -> Historian {
+        let history = Arc::new(History::new(&info.session_dir.join(HISTORY_FILE)));
+        let lag = LagMeter::new(&info.journal_dir);
+        Historian { index, history, journal_dir: info.journal_dir.clone(), lag }
+    }
+
+    /// Waits, for a bounded time, until everything recorded so far is indexed.
+    pub(super) async fn catch_up(&self) -> CaughtUp {
+        let end = end_of(&self.journal_dir);
+        let mut state = self.index.state();
+        let is_there = |state: &IndexState| state.opened > 0 && (end.is_none() || state.position >= end);
+        if !is_there(&state.borrow()) {
+            self.index.wake();
+            let settled = state.wait_for(|state| is_there(state) || state.fault.is_some());
+            // On a timeout the state below shows how far the index came.
+            drop(timeout(CATCH_UP_WAIT_MAX, settled).await);
+        }
+        let state = state.borrow();
+        // A fault may hold back lines that were read but not committed.
+        CaughtUp { opened: state.opened, is_behind: !is_there(&state) || state.fault.is_some() }
+    }
+
+    /// Queries the database `opened` on a blocking thread. If the database turns out to be broken, the index rebuilds it.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        opened: u64,
+        ask: impl FnOnce(&History) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let history = Arc::clone(&self.history);
+        let asked = tokio::task::spawn_blocking(move || ask(&history)).await;
+        // Blocking tasks are never cancelled. A panic was already reported and ends only this request.
+        asked.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic())).inspect_err(|error| {
+            if error.is_broken() {
+                self.index.rebuild(opened);
+            }
+        })
+    }
+
+    /// The session's activity and its start, in microseconds since the Unix epoch.
+    pub(super) fn activity(&self) -> (Activity, u64) {
+        self.index.activity().session(now_us())
+    }
+
+    /// The activity and the last action of each thread at `now_us`.
+    pub(super) async fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
+        let opened = self.index.state().borrow().opened;
+        let activity = self.index.activity();
+        self.ask(opened, move |history| Ok(threads(&activity, history, opened, now_us))).await.unwrap_or_default()
+    }
+
+    pub(super) async fn document(&self) -> IndexDocument {
+        let state = self.index.state().borrow().clone();
+        let Lag { records: lag_lines, oldest_us } = self.lag.lag(state.position, Instant::now()).await;
+        let lag_ms = oldest_us.map_or(0, |at_us| now_us().saturating_sub(at_us) / 1_000);
+        let Pruned { events, tool_events, turn_events, took_ms, .. } = state.pruned;
+        IndexDocument {
+            epoch: state.epoch,
+            lag_lines,
+            lag_ms,
+            persisted: state.fault.is_none(),
+            event_persist_error: state.failed_commits,
+            pruned: PrunedDocument { events, tool_events, turn_events, took_ms },
+        }
+    }
+}
+
+/// The activity and the last action of each thread at `now_us`. An action that cannot be read is left out.
+#[must_use]
+pub(crate) fn threads(activity: &SessionActivity, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
+    let threads = activity.threads(now_us);
+    let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
+    let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, opened) };
+    let last = last.unwrap_or_else(|error| {
+        tracing::debug!(%error, "what threads did last");
+        Vec::new()
+    });
+    let last = last.into_iter().chain(std::iter::repeat(None));
+    let document = |(thread, last): (ThreadActivity, Option<Action>)| ThreadDocument {
+        thread_id: thread.thread_id,
+        activity_state: thread.activity,
+        since: rfc3339_millis(thread.since_us),
+        turn_id: thread.turn_id,
+        pending: thread.pending,
+        last_action: last.map(|action| action.summary_text),
+        stalled_since: thread.stalled_since_us.map(rfc3339_millis),
+    };
+    threads.into_iter().zip(last).map(document).collect()
+}
+
+/// The wall clock, in microseconds since the Unix epoch.
+pub(super) fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+// Counts the records that are not indexed yet, in the background, within a bound, and at most once a second.
+
+/// Most records that are counted.
+const RECORDS_MAX: u64 = 100_000;
+
+/// Most bytes that are read for one count; later records are not counted.
+const BYTES_MAX: usize = 64 << 20;
+
+/// How long a count stays valid. Source: a working index is behind for less, and a broken one for much longer.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// Records that are not indexed yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lag {
+    pub(super) records: u64,
+    /// Time of the oldest one, in microseconds since the Unix epoch.
+    pub(super) oldest_us: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct LagMeter {
+    journal_dir: PathBuf,
+    last: Mutex<Option<(Instant, Lag)>>,
+}
+
+impl LagMeter {
+    pub(super) fn new(journal_dir: &path::Path) -> LagMeter {
+        LagMeter { journal_dir: journal_dir.to_owned(), last: Mutex::new(None) }
+    }
+
+    /// The lag of an index at position `from`, at most [`GOOD_FOR`] old.
+    pub(super) async fn lag(&self, from: Option<Position>, now: Instant) -> Lag {
+        let end = end_of(&self.journal_dir);
+        if end.is_none() || from >= end {
+            return Lag::default();
+        }
+        // Concurrent callers wait for this count and share it.
+        let mut last = self.last.lock().await;
+        if let Some((counted_at, lag)) = *last
+            && now.saturating_duration_since(counted_at) < GOOD_FOR
+        {
+            return lag;
+        }
+        let journal_dir = self.journal_dir.clone();
+        let counted = tokio::task::spawn_blocking(move || count(&journal_dir, from, RECORDS_MAX, BYTES_MAX)).await;
+        // Blocking tasks are never cancelled.
+        let lag = counted.unwrap_or_else(|stopped| std::panic::resume_unwind(stopped.into_panic()));
+        *last = Some((now, lag));
+        lag
+    }
+}
+
+fn count(journal_dir: &path::Path, from: Option<Position>, records_max: u64, bytes_max: usize) -> Lag {
+    #[derive(serde::Deserialize)]
+    struct At {
+        at: u64,
+    }
+    let mut reader = reader::Reader::new(journal_dir, from);
+    let (mut lag, mut read_bytes) = (Lag::default(), 0);
+    while let Ok(step) = reader.step() {
+        match step {
+            reader::Step::Record { bytes, .. } => {
+                if lag.records == 0 {
+                    lag.oldest_us = serde_json::from_slice::<At>(bytes).ok().map(|record| record.at);
+                }
+                lag.records += 1;
+                read_bytes += bytes.len();
+            }
+            reader::Step::Lost { .. } => {}
+            reader::Step::End => break,
+        }
+        if lag.records >= records_max || read_bytes >= bytes_max {
+            break;
+        }
+    }
+    lag
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
 
     #[test]
@@ -215,5 +388,70 @@ mod tests {
         let limit = |text: &str| read(text).and_then(|query| query.limit(200, 500));
         assert_eq!((limit(""), limit("limit=500")), (Ok(200), Ok(500)));
         assert!(limit("limit=0").is_err() && limit("limit=501").is_err());
+    }
+
+    const SEGMENT: &str = "000000050009-001.jsonl";
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()
+            .expect("BUG: a runtime")
+    }
+
+    fn journal(records: usize) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let records: String = (0..records).map(|number| format!("{{\"at\":{}}}\n", 7 + number)).collect();
+        fs::write(dir.path().join(SEGMENT), records).expect("it is ours");
+        dir
+    }
+
+    #[test]
+    fn a_count_is_bounded() {
+        let dir = journal(9);
+        let check = |records_max, bytes_max, records| {
+            let expect = Lag { records, oldest_us: Some(7) };
+            assert_eq!(count(dir.path(), None, records_max, bytes_max), expect, "{records_max} {bytes_max}");
+        };
+        check(100, 1_000, 9);
+        check(4, 1_000, 4);
+        // The second record has eight bytes too; the third is not read.
+        check(100, 9, 2);
+    }
+
+    #[test]
+    fn a_count_is_reused_for_a_while() {
+        let dir = journal(2);
+        let meter = LagMeter::new(dir.path());
+        runtime().block_on(async {
+            let now = Instant::now();
+            assert_eq!(meter.lag(None, now).await.records, 2);
+            let longer = fs::read(dir.path().join(SEGMENT)).expect("it is there").repeat(2);
+            fs::write(dir.path().join(SEGMENT), longer).expect("it is ours");
+            assert_eq!(meter.lag(None, now + GOOD_FOR / 2).await.records, 2);
+            assert_eq!(meter.lag(None, now + GOOD_FOR).await.records, 4);
+            assert_eq!(meter.lag(end_of(dir.path()), now + GOOD_FOR).await, Lag::default());
+        });
+    }
+
+    #[test]
+    fn counting_does_not_block_the_runtime() {
+        let dir = journal(2);
+        let meter = LagMeter::new(dir.path());
+        let (release, released) = sync_channel::<()>(0);
+        runtime().block_on(async {
+            // The only thread for blocking work is busy, so that the count cannot begin.
+            let busy = tokio::task::spawn_blocking(move || released.recv());
+            let mut lag = std::pin::pin!(meter.lag(None, Instant::now()));
+            tokio::select! {
+                biased;
+                _ = &mut lag => panic!("the runtime's own thread has counted"),
+                () = tokio::task::yield_now() => {}
+            }
+            drop(release);
+            assert_eq!(lag.await.records, 2);
+            let _ = busy.await;
+        });
     }
 }

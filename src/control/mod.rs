@@ -10,28 +10,19 @@
 
 pub(crate) mod answer;
 mod calls;
-#[cfg(test)]
-pub(crate) mod cases;
 pub(crate) mod client;
 mod context;
 mod document;
 pub(crate) mod form;
-mod historian;
 mod history;
 pub(crate) mod local_time;
-mod metrics;
-mod places;
 mod published;
-mod refusal;
 pub(crate) mod request_view;
 mod requests;
 mod routes;
 mod server;
 mod socket;
-mod state;
 mod stream;
-#[cfg(test)]
-mod stream_tests;
 
 pub(crate) use client::{Listener, Listening, Received};
 pub(crate) use context::FragmentsDocument;
@@ -45,8 +36,7 @@ pub(crate) use document::{
 };
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
+pub(crate) use routes::{Ask, RelayRequest, Reply, SessionInfo, Stores};
 pub(crate) use server::start;
 pub use socket::resolve;
 pub(crate) use socket::{SOCKET_FILE, SocketFiles};
-pub(crate) use state::{Ask, RelayRequest, Reply};
-pub(crate) use state::{SessionInfo, Stores};

@@ -45,16 +45,16 @@ struct Traffic {
 }
 
 /// State that changes rarely.
-#[derive(Debug, Default)]
-struct Rare {
-    generation: Option<String>,
-    child_pid: Option<u32>,
-    codex_version: Option<String>,
-    client: ClientName,
-    context_engine: Option<ContextEngineDocument>,
-    config: Option<ConfigDocument>,
-    context_bounds: Option<ContextBounds>,
-    faults: Vec<Fault>,
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rare {
+    pub(super) generation: Option<String>,
+    pub(super) child: ChildDocument,
+    pub(super) client: ClientDocument,
+    pub(super) context_engine: Option<ContextEngineDocument>,
+    pub(super) config: Option<ConfigDocument>,
+    /// The bounds of commands, if they have changed since the relay started.
+    pub(super) context_bounds: Option<ContextBounds>,
+    pub(super) faults: Vec<Fault>,
     faults_unlisted: u64,
 }
 
@@ -127,8 +127,7 @@ impl Published {
     pub(crate) fn child_started(&self, generation: &str, pid: u32) {
         let mut rare = self.rare();
         rare.generation = Some(generation.to_owned());
-        rare.child_pid = Some(pid);
-        rare.codex_version = None;
+        rare.child = ChildDocument { pid: Some(pid), codex_version: None };
         self.child_ended.store(false, Ordering::Relaxed);
     }
 
@@ -140,7 +139,7 @@ impl Published {
     pub(crate) fn note(&self, note: &Note) {
         match note {
             Note::CodexVersion { version: Some(version), user_agent: _ } => {
-                self.rare().codex_version = Some(version.clone());
+                self.rare().child.codex_version = Some(version.clone());
             }
             Note::ContextProjected { .. } => self.turns_projected.add(1),
             Note::FragmentsSent { fragments, outcome: "delivered", .. } => {
@@ -187,7 +186,8 @@ impl Published {
 
     /// Stores the client's name.
     pub(crate) fn introduce(&self, client: ClientName) {
-        self.rare().client = client;
+        let ClientName { name, version } = client;
+        self.rare().client = ClientDocument { name, version };
     }
 
     /// Stores the relay's settings.
@@ -244,28 +244,6 @@ impl Published {
         self.context_waiting.get()
     }
 
-    pub(super) fn child(&self) -> ChildDocument {
-        let rare = self.rare();
-        ChildDocument { pid: rare.child_pid, codex_version: rare.codex_version.clone() }
-    }
-
-    pub(super) fn generation(&self) -> Option<String> {
-        self.rare().generation.clone()
-    }
-
-    pub(super) fn client(&self) -> ClientDocument {
-        let ClientName { name, version } = self.rare().client.clone();
-        ClientDocument { name, version }
-    }
-
-    pub(super) fn context_engine(&self) -> Option<ContextEngineDocument> {
-        self.rare().context_engine.clone()
-    }
-
-    pub(super) fn faults(&self) -> Vec<Fault> {
-        self.rare().faults.clone()
-    }
-
     pub(super) fn gaps(&self) -> u64 {
         self.gaps.get()
     }
@@ -286,7 +264,8 @@ impl Published {
         }
     }
 
-    fn rare(&self) -> MutexGuard<'_, Rare> {
+    /// A lock: hold it no longer than for a copy.
+    pub(super) fn rare(&self) -> MutexGuard<'_, Rare> {
         // A panic cannot leave the value half written.
         self.rare.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,10 +281,10 @@ mod tests {
         for number in [1, 1, 2] {
             published.fault(&number.to_string());
         }
-        let told: Vec<String> = published.faults().into_iter().map(|fault| fault.what).collect();
+        let told: Vec<String> = published.rare().faults.clone().into_iter().map(|fault| fault.what).collect();
         assert_eq!(told, ["1", "2"]);
         (0..100).for_each(|number| published.fault(&number.to_string()));
-        assert_eq!(published.faults().len(), FAULTS_MAX);
+        assert_eq!(published.rare().faults.len(), FAULTS_MAX);
         assert_eq!(published.counters().faults_unlisted, 100 - FAULTS_MAX as u64);
     }
 

@@ -1,21 +1,17 @@
 //! Routes of the ledger: pending requests, one request with its answers, and answering.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::answer::{kind_of, takes};
-use super::context::ledger;
 use super::form;
-use super::refusal::{Refusal, json};
+use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use super::server::Peer;
-use super::state::{AppState, ThisSession};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
@@ -36,15 +32,11 @@ pub fn with_choices(mut row: Value) -> Value {
     row
 }
 
-pub(super) async fn pending(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+pub(super) async fn pending(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let which = which(query.as_deref().unwrap_or_default())?;
-    let rows = ledger(&app)?.requests(which).await.map_err(Refusal::Ledger)?;
+    let rows = app.ledger()?.requests(which).await?;
     let requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
-    Ok(json(StatusCode::OK, &json!({ "requests": requests })))
+    ok(&json!({ "requests": requests }))
 }
 
 fn which(query: &str) -> Result<WhichRequests, Refusal> {
@@ -58,28 +50,24 @@ fn which(query: &str) -> Result<WhichRequests, Refusal> {
             (_, _) => {
                 let message =
                     format!("unknown parameter `{pair}`; this path takes `include_orphaned=true` and `all=true`");
-                return Err(Refusal::plain(StatusCode::BAD_REQUEST, "invalid_parameter", message));
+                return Err(Refusal::bad("invalid_parameter", message));
             }
         };
     }
     Ok(which)
 }
 
-pub(super) async fn one(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    Path((_, request_id)): Path<(String, String)>,
-) -> Result<Response, Refusal> {
+pub(super) async fn one(ThisSession(app): ThisSession, Path((_, request_id)): Path<(String, String)>) -> Responded {
     let kept = kept(&app, request_id).await?;
-    Ok(json(StatusCode::OK, &json!({ "request": with_choices(kept.row), "answers": kept.answers })))
+    ok(&json!({ "request": with_choices(kept.row), "answers": kept.answers }))
 }
 
 async fn kept(app: &AppState, request_id: String) -> Result<KeptRequest, Refusal> {
-    ledger(app)?.request(request_id).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)
+    app.ledger()?.request(request_id).await?.ok_or_else(not_found)
 }
 
 fn not_found() -> Refusal {
-    Refusal::plain(
+    Refusal::new(
         StatusCode::NOT_FOUND,
         "request_not_found",
         "unknown request; `…/codex-pending-requests?all=true` lists the requests of this session",
@@ -87,15 +75,14 @@ fn not_found() -> Refusal {
 }
 
 pub(super) async fn respond(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
+    ThisSession(app): ThisSession,
     Path((_, request_id)): Path<(String, String)>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Refusal> {
+) -> Responded {
     let value: Value = serde_json::from_slice(&body)
-        .map_err(|error| Refusal::Unreadable(format!("the body is not an answer in JSON: {error}")))?;
+        .map_err(|error| Refusal::body(format!("the body is not an answer in JSON: {error}")))?;
     let source = match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
         Some(b"cli") => RequestSource::Cli,
         Some(b"tui") => RequestSource::Tui,
@@ -119,26 +106,21 @@ pub(super) async fn respond(
     match app.ask(question, DECISION_WAIT_MAX).await {
         Some(ApiReply::Kept) => {
             let kept = kept(&app, request_id).await?;
-            Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": false, "request": kept.row })))
+            ok(&json!({ "ok": true, "idempotent": false, "request": kept.row }))
         }
         Some(ApiReply::NotOpen) => answered_before(&app, request_id, value, source, by).await,
-        Some(ApiReply::Invalid(invalid)) => Err(Refusal::Other {
-            status: StatusCode::UNPROCESSABLE_ENTITY,
-            error_code: "invalid_response",
-            message: invalid.message,
-            more: Map::from_iter([("valid".to_owned(), invalid.valid)]),
-        }),
+        Some(ApiReply::Invalid(invalid)) => Err(invalid_response(invalid.message, invalid.valid)),
         Some(ApiReply::NotReady) => {
             let message = "the server has exited or is not reading, so no answer can reach it";
-            Err(Refusal::plain(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
         }
         None => {
             let message = "the answer may not have been stored yet; look at the request again";
-            Err(Refusal::plain(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
+            Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
         }
         Some(_) => {
             let why = "the answer could not be stored, so it was not sent; the request is still pending";
-            Err(Refusal::Ledger(LedgerError::Unavailable(why.to_owned())))
+            Err(LedgerError::Unavailable(why.to_owned()).into())
         }
     }
 }
@@ -155,23 +137,20 @@ async fn check_form(app: &AppState, request_id: String, content: &Value) -> Resu
     }
     let named = errors.iter().filter_map(|error| Some((error.field.clone()?, json!(error.message))));
     let valid = valid(RequestKind::Elicitation, &kept.row["request_payload"]);
-    Err(Refusal::Other {
-        status: StatusCode::UNPROCESSABLE_ENTITY,
-        error_code: "invalid_response",
-        message: form::in_one_line(&errors),
-        more: Map::from_iter([("valid".to_owned(), valid), ("fields".to_owned(), Value::Object(named.collect()))]),
-    })
+    Err(invalid_response(form::in_one_line(&errors), valid).with("fields", Value::Object(named.collect())))
+}
+
+/// The refusal for an invalid answer; `valid` says what would be valid.
+fn invalid_response(message: String, valid: Value) -> Refusal {
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_response", message).with("valid", valid)
 }
 
 /// The refusal for a malformed answer; it says what would be valid.
 async fn unreadable(app: &AppState, request_id: String, why: &str) -> Result<Refusal, Refusal> {
     let kept = kept(app, request_id).await?;
-    Ok(Refusal::Other {
-        status: StatusCode::UNPROCESSABLE_ENTITY,
-        error_code: "invalid_response",
-        message: format!("the body is not a valid answer: {}; {}", without_members(why), takes(kind_of(&kept.row))),
-        more: Map::from_iter([("valid".to_owned(), valid(kind_of(&kept.row), &kept.row["request_payload"]))]),
-    })
+    let kind = kind_of(&kept.row);
+    let message = format!("the body is not a valid answer: {}; {}", without_members(why), takes(kind));
+    Ok(invalid_response(message, valid(kind, &kept.row["request_payload"])))
 }
 
 /// An error of serde without its list of all members of all kinds of requests.
@@ -186,16 +165,16 @@ async fn answered_before(
     value: Value,
     source: RequestSource,
     by: String,
-) -> Result<Response, Refusal> {
+) -> Responded {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at_us = since_epoch.as_micros() as u64;
     let given = GivenRow { request_id, at_us, source, by, payload: value.to_string() };
-    let row = ledger(app)?.answer_late(given).await.map_err(Refusal::Ledger)?.ok_or_else(not_found)?;
+    let row = app.ledger()?.answer_late(given).await?.ok_or_else(not_found)?;
     match row["status"].as_str() {
-        Some("resolved") => Ok(json(StatusCode::OK, &json!({ "ok": true, "idempotent": true, "request": row }))),
+        Some("resolved") => ok(&json!({ "ok": true, "idempotent": true, "request": row })),
         status => {
             let message = format!("the request is {}", status.unwrap_or("gone"));
-            Err(Refusal::plain(StatusCode::NOT_FOUND, "request_unavailable", message))
+            Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
     }
 }

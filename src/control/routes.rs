@@ -1,28 +1,40 @@
-//! The routes, and the checks that apply to all of them.
+//! The routes, and what they share: the state behind them, the checks that apply to all of them, and the form of a refusal.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use http_body_util::BodyExt as _;
 use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::refusal::{Refusal, json};
-use super::state::{AppState, ThisSession};
-use super::{calls, context, history, metrics, requests, stream};
+use super::document::{IndexDocument, JournalDocument, SessionDocument};
+use super::history::{Historian, now_us};
+use super::published::{Published, Rare};
+use super::server::Places;
+use super::{calls, context, document, history, requests, stream};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds};
+use crate::history::{Activity, rfc3339_millis};
+use crate::index::{HistoryError, Index};
+use crate::store::{Ledger, LedgerError};
 
 pub(super) fn router(app: AppState) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
-        .route("/metrics", get(metrics::metrics))
+        .route("/metrics", get(document::metrics))
         .route("/sessions/{id}", get(session))
         .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
         .route("/sessions/{id}/context/deliveries", get(context::deliveries))
@@ -44,8 +56,13 @@ pub(super) fn router(app: AppState) -> Router {
         .route("/sessions/{id}/attach", post(calls::attach))
         .route("/sessions/{id}/stop", post(calls::stop))
         .route("/sessions/{id}/start", post(calls::start))
-        .fallback(|| async { Refusal::NotFound })
-        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
+        .fallback(|| async {
+            Refusal::new(StatusCode::NOT_FOUND, "not_found", "unknown path; docs/control.md lists the paths")
+        })
+        .method_not_allowed_fallback(|| async {
+            let message = "this path does not take that method; the header `Allow` lists its methods";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        })
         .layer(middleware::from_fn(admit))
         .with_state(Arc::new(app))
 }
@@ -56,14 +73,17 @@ async fn admit(request: Request, next: Next) -> Response {
     // The body is read even if the request is refused, so that a client that writes it all first can read the reason.
     let body = take_body(body).await;
     if head.headers.contains_key(header::ORIGIN) {
-        return Refusal::Origin.into_response();
+        let message = "a request with an `Origin` header comes from a browser and is refused";
+        return Refusal::new(StatusCode::FORBIDDEN, "origin_refused", message).into_response();
     }
     if !is_a_tools(&head.uri, &head.headers) {
-        return Refusal::Host.into_response();
+        let message =
+            "a `Host` with a dot could be the name of a web page and is refused; use `localhost` or any one word";
+        return Refusal::new(StatusCode::FORBIDDEN, "host_refused", message).into_response();
     }
     match body {
         Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,
-        Err(error) => Refusal::Body(error).into_response(),
+        Err(error) => Refusal::from(error).into_response(),
     }
 }
 
@@ -72,12 +92,12 @@ struct Health {
     status: &'static str,
 }
 
-async fn healthz() -> Response {
-    json(StatusCode::OK, &Health { status: "ok" })
+async fn healthz() -> Responded {
+    ok(&Health { status: "ok" })
 }
 
-async fn session(State(app): State<Arc<AppState>>, _: ThisSession) -> Response {
-    json(StatusCode::OK, &app.document().await)
+async fn session(ThisSession(app): ThisSession) -> Responded {
+    ok(&app.document().await)
 }
 
 // Reads a request body whole before the route runs, bounded in size and time.
@@ -169,6 +189,295 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+// The state behind the routes.
+
+/// Constants of the running session.
+#[derive(Debug)]
+pub(crate) struct SessionInfo {
+    pub session_id: String,
+    /// The session folder, whose lock we hold.
+    pub session_dir: PathBuf,
+    pub journal_dir: PathBuf,
+    /// Id of the first run of the child.
+    pub generation: String,
+    /// When the relay started.
+    pub started_at: SystemTime,
+    /// Folder for the user's sockets, if known.
+    pub runtime_dir: Option<PathBuf>,
+    /// Limits applied to pushed commands.
+    pub context_bounds: ContextBounds,
+}
+
+/// The stores of the relay, as far as they could be opened.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    pub ledger: Option<Ledger>,
+    /// `None` if nothing is recorded.
+    pub index: Option<Index>,
+}
+
+/// The state shared by all routes.
+pub(super) struct AppState {
+    pub(super) info: SessionInfo,
+    pub(super) published: Arc<Published>,
+    pub(super) ledger: Option<Ledger>,
+    /// `None` if nothing is recorded.
+    pub(super) historian: Option<Historian>,
+    pub(super) ask: Option<Ask>,
+    /// Path of the socket, links resolved.
+    pub(super) socket: PathBuf,
+    pub(super) places: Arc<Places>,
+    /// Permits for calls that wait for the server.
+    calls: Semaphore,
+}
+
+/// Calls that may wait for the server at the same time. It is lower than the number of connections, so that other requests
+/// still find a place.
+const CALLS_MAX: usize = 48;
+
+/// Extractor of the state; rejects paths that name another session.
+pub(super) struct ThisSession(pub(super) Arc<AppState>);
+
+impl FromRequestParts<Arc<AppState>> for ThisSession {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppState>) -> Result<ThisSession, Refusal> {
+        match Path::<HashMap<String, String>>::from_request_parts(parts, app).await {
+            Ok(Path(named)) if named.get("id").is_some_and(|id| id == "self" || *id == app.info.session_id) => {
+                Ok(ThisSession(Arc::clone(app)))
+            }
+            Ok(_) | Err(_) => {
+                let message = "this socket belongs to another session; use its id, or `self`";
+                Err(Refusal::new(StatusCode::NOT_FOUND, "session_not_found", message))
+            }
+        }
+    }
+}
+
+impl AppState {
+    pub(super) fn new(
+        info: SessionInfo,
+        published: Arc<Published>,
+        stores: Stores,
+        ask: Option<Ask>,
+        socket: PathBuf,
+    ) -> AppState {
+        let Stores { ledger, index } = stores;
+        let historian = index.map(|index| Historian::new(index, &info));
+        let (places, calls) = (Arc::default(), Semaphore::new(CALLS_MAX));
+        AppState { info, published, ledger, historian, ask, socket, places, calls }
+    }
+
+    /// Calls the server through the relay. Beyond [`CALLS_MAX`] the call is refused at once.
+    pub(super) async fn call(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
+        let Ok(_one) = self.calls.try_acquire() else { return Some(ApiReply::NotReady) };
+        self.ask(question, wait_max).await
+    }
+
+    /// Asks the relay; `None` if it does not reply in time or exits first. A relay that does not accept the question replies
+    /// [`ApiReply::NotReady`].
+    pub(super) async fn ask(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
+        let (reply, mut replied) = oneshot::channel();
+        self.run(RelayRequest::Call(question, reply));
+        match replied.try_recv() {
+            Ok(reply) => Some(reply),
+            Err(oneshot::error::TryRecvError::Closed) => Some(ApiReply::NotReady),
+            Err(oneshot::error::TryRecvError::Empty) => timeout(wait_max, replied).await.ok()?.ok(),
+        }
+    }
+
+    /// Sends a request to the relay, if one is connected.
+    pub(super) fn run(&self, request: RelayRequest) {
+        if let Some(ask) = &self.ask {
+            ask(request);
+        }
+    }
+
+    /// The ledger, or the refusal if it is not available.
+    pub(super) fn ledger(&self) -> Result<&Ledger, Refusal> {
+        let none = || LedgerError::Unavailable("its thread could not be started".to_owned());
+        Ok(self.ledger.as_ref().ok_or_else(none)?)
+    }
+
+    /// The history, or a refusal if this session keeps none.
+    pub(super) fn historian(&self) -> Result<&Historian, Refusal> {
+        self.historian.as_ref().ok_or_else(Refusal::not_recorded)
+    }
+
+    pub(super) fn context_bounds(&self) -> ContextBounds {
+        self.published.rare().context_bounds.unwrap_or(self.info.context_bounds)
+    }
+
+    /// The current state of the session.
+    pub(super) async fn document(&self) -> SessionDocument {
+        let AppState { info, published, socket, historian, .. } = self;
+        let bytes = crate::journal::size_bytes(&info.journal_dir).unwrap_or_default();
+        let (activity, threads, index) = match historian {
+            Some(historian) => {
+                historian.catch_up().await;
+                (Some(historian.activity()), historian.threads(now_us()).await, historian.document().await)
+            }
+            None => (None, Vec::new(), IndexDocument::NONE),
+        };
+        // The relay knows whether the server runs. The start time is given only if the journal agrees.
+        let (state, since_us) = match (published.child_runs(), activity) {
+            (false, Some((Activity::Stopped, since_us))) => (Activity::Stopped, Some(since_us)),
+            (false, _) => (Activity::Stopped, None),
+            (true, None | Some((Activity::Stopped, _))) => (Activity::Idle, None),
+            (true, Some((activity, since_us))) => (activity, Some(since_us)),
+        };
+        let Rare { generation, child, client, context_engine, config, faults, .. } = published.rare().clone();
+        SessionDocument {
+            session_id: info.session_id.clone(),
+            state,
+            activity_state: state,
+            state_since: since_us.map(rfc3339_millis),
+            generation,
+            socket: Some(socket.to_string_lossy().into_owned()),
+            child,
+            client,
+            threads,
+            pending_requests: published.pending(),
+            context_waiting: published.waiting(),
+            journal: JournalDocument { bytes, gaps: Some(published.gaps()) },
+            index,
+            context_engine,
+            config,
+            faults,
+            counters: published.counters(),
+            started_at: Some(humantime::format_rfc3339_millis(info.started_at).to_string()),
+        }
+    }
+}
+
+// Requests of the routes to the relay thread.
+
+pub(crate) type Reply = oneshot::Sender<ApiReply>;
+
+/// A request to the relay.
+#[derive(Debug)]
+pub(crate) enum RelayRequest {
+    /// A call of an API caller. The relay drops the sender if it takes no more calls.
+    Call(ApiRequest, Reply),
+    /// Hands over an admitted client.
+    Client {
+        admission: ApiCallId,
+        /// `None` if the connection failed before the upgrade.
+        client: Option<UnixStream>,
+    },
+}
+
+/// Sends a request to the relay. A question never blocks; handing over a client blocks until the relay's inbox has room.
+pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
+
+/// The protocol in the `Upgrade` header.
+pub(super) const PROTOCOL: &str = "codex-shim-attach";
+
+// Responses: a document in JSON, or a refusal.
+
+/// The result of a route.
+pub(super) type Responded = Result<Response, Refusal>;
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Refusal {
+    #[serde(skip)]
+    status: StatusCode,
+    detail: Detail,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Detail {
+    error_code: &'static str,
+    message: String,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { status, detail: Detail { error_code, message: message.into(), more: Map::new() } }
+    }
+
+    /// A refusal because of an invalid request.
+    pub(super) fn bad(error_code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, error_code, message)
+    }
+
+    /// Adds a member to the refusal's code and message.
+    pub(super) fn with(mut self, name: &str, value: Value) -> Refusal {
+        self.detail.more.insert(name.to_owned(), value);
+        self
+    }
+
+    /// The body is not valid JSON, or does not have the form that the path takes.
+    pub(super) fn body(message: impl Into<String>) -> Refusal {
+        Refusal::bad("invalid_body", message)
+    }
+
+    pub(super) fn not_recorded() -> Refusal {
+        let message = "this session has no history: the setting `record` is false, or its index could not start";
+        Refusal::new(StatusCode::NOT_FOUND, "not_recorded", message)
+    }
+
+    pub(super) fn upgrade_required() -> Refusal {
+        let message = "attach with `Connection: Upgrade` and `Upgrade: codex-shim-attach`, or use `codex-shim attach`";
+        Refusal::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message)
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Refusal {
+        match error {
+            BodyError::TooBig => {
+                let message = format!("the body is over {BODY_BYTES_MAX} bytes");
+                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+            }
+            BodyError::TooSlow => {
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time")
+            }
+            BodyError::Broken => Refusal::bad("body_broken", "the body ended early, or is not valid HTTP"),
+        }
+    }
+}
+
+impl From<LedgerError> for Refusal {
+    fn from(error: LedgerError) -> Refusal {
+        let (status, error_code) = match &error {
+            LedgerError::ThreadNotFound(_) => (StatusCode::NOT_FOUND, "thread_not_found"),
+            LedgerError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable"),
+        };
+        Refusal::new(status, error_code, error.to_string())
+    }
+}
+
+impl From<HistoryError> for Refusal {
+    fn from(error: HistoryError) -> Refusal {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "history_unavailable", error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, &self);
+        if self.status == StatusCode::UPGRADE_REQUIRED {
+            response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+        }
+        response
+    }
+}
+
+pub(super) fn ok(document: &impl Serialize) -> Responded {
+    Ok(json(StatusCode::OK, document))
+}
+
+fn json(status: StatusCode, document: &impl Serialize) -> Response {
+    let mut text = serde_json::to_vec(document).expect("BUG: plain data is JSON");
+    text.push(b'\n');
+    let kind = HeaderValue::from_static("application/json");
+    (status, [(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,5 +557,47 @@ mod tests {
         assert!(check("/healthz", &[]) && check("/healthz", &[b"shim"]) && check("http://shim/healthz", &[b"shim"]));
         assert!(!check("/healthz", &[b"shim", b"evil.example"]) && !check("/healthz", &[b"\xff"]));
         assert!(!check("http://evil.example/healthz", &[b"shim"]) && !check("http://evil.example/healthz", &[]));
+    }
+
+    fn app(ask: impl Fn(RelayRequest) + Send + Sync + 'static) -> AppState {
+        let info = SessionInfo {
+            session_id: "s".to_owned(),
+            session_dir: PathBuf::new(),
+            journal_dir: PathBuf::new(),
+            generation: "g".to_owned(),
+            started_at: SystemTime::UNIX_EPOCH,
+            runtime_dir: None,
+            context_bounds: ContextBounds::default(),
+        };
+        let published = Arc::new(Published::default());
+        AppState::new(info, published, Stores::default(), Some(Box::new(ask)), PathBuf::new())
+    }
+
+    #[test]
+    fn calls_beyond_the_bound_are_refused_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
+        let kept = std::sync::Mutex::new(Vec::new());
+        let app = Arc::new(app(move |request| kept.lock().expect("BUG: nobody panics").push(request)));
+        runtime.block_on(async {
+            let call = |app: Arc<AppState>| async move { app.call(ApiRequest::Stop, Duration::from_secs(600)).await };
+            let waiting: Vec<_> = (0..CALLS_MAX).map(|_| tokio::spawn(call(Arc::clone(&app)))).collect();
+            while app.calls.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let refused = call(Arc::clone(&app)).await;
+            assert!(matches!(refused, Some(ApiReply::NotReady)), "{refused:?}");
+            waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        });
+    }
+
+    #[test]
+    fn unaccepted_question_is_not_ready() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
+        let replied = runtime.block_on(app(drop).ask(ApiRequest::Start, Duration::from_secs(600)));
+        assert!(matches!(replied, Some(ApiReply::NotReady)), "{replied:?}");
+        let kept = std::sync::Mutex::new(Vec::new());
+        let keeps = app(move |request| kept.lock().expect("BUG: nobody panics").push(request));
+        let replied = runtime.block_on(keeps.ask(ApiRequest::Start, Duration::ZERO));
+        assert!(replied.is_none(), "{replied:?}");
     }
 }

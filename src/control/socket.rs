@@ -5,7 +5,6 @@
 //!
 //! *Trust.* A short path is used only in a real folder that belongs to us and that only we can enter.
 
-use std::fmt;
 use std::fs::{Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -24,39 +23,17 @@ const SOCKET_PATH_BYTES_MAX: usize = 100;
 const TEMPORARY: &str = "/tmp";
 
 /// Why the socket could not be created.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// Another file is in its place.
-    InTheWay {
-        path: PathBuf,
-        /// The type of the file.
-        what: &'static str,
-    },
+    /// Another file, of type `what`, is in its place.
+    #[error("bind {}: {what} is in the way; remove it and start again", .path.display())]
+    InTheWay { path: PathBuf, what: &'static str },
     /// A folder for short paths cannot be trusted.
+    #[error("bind a socket in {}: the folder {why}", .dir.display())]
     Untrusted { dir: PathBuf, why: &'static str },
     /// A system call failed.
+    #[error("{action} {}: {source}", .path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-}
-
-impl fmt::Display for SocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SocketError::InTheWay { path, what } => {
-                write!(f, "bind {}: {what} is in the way; remove it and start again", path.display())
-            }
-            SocketError::Untrusted { dir, why } => write!(f, "bind a socket in {}: the folder {why}", dir.display()),
-            SocketError::Io { action, path, source } => write!(f, "{action} {}: {source}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for SocketError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SocketError::Io { source, .. } => Some(source),
-            SocketError::InTheWay { .. } | SocketError::Untrusted { .. } => None,
-        }
-    }
 }
 
 /// A listening socket.

@@ -4,26 +4,25 @@
 //! just now; the index only signals that there are more. So nothing can get lost between the two, and a slow reader costs one
 //! cursor and one page. Events that cannot be indexed are sent too, without a number.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::str::FromStr as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
-use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::RawQuery;
+use axum::http::{HeaderMap, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use http_body_util::channel::{Channel, Sender};
+use futures_util::stream;
 use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
-use super::historian::{CaughtUp, Historian};
-use super::history::{Query, bad, epoch_of, historian, unreadable};
-use super::places;
-use super::refusal::Refusal;
-use super::state::{AppState, ThisSession};
+use super::history::{CaughtUp, Historian, Query, bad, epoch_of};
+use super::routes::{AppState, Refusal, Responded, ThisSession};
+use super::server;
 use crate::history::{Seen, UiFold};
 use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
@@ -31,8 +30,11 @@ use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 /// Events read from the history at a time.
 const PAGE: u64 = 500;
 
-/// Chunks of a response buffered for a slow reader.
-const WAITING_MAX: usize = 4;
+/// Events buffered for a slow reader. hyper writes them together.
+const EVENTS_WAITING_MAX: usize = 64;
+
+/// Records buffered for a slow reader; each may be as long as a line.
+const RECORDS_WAITING_MAX: usize = 4;
 
 /// Interval of keep-alives, which also detect readers that are gone.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -49,11 +51,14 @@ const TURN: u64 = 32;
 /// Polling interval of readers of the journal's records.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Approximate size of a chunk, in bytes.
-const PIECE_BYTES: usize = 64 << 10;
+/// The reader has disconnected, or there is no history.
+struct Gone;
 
-/// The reader has disconnected.
-pub(super) struct Gone;
+impl From<Refusal> for Gone {
+    fn from(_: Refusal) -> Gone {
+        Gone
+    }
+}
 
 /// The form of a stream's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +68,10 @@ enum Mode {
     Ui,
 }
 
-pub(super) async fn stream(
-    State(app): State<Arc<AppState>>,
-    _: ThisSession,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Result<Response, Refusal> {
+/// Events on their way to a reader.
+type Sender = mpsc::Sender<Event>;
+
+pub(super) async fn stream(ThisSession(app): ThisSession, RawQuery(query): RawQuery, headers: HeaderMap) -> Responded {
     let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "mode"])?;
     let mode = match query.text("mode").unwrap_or("events") {
         "events" => Mode::Events,
@@ -78,95 +81,50 @@ pub(super) async fn stream(
     };
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     let since = query.cursor("since_seq")?;
-    historian(&app)?;
-    let (sender, body) = Channel::new(WAITING_MAX);
+    app.historian()?;
+    let wrong = |id: &str, form: &str| bad(format!("`Last-Event-ID: {id}`: it must be {form}"));
+    let waiting_max = if mode == Mode::Events { EVENTS_WAITING_MAX } else { RECORDS_WAITING_MAX };
+    let (sender, events) = mpsc::channel(waiting_max);
     match mode {
         Mode::Events => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: it must be SEQ or EPOCH:SEQ"));
             let since = match last_id {
-                Some(id) => Some(cursor_of(id).ok_or_else(|| wrong(id))?),
+                Some(id) => Some(cursor_of(id).ok_or_else(|| wrong(id, "SEQ or EPOCH:SEQ"))?),
                 None => since,
             };
-            tokio::spawn(async move {
-                if let Ok(historian) = historian(&app) {
-                    let _ = events(historian, since.unwrap_or_default(), sender).await;
-                }
-            });
+            tokio::spawn(async move { send_events(app.historian()?, since.unwrap_or_default(), sender).await });
         }
         Mode::Raw | Mode::Ui => {
-            let wrong = |id: &str| bad(format!("`Last-Event-ID: {id}`: it must be GENERATION:SEGMENT:OFFSET"));
             let (start, gap) = match (last_id, since) {
-                (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id))?), None),
+                (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id, "GENERATION:SEGMENT:OFFSET"))?), None),
                 (None, Some(since)) => Start::behind(&app, &since).await?,
                 (None, None) => (None, None),
             };
             tokio::spawn(async move {
-                if let Ok(historian) = historian(&app) {
-                    let _ = records(historian, &app.info.journal_dir, (start, gap), mode, sender).await;
-                }
+                send_records(app.historian()?, &app.info.journal_dir, (start, gap), mode, sender).await
             });
         }
     }
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::CONNECTION, "close"),
-    ];
-    Ok((StatusCode::OK, headers, Extension(places::Stream), Body::new(body)).into_response())
+    Ok(response(events))
 }
 
-/// Chunks on their way to a reader.
-struct Pieces {
-    sender: Sender<Bytes>,
-    text: String,
+/// The response that sends these events.
+fn response(mut events: mpsc::Receiver<Event>) -> Response {
+    let events = stream::poll_fn(move |context| events.poll_recv(context).map(|event| event.map(Ok::<_, Infallible>)));
+    let events = Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY).text("alive"));
+    let headers = [(header::CACHE_CONTROL, "no-store"), (header::CONNECTION, "close")];
+    (headers, Extension(server::Stream), events).into_response()
 }
 
-impl Pieces {
-    fn new(sender: Sender<Bytes>) -> Pieces {
-        Pieces { sender, text: String::new() }
-    }
-
-    async fn event(&mut self, id: Option<&str>, json: &str) -> Result<(), Gone> {
-        if let Some(id) = id {
-            self.text.push_str("id: ");
-            self.text.push_str(id);
-            self.text.push('\n');
-        }
-        self.text.push_str("data: ");
-        // JSON may contain line breaks between tokens; in a stream each would end the line.
-        self.text
-            .extend(json.split('\r').enumerate().flat_map(|(number, part)| [if number > 0 { " " } else { "" }, part]));
-        self.text.push_str("\n\n");
-        if self.text.len() >= PIECE_BYTES { self.send().await } else { Ok(()) }
-    }
-
-    /// Sends a keep-alive.
-    async fn alive(&mut self) -> Result<(), Gone> {
-        self.text.push_str(": alive\n\n");
-        self.send().await
-    }
-
-    async fn send(&mut self) -> Result<(), Gone> {
-        if self.text.is_empty() {
-            return Ok(());
-        }
-        let text = std::mem::take(&mut self.text);
-        self.sender.send_data(Bytes::from(text)).await.map_err(|_| Gone)
-    }
-}
-
-pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<Bytes>) -> Result<(), Gone> {
-    let mut pieces = Pieces::new(sender);
+async fn send_events(historian: &Historian, since: Cursor, sender: Sender) -> Result<(), Gone> {
     let mut state = historian.index.state();
     let mut live = historian.index.live();
     let mut cursor = since;
     let mut was_up = false;
-    // hyper sends the response head with the first chunk.
-    pieces.alive().await?;
+    send_head(&sender).await?;
     historian.catch_up().await;
     let is_faulty = state.borrow().fault.is_some();
     if is_faulty {
-        gap(&mut pieces, "persistence_error", cursor.seq, None).await?;
+        send_gap(&sender, "persistence_error", cursor.seq, None).await?;
     }
     let mut was_slow = false;
     loop {
@@ -174,37 +132,31 @@ pub(super) async fn events(historian: &Historian, since: Cursor, sender: Sender<
         loop {
             match live.try_recv() {
                 Ok(told) if has_number(&state.borrow(), &told) => {}
-                Ok(told) => pieces.event(None, &told.json).await?,
+                Ok(told) => send(&sender, None, &told.json).await?,
                 // The missed events get numbers later.
-                Err(TryRecvError::Lagged(_)) => gap(&mut pieces, "persistence_error", cursor.seq, None).await?,
+                Err(TryRecvError::Lagged(_)) => send_gap(&sender, "persistence_error", cursor.seq, None).await?,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         let now = state.borrow_and_update().clone();
         if was_up && was_slow && now.last_seq.saturating_sub(cursor.seq) > BEHIND_MAX {
-            gap(&mut pieces, "reader_behind", cursor.seq, Some(now.last_seq)).await?;
+            send_gap(&sender, "reader_behind", cursor.seq, Some(now.last_seq)).await?;
         }
         let began = Instant::now();
-        was_up = pages(historian, now.opened, &mut cursor, &mut pieces).await?;
-        pieces.send().await?;
+        was_up = send_pages(historian, now.opened, &mut cursor, &sender).await?;
         was_slow = began.elapsed() >= SLOW_AFTER;
-        let happened = async {
-            tokio::select! {
-                changed = state.changed() => changed.map(|()| None).map_err(|_| Gone),
-                told = live.recv() => match told {
-                    Ok(told) => Ok(Some(told)),
-                    // The missed events get numbers later.
-                    Err(RecvError::Lagged(_)) => Ok(None),
-                    Err(RecvError::Closed) => Err(Gone),
-                },
-            }
-        };
-        match timeout(ALIVE_EVERY, happened).await {
-            Ok(Ok(Some(told))) if has_number(&state.borrow(), &told) => {}
-            Ok(Ok(Some(told))) => pieces.event(None, &told.json).await?,
-            Ok(Ok(None)) => {}
-            Ok(Err(gone)) => return Err(gone),
-            Err(_) => pieces.alive().await?,
+        tokio::select! {
+            () = sender.closed() => return Err(Gone),
+            // A page that could not be read is tried again.
+            () = sleep(ALIVE_EVERY) => {}
+            changed = state.changed() => changed.map_err(|_| Gone)?,
+            told = live.recv() => match told {
+                Ok(told) if has_number(&state.borrow(), &told) => {}
+                Ok(told) => send(&sender, None, &told.json).await?,
+                // The missed events get numbers later.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return Err(Gone),
+            },
         }
     }
 }
@@ -216,7 +168,7 @@ fn has_number(state: &IndexState, told: &LiveEvent) -> bool {
 
 /// Sends all events after `cursor`; false if the database cannot be read. A reader whose cursor is not of this history gets a
 /// gap event and then all events.
-async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: &mut Pieces) -> Result<bool, Gone> {
+async fn send_pages(historian: &Historian, opened: u64, cursor: &mut Cursor, sender: &Sender) -> Result<bool, Gone> {
     loop {
         let since = cursor.clone();
         let page = historian.ask(opened, move |history| history.events(Some(&since), PAGE, opened, false)).await;
@@ -230,12 +182,12 @@ async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: 
         let first = page.events.first().and_then(|event| event.seq);
         match page.gap_reason {
             Some(reason @ (GapReason::NewEpoch | GapReason::CursorAhead)) => {
-                gap(pieces, reason.name(), cursor.seq, first.map(|first| first - 1)).await?;
+                send_gap(sender, reason.name(), cursor.seq, first.map(|first| first - 1)).await?;
                 *cursor = Cursor { seq: page.next_seq.saturating_sub(1), epoch: page.epoch.clone() };
             }
             Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
                 if let Some(first) = first.filter(|first| *first > cursor.seq + 1) {
-                    gap(pieces, "retention", cursor.seq, Some(first - 1)).await?;
+                    send_gap(sender, "retention", cursor.seq, Some(first - 1)).await?;
                 }
                 if page.epoch.is_some() {
                     cursor.epoch.clone_from(&page.epoch);
@@ -245,7 +197,7 @@ async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: 
         for event in &page.events {
             let Some(seq) = event.seq else { continue };
             let json = serde_json::to_string(event).expect("BUG: plain data is JSON");
-            pieces.event(Some(&seq.to_string()), &json).await?;
+            send(sender, Some(&seq.to_string()), &json).await?;
             cursor.seq = seq;
         }
         if (page.events.len() as u64) < PAGE {
@@ -254,26 +206,37 @@ async fn pages(historian: &Historian, opened: u64, cursor: &mut Cursor, pieces: 
     }
 }
 
-/// Sends a gap event.
-async fn gap(pieces: &mut Pieces, reason: &str, after_seq: u64, up_to_seq: Option<u64>) -> Result<(), Gone> {
-    let payload = json!({ "reason": reason, "after_seq": after_seq, "up_to_seq": up_to_seq });
-    let event = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
-    pieces.event(None, &event.to_string()).await
+async fn send(sender: &Sender, id: Option<&str>, json: &str) -> Result<(), Gone> {
+    let event = id.map_or_else(Event::default, |id| Event::default().id(id));
+    // JSON may contain line breaks between tokens; in a stream each would end the line.
+    let event = if json.contains('\r') { event.data(json.replace('\r', " ")) } else { event.data(json) };
+    sender.send(event).await.map_err(|_| Gone)
 }
 
-async fn records(
+/// Sends a comment first, because hyper sends the response head with the first event.
+async fn send_head(sender: &Sender) -> Result<(), Gone> {
+    sender.send(Event::default().comment("alive")).await.map_err(|_| Gone)
+}
+
+/// Sends a gap event.
+async fn send_gap(sender: &Sender, reason: &str, after_seq: u64, up_to_seq: Option<u64>) -> Result<(), Gone> {
+    let payload = json!({ "reason": reason, "after_seq": after_seq, "up_to_seq": up_to_seq });
+    let event = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
+    send(sender, None, &event.to_string()).await
+}
+
+async fn send_records(
     historian: &Historian,
     journal_dir: &Path,
     (start, missing): (Option<Start>, Option<GapReason>),
     mode: Mode,
-    sender: Sender<Bytes>,
+    sender: Sender,
 ) -> Result<(), Gone> {
-    let mut pieces = Pieces::new(sender);
     let mut state = historian.index.state();
-    pieces.alive().await?;
+    send_head(&sender).await?;
     if let Some(reason) = missing {
         let event = json!({ "type": "event_gap", "reason": reason.name() });
-        pieces.event(None, &event.to_string()).await?;
+        send(&sender, None, &event.to_string()).await?;
     }
     // The simple form of an event depends on earlier records, so reading starts at the beginning of the segment.
     let from = start.clone().map(|Start { at, .. }| match mode {
@@ -296,14 +259,14 @@ async fn records(
                 match mode {
                     Mode::Events | Mode::Raw => {
                         if is_told(&at, 0) {
-                            pieces.event(Some(&id), &String::from_utf8_lossy(bytes)).await?;
+                            send(&sender, Some(&id), &String::from_utf8_lossy(bytes)).await?;
                         }
                         if let Some(successor) = successor {
                             // The next record follows directly.
                             let at = at.offset + bytes.len() as u64 + 1;
                             let id =
                                 id.rsplit_once(':').map_or_else(String::new, |(before, _)| format!("{before}:{at}"));
-                            pieces.event(Some(&id), &String::from_utf8_lossy(successor)).await?;
+                            send(&sender, Some(&id), &String::from_utf8_lossy(successor)).await?;
                         }
                     }
                     Mode::Ui => {
@@ -312,7 +275,7 @@ async fn records(
                         for (part, event) in events.drain(..).enumerate().filter(|(part, _)| is_told(&at, *part)) {
                             // If one record gives several events, all but the last carry their part number in the id.
                             let id = if part == last { id.clone() } else { format!("{id}:{}", part + 1) };
-                            pieces.event(Some(&id), &event).await?;
+                            send(&sender, Some(&id), &event).await?;
                         }
                     }
                 }
@@ -322,20 +285,15 @@ async fn records(
             }
             Ok(Next::Lost { at }) => {
                 let event = json!({ "type": "event_gap", "reason": "segment_removed", "at": at.offset });
-                pieces.event(None, &event.to_string()).await?;
+                send(&sender, None, &event.to_string()).await?;
             }
             Ok(Next::End) => {
-                pieces.send().await?;
-                if end_of(journal_dir).is_none() && state.has_changed().is_err() {
+                if sender.is_closed() || (end_of(journal_dir).is_none() && state.has_changed().is_err()) {
                     return Ok(());
                 }
                 // The index may signal a new record sooner; if the index has failed, the timeout applies.
                 drop(timeout(LOOK_AGAIN_AFTER, state.changed()).await);
                 silent_for += LOOK_AGAIN_AFTER;
-                if silent_for.as_secs() >= ALIVE_EVERY.as_secs() {
-                    silent_for = SILENCE;
-                    pieces.alive().await?;
-                }
             }
             Err(error) => {
                 tracing::warn!(%error, "read the journal for a stream");
@@ -389,19 +347,17 @@ impl Start {
     /// The position after event `cursor`, or the first position if that event was pruned. For a number that this history has
     /// not issued: the beginning, and the reason.
     async fn behind(app: &AppState, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
-        let historian = historian(app)?;
+        let historian = app.historian()?;
         let CaughtUp { opened, is_behind } = historian.catch_up().await;
         let of_cursor = cursor.clone();
         let asked = historian.ask(opened, move |history| history.events(Some(&of_cursor), 1, opened, is_behind)).await;
-        let asked = asked.map_err(unreadable)?;
+        let asked = asked?;
         if let Some(reason @ (GapReason::NewEpoch | GapReason::CursorAhead)) = asked.gap_reason {
             return Ok((None, Some(reason)));
         }
         let Some(before) = cursor.seq.checked_sub(1) else { return Ok((None, None)) };
-        let page = historian
-            .ask(opened, move |history| history.events(Some(&Cursor::from(before)), 1, opened, false))
-            .await
-            .map_err(unreadable)?;
+        let page =
+            historian.ask(opened, move |history| history.events(Some(&Cursor::from(before)), 1, opened, false)).await?;
         let Some(event) = page.events.first() else {
             return Ok((end_of(&app.info.journal_dir).map(|at| Start { at, told: 0 }), None));
         };
@@ -418,6 +374,22 @@ impl Start {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::SystemTime;
+
+    use axum::body::Body;
+    use http_body_util::BodyExt as _;
+    use rusqlite::Connection;
+    use serde_json::Value;
+
+    use super::super::routes::SessionInfo;
+    use crate::config::RetentionBounds;
+    use crate::engine::ContextBounds;
+    use crate::index::{HISTORY_FILE, IndexSettings, Stepped, TranscriptFiles};
+    use crate::journal::IndexedTo;
+    use crate::store::{SeqMark, SeqWish};
+
     use super::*;
 
     #[test]
@@ -445,5 +417,201 @@ mod tests {
         ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+    }
+
+    // A seeded simulation: lines are recorded, the index runs, the database is locked and unlocked, and a reader reads,
+    // disconnects and reconnects with its last number, in random order. No event may be lost or sent twice.
+
+    const SEEDS: u64 = 10;
+
+    const STEPS: u64 = 120;
+
+    /// A pseudo-random generator: xorshift64*.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
+        }
+    }
+
+    /// A session whose journal and index the test drives step by step.
+    struct Lab {
+        dir: tempfile::TempDir,
+        journal: std::fs::File,
+        recorded: u64,
+        stepped: Stepped,
+        historian: Arc<Historian>,
+    }
+
+    impl Lab {
+        fn new() -> Lab {
+            let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+            let journal_dir = dir.path().join("journal");
+            std::fs::create_dir(&journal_dir).expect("a folder");
+            let generation = Generation::after(None, 1, 0);
+            let name = SegmentName { generation: generation.clone(), number: 1 };
+            let header = format!(
+                r#"{{"journal":1,"session":"s","generation":"{generation}","segment":1,"at":1,"argv":[],"cwd":"/","codex":{{"path":"c"}},"shim":"0"}}"#
+            );
+            std::fs::write(journal_dir.join(name.to_string()), header + "\n").expect("a file");
+            let journal =
+                std::fs::OpenOptions::new().append(true).open(journal_dir.join(name.to_string())).expect("a file");
+            let settings = IndexSettings {
+                session_id: "s".to_owned(),
+                session_dir: dir.path().to_owned(),
+                journal_dir: journal_dir.clone(),
+                retention: RetentionBounds::UNBOUNDED,
+                transcript_files: TranscriptFiles::None,
+                home: None,
+                indexed_to: IndexedTo::default(),
+            };
+            let mark = Mutex::new(SeqMark::default());
+            let marks = Box::new(move |wish: SeqWish| {
+                let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
+                mark.reserved = mark.reserved.max(wish.up_to);
+                mark.first_generation = mark.first_generation.take().or(wish.first_generation);
+                mark.epoch = wish.epoch.or(mark.epoch.take());
+                Ok(mark.clone())
+            });
+            let (index, stepped) = Stepped::new(settings, marks, Box::new(|_| {}));
+            let info = SessionInfo {
+                session_id: "s".to_owned(),
+                session_dir: dir.path().to_owned(),
+                journal_dir,
+                generation: generation.to_string(),
+                started_at: SystemTime::UNIX_EPOCH,
+                runtime_dir: None,
+                context_bounds: ContextBounds::default(),
+            };
+            let historian = Arc::new(Historian::new(index, &info));
+            Lab { dir, journal, recorded: 0, stepped, historian }
+        }
+
+        fn record(&mut self, lines: u64) {
+            for _ in 0..lines {
+                self.recorded += 1;
+                let (number, at) = (self.recorded, 1_767_225_600_000_000 + self.recorded);
+                let line = format!(
+                    "{{\"at\":{at},\"from\":\"server\",\"line\":{{\"method\":\"m\",\"params\":{{\"number\":{number}}}}}}}\n"
+                );
+                std::io::Write::write_all(&mut self.journal, line.as_bytes()).expect("it can be written");
+            }
+        }
+    }
+
+    /// A stream reader that checks what it receives.
+    #[derive(Default)]
+    struct Reader {
+        body: Option<Body>,
+        text: String,
+        last_seq: u64,
+        /// The number of each key.
+        numbered: BTreeMap<String, u64>,
+        unnumbered: Vec<String>,
+    }
+
+    impl Reader {
+        fn comes(&mut self, lab: &Lab) {
+            let (sender, events) = mpsc::channel(RECORDS_WAITING_MAX);
+            let (historian, since) = (Arc::clone(&lab.historian), self.last_seq);
+            tokio::spawn(async move {
+                let _ = send_events(&historian, since.into(), sender).await;
+            });
+            self.text.clear();
+            self.body = Some(response(events).into_body());
+        }
+
+        /// Reads at most one chunk, if one arrives soon.
+        async fn reads(&mut self) -> Result<bool, String> {
+            let Some(body) = &mut self.body else { return Ok(false) };
+            let Ok(Some(Ok(frame))) = tokio::time::timeout(Duration::from_millis(2), body.frame()).await else {
+                return Ok(false);
+            };
+            let Ok(piece) = frame.into_data() else { return Ok(false) };
+            self.text.push_str(&String::from_utf8_lossy(&piece));
+            while let Some((event, rest)) = self.text.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.text = rest;
+                self.told(&event)?;
+            }
+            Ok(true)
+        }
+
+        fn told(&mut self, event: &str) -> Result<(), String> {
+            let Some(data) = event.lines().find_map(|line| line.strip_prefix("data: ")) else { return Ok(()) };
+            let event: Value = serde_json::from_str(data).expect("it is JSON");
+            let Some(key) = event["key"].as_str().map(str::to_owned) else { return Ok(()) };
+            match event["seq"].as_u64() {
+                Some(seq) if seq != self.last_seq + 1 => Err(format!("{seq} comes behind {}", self.last_seq)),
+                Some(seq) => {
+                    self.last_seq = seq;
+                    let before = self.numbered.insert(key, seq);
+                    before.map_or(Ok(()), |before| Err(format!("{seq} is told twice, and was {before}")))
+                }
+                None if self.numbered.contains_key(&key) => {
+                    Err(format!("{key} has its number, and is told without it"))
+                }
+                None => {
+                    self.unnumbered.push(key);
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Runs one seed; returns how many events were sent without a number.
+    async fn play(seed: u64) -> Result<usize, String> {
+        let mut dice = Dice(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let (mut lab, mut reader) = (Lab::new(), Reader::default());
+        let history = lab.dir.path().join(HISTORY_FILE);
+        let mut locker: Option<Connection> = None;
+        reader.comes(&lab);
+        for _ in 0..STEPS {
+            match dice.roll(12) {
+                0..=2 => lab.record(1 + dice.roll(8)),
+                3..=5 => lab.stepped.step(),
+                6..=8 => drop(reader.reads().await?),
+                9 => tokio::task::yield_now().await,
+                10 if locker.is_some() => locker = None,
+                10 if history.exists() => {
+                    let connection = Connection::open(&history).expect("it can be opened");
+                    // A second writer sometimes locks the database.
+                    if dice.roll(2) == 0 && connection.execute_batch("BEGIN IMMEDIATE").is_ok() {
+                        locker = Some(connection);
+                    }
+                }
+                _ if dice.roll(4) == 0 => {
+                    reader.body = None;
+                    tokio::task::yield_now().await;
+                    reader.comes(&lab);
+                }
+                _ => {}
+            }
+        }
+        drop(locker);
+        lab.record(1);
+        for _ in 0..2_000 {
+            lab.stepped.step();
+            while reader.reads().await? {}
+            if reader.last_seq == lab.recorded {
+                let never = reader.unnumbered.iter().find(|key| !reader.numbered.contains_key(*key));
+                return never.map_or(Ok(reader.unnumbered.len()), |key| Err(format!("{key} never gets a number")));
+            }
+        }
+        Err(format!("{} of {} were told", reader.last_seq, lab.recorded))
+    }
+
+    #[test]
+    fn each_event_is_sent_once_in_any_order() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut unnumbered = 0;
+        for seed in 0..SEEDS {
+            unnumbered += runtime.block_on(play(seed)).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        }
+        assert!(unnumbered > 0, "the database was never in the way");
     }
 }

@@ -165,9 +165,14 @@ impl CurrentClient {
         Some(Departed { was_answered: client.stage != Stage::Attached, asked })
     }
 
+    /// Whether the client is the one that started us, which receives every line.
+    pub(super) fn is_owner(&self) -> bool {
+        matches!(self.who, Who::Owner)
+    }
+
     /// Whether the client receives a server message that does not answer one of our own calls.
     pub(super) fn receives(&self, event: &Event<'_>, completed: Option<&OpenCall>) -> bool {
-        if matches!(self.who, Who::Owner) {
+        if self.is_owner() {
             return true;
         }
         match (event.name(), event.id, completed.map(|call| call.caller)) {

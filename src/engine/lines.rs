@@ -13,7 +13,7 @@ use super::secrets::{self, Judged, Verdict};
 use super::turn_gate::Prepared;
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
-use crate::wire::{Body, Message, RpcId, Side, stands_verbatim};
+use crate::wire::{Body, Message, RpcId, Side, plain_notification, stands_verbatim};
 
 /// A line being processed.
 pub(super) struct Seen<'a> {
@@ -35,6 +35,9 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<Decision> {
         let (record, passes) = match (incoming, from) {
+            (Incoming::Line(line), Side::Server) if self.is_inert(line.bytes) => {
+                return Some(Decision { record: Some(Form::Verbatim), ..Decision::default() });
+            }
             (Incoming::Line(line), _) => {
                 let body = Body::parse(line.bytes);
                 if from == Side::Client && self.hold_if_needed(now, line, &body, effects) {
@@ -52,6 +55,15 @@ impl Engine {
         };
         let line = if passes { Passage::Forward } else { Passage::Withhold };
         Some(Decision { record, line, ..Decision::default() })
+    }
+
+    /// Whether nothing here depends on what this line of the server says, so that it need not be parsed. Most lines of a busy
+    /// session are such.
+    fn is_inert(&self, line: &[u8]) -> bool {
+        self.current_client.is_owner()
+            && self.secrets.is_quiet()
+            && self.context.hides_only_envelopes()
+            && plain_notification(line, |method| Method::of(method).is_some_and(Method::is_inert))
     }
 
     /// Decides on a whole line that waits for nothing more.

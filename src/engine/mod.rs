@@ -287,7 +287,8 @@ fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Line, LineEnd};
+    use crate::protocol::Method;
+    use crate::wire::{Body, Line, LineEnd};
 
     fn settings() -> EngineSettings {
         let exit_grace = Duration::from_secs(10);
@@ -357,6 +358,26 @@ mod tests {
                 "Verbatim forward"
             ]
         );
+    }
+
+    #[test]
+    fn inert_notifications_are_decided_as_if_parsed() {
+        let mut engine = Engine::new(settings());
+        let now = Now { unix_us: 1, elapsed: Duration::ZERO };
+        for method in Method::ALL.iter().filter(|method| method.is_inert()) {
+            let item = r#"{"id":"i","type":"userMessage","content":[{"type":"text","text":"x"}]}"#;
+            let thread = format!(r#"{{"id":"t","status":{{"type":"active"}},"turns":[{{"items":[{item}]}}]}}"#);
+            let params = format!(
+                r#"{{"threadId":"t","turnId":"u","itemId":"i","item":{item},"thread":{thread},"turn":{{"id":"u"}}}}"#
+            );
+            let line = format!(r#"{{"method":"{}","params":{params}}}"#, method.name());
+            let mut effects = Vec::new();
+            let unparsed = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let read = engine.read(now, Side::Server, Incoming::Line(unparsed), &mut effects);
+            let body = Body::parse(line.as_bytes());
+            let decided = engine.decide(now, Side::Server, line.as_bytes(), &body, None, &mut effects);
+            assert_eq!((read.as_ref(), effects.len()), (Some(&decided), 0), "{line}");
+        }
     }
 
     #[test]

@@ -135,6 +135,11 @@ impl Secrets {
         judged
     }
 
+    /// Whether nothing is remembered that a notification could repeat or that the user has to be told.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.asking_items.is_empty() && self.warning.is_none()
+    }
+
     /// Whether a line repeats the answer to a secret question: a client may have asked for the model's raw items.
     fn tells_answer(&self, line: &[u8]) -> bool {
         !self.asking_items.is_empty()

@@ -26,11 +26,24 @@ const READ_PAUSE_ACTIVE: Duration = Duration::from_millis(40);
 /// The longest pause between two reads of an idle journal.
 const READ_PAUSE_MAX: Duration = Duration::from_millis(250);
 
+/// After this long without a new record, the thread waits until the journal grows.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
+/// A journal that grows faster than this, in bytes per second, is a storm: the index then leaves the processor to the relay.
+/// 10,000 lines a second of ordinary length are a quarter of it.
+const STORM_BYTES_PER_SECOND: f64 = 10e6;
+
+/// How long the index stands back at a time during a storm.
+const STAND_BACK: Duration = Duration::from_millis(20);
+
+/// How much longer the index may stand back than work during a storm.
+const STAND_BACK_MAX: Duration = Duration::from_secs(1);
+
 /// The interval between two checks of the database's file.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
 
 /// The delay of the first pruning: a session may consist of many short runs.
-const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
+pub(super) const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 
 /// The interval at which one expired session is deleted.
 pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
@@ -101,6 +114,17 @@ impl Index {
     /// Rebuilds the database if it is still the one with the number `opened`: a reader has found it corrupt.
     pub fn rebuild(&self, opened: u64) {
         self.0.broken(opened);
+    }
+
+    /// The relay has appended to the journal: `bytes` in this run.
+    pub(crate) fn journal_grew(&self, bytes: u64) {
+        self.0.journal_grew(bytes);
+    }
+
+    /// Whether it waits for the journal to grow.
+    #[cfg(test)]
+    pub(super) fn rests(&self) -> bool {
+        self.0.rests()
     }
 
     /// Makes it read the journal now.
@@ -195,6 +219,30 @@ pub(super) struct Indexed {
     pub(super) read_at: Instant,
 }
 
+/// Measures how fast the relay appends while the index is behind.
+pub(super) struct Storm {
+    pub(super) measured_at: Instant,
+    pub(super) appended_bytes: u64,
+    /// How much longer the index has stood back than worked.
+    pub(super) stood_back: Duration,
+}
+
+impl Storm {
+    /// How long to leave the processor to the relay, given what it has appended so far.
+    pub(super) fn stand_back(&mut self, appended_bytes: u64) -> Duration {
+        let passed = self.measured_at.elapsed();
+        let grown_bytes = appended_bytes.saturating_sub(self.appended_bytes);
+        (self.measured_at, self.appended_bytes) = (Instant::now(), appended_bytes);
+        let is_storm = grown_bytes as f64 > STORM_BYTES_PER_SECOND * passed.as_secs_f64();
+        if is_storm && self.stood_back < STAND_BACK_MAX {
+            self.stood_back += STAND_BACK;
+            return STAND_BACK;
+        }
+        self.stood_back = self.stood_back.saturating_sub(passed);
+        Duration::ZERO
+    }
+}
+
 impl Indexer {
     fn new(settings: IndexSettings, marks: Marks, notify: Notify, shared: Arc<Shared>) -> Indexer {
         let transcripts = match settings.transcript_files {
@@ -227,9 +275,12 @@ impl Indexer {
     fn run(mut self) {
         lower_priority();
         let mut pause = READ_PAUSE_MIN;
+        let mut storm = Storm { measured_at: Instant::now(), appended_bytes: 0, stood_back: Duration::ZERO };
+        let mut changed_at = Instant::now();
         loop {
-            pause = match self.step() {
-                Progress::More => Duration::ZERO,
+            let progress = self.step();
+            pause = match progress {
+                Progress::More => storm.stand_back(self.shared.appended_bytes()),
                 Progress::All => READ_PAUSE_ACTIVE,
                 Progress::Nothing | Progress::Failed => (pause * 2).clamp(READ_PAUSE_MIN, READ_PAUSE_MAX),
             };
@@ -237,10 +288,29 @@ impl Indexer {
             if self.shared.has_readers() {
                 pause = pause.min(READ_PAUSE_MIN);
             }
+            if progress != Progress::Nothing {
+                changed_at = Instant::now();
+                self.shared.end_rest();
+            } else if changed_at.elapsed() >= REST_AFTER && self.may_rest() {
+                let rested = self.shared.begin_rest();
+                pause = if rested { self.until_maintenance() } else { Duration::ZERO };
+            }
             if self.shared.wait(pause) == Woken::Ends {
                 return;
             }
         }
+    }
+
+    /// Whether only new records, a reader or the next maintenance can give it work.
+    fn may_rest(&self) -> bool {
+        let is_settled = |indexed: &Indexed| !indexed.reached.fold.awaits_silence();
+        self.unindexed.is_none() && self.retry_at.is_none() && self.indexed.as_ref().is_some_and(is_settled)
+    }
+
+    fn until_maintenance(&self) -> Duration {
+        let sessions_at = self.settings.home.as_ref().map(|_| self.sessions_at);
+        let due = sessions_at.map_or(self.prune_at, |at| at.min(self.prune_at));
+        due.saturating_duration_since(Instant::now()).max(READ_PAUSE_MAX)
     }
 
     fn step(&mut self) -> Progress {

@@ -1,8 +1,9 @@
 //! The state that the index shares with other threads while it runs.
 //!
-//! *Locking.* One mutex, held only to copy.
+//! *Locking.* Mutexes, held only to copy. The relay's thread takes one only to end the index's rest.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +81,10 @@ pub(super) struct Shared {
     /// Bounds that were set after the start.
     retention: Mutex<Option<RetentionBounds>>,
     wake: Condvar,
+    /// The thread waits until the journal grows.
+    rests: AtomicBool,
+    /// Bytes that the relay has appended to the journal.
+    appended_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +116,8 @@ impl Default for Shared {
             asked: Mutex::default(),
             retention: Mutex::default(),
             wake: Condvar::new(),
+            rests: AtomicBool::new(false),
+            appended_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -120,6 +127,38 @@ impl Shared {
     pub(super) fn ask(&self) {
         lock(&self.asked).looks = true;
         self.wake.notify_one();
+    }
+
+    /// The relay has appended to the journal, `bytes` in all.
+    pub(super) fn journal_grew(&self, bytes: u64) {
+        self.appended_bytes.store(bytes, Ordering::Relaxed);
+        // Either the index reads what was appended before it rests, or its rest is seen here.
+        fence(Ordering::SeqCst);
+        if self.rests.load(Ordering::Relaxed) && self.rests.swap(false, Ordering::Relaxed) {
+            self.ask();
+        }
+    }
+
+    /// How many bytes the relay has appended to the journal.
+    pub(super) fn appended_bytes(&self) -> u64 {
+        self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From now on the thread waits until the journal grows; it must read the journal once more before. Returns whether it
+    /// rested already.
+    pub(super) fn begin_rest(&self) -> bool {
+        let rested = self.rests.swap(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        rested
+    }
+
+    #[cfg(test)]
+    pub(super) fn rests(&self) -> bool {
+        self.rests.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end_rest(&self) {
+        self.rests.store(false, Ordering::Relaxed);
     }
 
     /// Asks for a new database in place of the one numbered `opened`.

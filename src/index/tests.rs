@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::indexer::{PRUNE_FIRST_AFTER, Storm};
 use super::*;
 use crate::config::RetentionBounds;
 use crate::journal::{Generation, Position, SegmentName};
@@ -185,6 +186,38 @@ fn each_record_is_indexed_once() {
 }
 
 #[test]
+fn resting_index_is_woken_by_growth() {
+    let lab = Lab::new();
+    lab.append(1, 1, &numbered(1..=1));
+    let (index, began) = (lab.start(), Instant::now());
+    let state = index.state();
+    // The first pruning interrupts the rest once.
+    until("the index rests", || index.rests() && began.elapsed() > PRUNE_FIRST_AFTER + Duration::from_secs(1));
+    lab.append(1, 1, &numbered(2..=2));
+    index.journal_grew(1);
+    until("the record is indexed", || state.borrow().last_seq == 2);
+    until("the index rests again", || index.rests());
+    index.end();
+}
+
+#[test]
+fn index_stands_back_while_the_journal_grows_fast() {
+    let mut storm = Storm { measured_at: Instant::now(), appended_bytes: 0, stood_back: Duration::ZERO };
+    let mut appended_bytes = 0;
+    let mut stands_back_after = |bytes: u64, passed: Duration| {
+        storm.measured_at -= passed;
+        appended_bytes += bytes;
+        storm.stand_back(appended_bytes) > Duration::ZERO
+    };
+    assert!(!stands_back_after(100_000, Duration::from_millis(40)));
+    let in_storm: Vec<bool> = (0..200).map(|_| stands_back_after(4_000_000, Duration::from_millis(20))).collect();
+    let standing = in_storm.iter().filter(|stands| **stands).count();
+    // At most a second in one piece, and later half of the time.
+    assert!(in_storm[..49].iter().all(|stands| *stands) && !in_storm[52..].iter().take(4).all(|stands| *stands));
+    assert!((100..=130).contains(&standing), "{standing}");
+}
+
+#[test]
 fn deltas_are_joined_across_steps() {
     let lab = Lab::new();
     lab.append(1, 1, &[told(1_000, "a"), piece(2_000, "x"), piece(3_000, "y")]);
@@ -313,6 +346,7 @@ fn locked_history_is_sent_live_then_indexed() {
     let locker = rusqlite::Connection::open(lab.history()).expect("it is there");
     locker.execute_batch("BEGIN IMMEDIATE").expect("a lock");
     lab.append(1, 1, &numbered(3..=4));
+    index.journal_grew(1);
     let mut keys = Vec::new();
     until("both are told live", || {
         if let Ok(event) = live.try_recv() {
@@ -340,10 +374,19 @@ fn deleted_or_corrupt_history_is_rebuilt_while_running() {
     let state = index.state();
     until("it is indexed", || state.borrow().last_seq == 2);
     std::fs::remove_file(lab.history()).expect("it is there");
-    until("it is there again", || lab.history().exists() && state.borrow().opened == 2 && state.borrow().last_seq == 2);
+    // A reader notices it, or the index itself as long as it does not rest.
+    let woken = || index.wake();
+    until("it is there again", || {
+        woken();
+        lab.history().exists() && state.borrow().opened == 2 && state.borrow().last_seq == 2
+    });
     std::fs::OpenOptions::new().write(true).open(lab.history()).expect("it is there").set_len(100).expect("cut");
-    until("it is there again", || state.borrow().opened == 3 && state.borrow().last_seq == 2);
+    until("it is there again", || {
+        woken();
+        state.borrow().opened == 3 && state.borrow().last_seq == 2
+    });
     lab.append(1, 1, &numbered(3..=3));
+    index.journal_grew(1);
     until("it goes on", || state.borrow().last_seq == 3);
     assert_eq!(lab.events(), ["1 m1", "2 m2", "3 m3"]);
     index.end();
@@ -469,6 +512,7 @@ fn history_found_corrupt_by_a_reader_is_rebuilt() {
     let told = || lab.told.lock().expect("a lock").clone();
     index.rebuild(state.borrow().opened + 1);
     lab.append(1, 1, &numbered(4..=4));
+    index.journal_grew(1);
     until("it goes on", || state.borrow().last_seq == 4);
     assert_eq!((told(), state.borrow().opened), (Vec::new(), 1));
     index.rebuild(1);

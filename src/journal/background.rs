@@ -5,18 +5,18 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::segment::SegmentName;
 
 /// The interval between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// The bounds are checked after this many syncs, and with each new segment.
-const BOUNDS_EVERY_SYNCS: u32 = 60;
+/// The interval between two checks of the bounds, which are also checked with each new segment.
+const BOUNDS_EVERY: Duration = Duration::from_secs(60);
 
 /// Most new segments in the thread's queue; beyond this, only the kernel syncs them.
 const OPENED_WAITING_MAX: usize = 16;
@@ -54,9 +54,24 @@ impl IndexedTo {
 /// The writer's handle to the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Background {
-    opened: SyncSender<Opened>,
-    growth: Arc<AtomicU64>,
+    news: SyncSender<News>,
+    growth: Arc<Growth>,
     bounds: Arc<Mutex<Bounds>>,
+}
+
+/// How much was appended, and whether the thread has to be told of more.
+#[derive(Debug, Default)]
+struct Growth {
+    commits: AtomicU64,
+    /// Everything is synced, and the thread waits.
+    thread_rests: AtomicBool,
+}
+
+#[derive(Debug)]
+enum News {
+    Opened(Opened),
+    /// Something was appended while the thread rested.
+    Grew,
 }
 
 #[derive(Debug)]
@@ -67,8 +82,8 @@ struct Opened {
 
 impl Background {
     pub(super) fn start(dir: PathBuf, bounds: Bounds, indexed: IndexedTo) -> Background {
-        let (opened, waiting) = sync_channel(OPENED_WAITING_MAX);
-        let growth = Arc::new(AtomicU64::new(0));
+        let (news, waiting) = sync_channel(OPENED_WAITING_MAX);
+        let growth = Arc::new(Growth::default());
         let seen = Arc::clone(&growth);
         let bounds = Arc::new(Mutex::new(bounds));
         let bounds_now = Arc::clone(&bounds);
@@ -76,12 +91,12 @@ impl Background {
         if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen)) {
             tracing::warn!(%error, "start the journal's background thread; the journal is neither synced nor bounded");
         }
-        Background { opened, growth, bounds }
+        Background { news, growth, bounds }
     }
 
     /// A new segment has begun; all earlier ones are complete.
     pub(super) fn opened(&self, name: SegmentName, file: Arc<File>) {
-        let _ = self.opened.try_send(Opened { name, file });
+        let _ = self.news.try_send(News::Opened(Opened { name, file }));
     }
 
     /// Replaces the bounds.
@@ -91,37 +106,58 @@ impl Background {
 
     /// Something was appended.
     pub(super) fn grew(&self) {
-        self.growth.fetch_add(1, Ordering::Relaxed);
+        let Growth { commits, thread_rests } = &*self.growth;
+        commits.fetch_add(1, Ordering::Relaxed);
+        // Either the thread sees this commit before it rests, or its rest is seen here.
+        fence(Ordering::SeqCst);
+        if thread_rests.load(Ordering::Relaxed) && thread_rests.swap(false, Ordering::Relaxed) {
+            let _ = self.news.try_send(News::Grew);
+        }
     }
 }
 
-fn keep(dir: &Path, bounds: &Mutex<Bounds>, indexed: &IndexedTo, waiting: &Receiver<Opened>, growth: &AtomicU64) {
+fn keep(dir: &Path, bounds: &Mutex<Bounds>, indexed: &IndexedTo, news: &Receiver<News>, growth: &Growth) {
     let mut current: Option<Opened> = None;
-    let mut synced = 0;
-    let mut syncs_to_bounds = BOUNDS_EVERY_SYNCS;
+    let mut synced_commits = 0;
+    let mut checked_at = Instant::now();
+    let mut wait = SYNC_EVERY;
     loop {
-        match waiting.recv_timeout(SYNC_EVERY) {
-            Ok(next) => {
+        let mut begins_segment = false;
+        match news.recv_timeout(wait) {
+            Ok(News::Opened(next)) => {
                 current.iter().for_each(sync);
                 current = Some(next);
-                syncs_to_bounds = 0;
+                begins_segment = true;
+                wait = SYNC_EVERY;
             }
+            Ok(News::Grew) => wait = SYNC_EVERY,
             Err(RecvTimeoutError::Timeout) => {
-                let written = growth.load(Ordering::Relaxed);
-                if std::mem::replace(&mut synced, written) != written {
+                let commits = growth.commits.load(Ordering::Relaxed);
+                wait = if std::mem::replace(&mut synced_commits, commits) != commits {
                     current.iter().for_each(sync);
-                }
-                syncs_to_bounds = syncs_to_bounds.saturating_sub(1);
+                    SYNC_EVERY
+                } else {
+                    growth.rest_after(commits)
+                };
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if let Some(current) = &current
-            && syncs_to_bounds == 0
+            && (begins_segment || checked_at.elapsed() >= BOUNDS_EVERY)
         {
-            syncs_to_bounds = BOUNDS_EVERY_SYNCS;
+            checked_at = Instant::now();
             let bounds = *bounds.lock().unwrap_or_else(PoisonError::into_inner);
             enforce(dir, bounds, indexed.get().as_ref(), &current.name);
         }
+    }
+}
+
+impl Growth {
+    /// Lets the thread rest until there are more commits than `synced`; returns how long it may wait.
+    fn rest_after(&self, synced: u64) -> Duration {
+        self.thread_rests.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.commits.load(Ordering::Relaxed) == synced { BOUNDS_EVERY } else { SYNC_EVERY }
     }
 }
 

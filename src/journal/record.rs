@@ -303,11 +303,18 @@ pub(super) enum Written {
     InPlaceFor(Side),
 }
 
-/// Appends the part of a line's record before the line. For [`Form::Verbatim`] the line itself follows, then
+/// The first member of a record, the same for all records of one time.
+pub(super) fn start(at_us: u64) -> Vec<u8> {
+    let mut start = Vec::with_capacity(32);
+    start.extend_from_slice(b"{\"at\":");
+    append_json(&mut start, &at_us);
+    start
+}
+
+/// Appends the part of a line's record before the line, after its [`start`]. For [`Form::Verbatim`] the line itself follows, then
 /// [`append_tail`].
-pub(super) fn append_head(out: &mut Vec<u8>, at_us: u64, written: Written, form: &Form, line: &[u8]) {
-    out.extend_from_slice(b"{\"at\":");
-    append_number(out, at_us);
+pub(super) fn append_head(out: &mut Vec<u8>, start: &[u8], written: Written, form: &Form, line: &[u8]) {
+    out.extend_from_slice(start);
     out.extend_from_slice(match written {
         Written::By(Side::Client) => b",\"from\":\"client\",",
         Written::By(Side::Server) => b",\"from\":\"server\",",
@@ -385,7 +392,7 @@ fn append_omitted(out: &mut Vec<u8>, omitted: &Omitted) {
     out.extend_from_slice(b"\"omitted\":");
     append_json(out, &omitted.reason);
     out.extend_from_slice(b",\"bytes\":");
-    append_number(out, omitted.line_bytes);
+    append_json(out, &omitted.line_bytes);
     if let Some(method) = &omitted.method {
         out.extend_from_slice(b",\"method\":");
         append_json(out, method);
@@ -400,11 +407,6 @@ fn append_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("BUG: plain data goes into a Vec without error");
 }
 
-fn append_number(out: &mut Vec<u8>, number: u64) {
-    use std::io::Write as _;
-    write!(out, "{number}").expect("BUG: a Vec takes every write");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,7 +416,7 @@ mod tests {
 
     fn recorded(form: &Form, line: &[u8], end: LineEnd) -> String {
         let mut out = Vec::new();
-        append_head(&mut out, 17, Written::By(Side::Server), form, line);
+        append_head(&mut out, &start(17), Written::By(Side::Server), form, line);
         if *form == Form::Verbatim {
             out.extend_from_slice(line);
         }
@@ -465,7 +467,7 @@ mod tests {
             [(Written::For(Side::Server), Side::Server, false), (Written::InPlaceFor(Side::Client), Side::Client, true)]
         {
             let mut out = Vec::new();
-            append_head(&mut out, 17, written, &Form::Text, b"x");
+            append_head(&mut out, &start(17), written, &Form::Text, b"x");
             append_tail(&mut out, LineEnd::Newline);
             match Record::parse(out.trim_ascii_end()) {
                 Ok(Record::Line { from: Origin::Shim, to, replaces, .. }) => {

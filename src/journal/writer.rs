@@ -63,6 +63,8 @@ impl std::error::Error for JournalError {
 #[derive(Debug)]
 pub struct Batch<'a> {
     at_us: u64,
+    /// [`record::start`] of this time.
+    start: Vec<u8>,
     own: Vec<u8>,
     parts: Vec<Part<'a>>,
     /// The start in `own` of the last part.
@@ -88,7 +90,7 @@ impl<'a> Batch<'a> {
     /// Adds the record of a side's line.
     pub fn push_line(&mut self, from: Side, form: &Form, line: Line<'a>) {
         let before = self.own.len();
-        record::append_head(&mut self.own, self.at_us, Written::By(from), form, line.bytes);
+        record::append_head(&mut self.own, &self.start, Written::By(from), form, line.bytes);
         let mut sliced_bytes = 0;
         if *form == Form::Verbatim {
             if line.bytes.len() < SLICED_LINE_BYTES_MIN {
@@ -116,7 +118,7 @@ impl<'a> Batch<'a> {
 
     fn push_own(&mut self, written: Written, line: &OwnLine, end: LineEnd) {
         let before = self.own.len();
-        record::append_head(&mut self.own, self.at_us, written, &line.form, &line.bytes);
+        record::append_head(&mut self.own, &self.start, written, &line.form, &line.bytes);
         if line.form == Form::Verbatim {
             self.own.extend_from_slice(&line.bytes);
         }
@@ -263,8 +265,8 @@ impl Writer {
         self.elapsed = now.elapsed;
         let mut own = std::mem::take(&mut self.spare);
         own.clear();
-        let mut batch =
-            Batch { at_us: self.last_at_us, own, parts: Vec::new(), own_from: 0, records: Vec::new(), bytes: 0 };
+        let (at_us, start) = (self.last_at_us, record::start(self.last_at_us));
+        let mut batch = Batch { at_us, start, own, parts: Vec::new(), own_from: 0, records: Vec::new(), bytes: 0 };
         if let Some(missed) = &self.missed {
             batch.push_gap(missed);
         }

@@ -198,6 +198,26 @@ impl Method {
         matches!(self, Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)
     }
 
+    /// Whether the engine acts on none of its notifications: they are only recorded and forwarded.
+    pub(crate) fn is_inert(self) -> bool {
+        matches!(
+            self,
+            Method::AgentMessageDelta
+                | Method::PlanDelta
+                | Method::ReasoningTextDelta
+                | Method::ReasoningSummaryTextDelta
+                | Method::ReasoningSummaryPartAdded
+                | Method::CommandOutputDelta
+                | Method::TerminalInteraction
+                | Method::ToolCallProgress
+                | Method::PatchUpdated
+                | Method::PlanUpdated
+                | Method::DiffUpdated
+                | Method::ThreadStatusChanged
+                | Method::TokenUsageUpdated
+        )
+    }
+
     /// Whether its parameters have a `config` member with settings of codex.
     pub(crate) fn has_config(self) -> bool {
         self.opens_thread()

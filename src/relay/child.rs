@@ -1,16 +1,53 @@
-//! The child process: starts it in our process group, with our working directory, environment and stderr, and with the
-//! signal mask, ignored signals and descriptors that our launcher gave us.
+//! The server: its command line, and its process.
+//!
+//! The process runs in our process group, with our working directory, environment and stderr, and with the signal mask,
+//! ignored signals and descriptors that our launcher gave us.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal as KernelSignal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
-use super::command::ServerCommand;
 use super::pipes::{Sink, Source};
-use crate::engine::{Exit, Signal};
+use crate::config::DEPTH_VARIABLE;
+use crate::engine::{Exit, Signal, masked_args};
+use crate::launch;
+
+/// A server command line.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerCommand {
+    pub program: PathBuf,
+    /// The name as the caller gave it; it becomes `argv[0]`.
+    pub name: OsString,
+    pub args: Vec<OsString>,
+    /// The number of codex-shim processes in front of the server, including this one.
+    pub depth: u32,
+    /// The server's PATH, if it differs from ours.
+    pub path: Option<OsString>,
+}
+
+impl ServerCommand {
+    /// The process to start or to become. It inherits what our launcher gave us. A standard stream in `closed` is
+    /// closed if our launcher had closed it.
+    pub(super) fn to_process(&self, closed: &'static [RawFd]) -> Command {
+        let mut process = Command::new(&self.program);
+        process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
+        process.envs(self.path.iter().map(|path| ("PATH", path)));
+        launch::hand_down(&mut process, closed);
+        process
+    }
+
+    /// The whole command line with secrets masked.
+    pub(super) fn masked(&self) -> Vec<String> {
+        let program = [self.program.to_string_lossy().into_owned()];
+        program.into_iter().chain(masked_args(&self.args)).collect()
+    }
+}
 
 /// A child that runs or has not been reaped.
 #[derive(Debug)]
@@ -29,18 +66,13 @@ pub(super) struct Spawned {
 }
 
 impl Server {
-    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so the thread that is_alive as
+    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so the thread that lives as
     /// long as the process calls this.
-    #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
     pub(super) fn spawn(command: &ServerCommand) -> io::Result<Spawned> {
         // Pipes replace its stdin and stdout, so only a closed stderr has to stay closed.
         let mut process = command.to_process(&[libc::STDERR_FILENO]);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let parent = rustix::process::getpid();
-        // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
-        unsafe {
-            process.pre_exec(move || end_with_parent(parent));
-        }
+        launch::end_with_parent(&mut process, KernelSignal::TERM);
         let mut child = process.spawn()?;
         let taken = "BUG: the stream was requested as a pipe";
         let input = Sink::of_child(OwnedFd::from(child.stdin.take().expect(taken)))?;
@@ -80,9 +112,8 @@ impl Server {
             Signal::Interrupt => KernelSignal::INT,
             Signal::HangUp => KernelSignal::HUP,
         };
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).filter(|_| !self.reaped);
-        if let Some(pid) = pid
-            && let Err(error) = kill_process(pid, number)
+        if !self.reaped
+            && let Err(error) = kill_process(Pid::from_child(&self.child), number)
         {
             tracing::info!(%error, ?signal, "forward a signal to the server");
         }
@@ -95,15 +126,16 @@ impl Server {
     }
 }
 
-/// Requests SIGTERM at the parent's death.
-#[cfg(target_os = "linux")]
-fn end_with_parent(parent: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(KernelSignal::TERM))?;
-    // The parent may have died before the request.
-    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-}
+/// The signals that the loop listens for: those to forward, and the one that reports the child's end.
+pub(super) const SIGNALS: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGCHLD];
 
-#[cfg(not(target_os = "linux"))]
-fn end_with_parent(_parent: Pid) -> io::Result<()> {
-    Ok(())
+/// The signal to forward to the child, if this is one.
+pub(super) fn to_forward(number: i32) -> Option<Signal> {
+    match number {
+        SIGTERM if launch::was_blocked(SIGTERM) => Some(Signal::BlockedTerminate),
+        SIGTERM => Some(Signal::Terminate),
+        SIGINT => Some(Signal::Interrupt),
+        SIGHUP => Some(Signal::HangUp),
+        _ => None,
+    }
 }

@@ -63,12 +63,15 @@ const INJECTED_BYTES_MAX: usize = 4 << 20;
 /// Reads of what a departed client has left: at 64 KiB each, more than a socket holds.
 const REST_READS_MAX: usize = 1_024;
 
-/// Flags that detect a hang-up. Poll always reports one, except for a socket whose peer has only shut down its writing
-/// half.
+/// Detects a peer that has closed both its ends: poll always reports that.
+pub(super) const BOTH_ENDS: PollFlags = PollFlags::empty();
+
+/// Detects a peer that has closed the end in use: poll always reports that, too, except for a socket whose peer has only shut
+/// down its writing half.
 #[cfg(target_os = "linux")]
-const HANG_UP: PollFlags = PollFlags::RDHUP;
+pub(super) const HANG_UP: PollFlags = PollFlags::RDHUP;
 #[cfg(not(target_os = "linux"))]
-const HANG_UP: PollFlags = PollFlags::empty();
+pub(super) const HANG_UP: PollFlags = BOTH_ENDS;
 
 /// The output queue, in order.
 #[derive(Debug, Default)]
@@ -422,24 +425,14 @@ impl Direction {
         self.abandoned
     }
 
-    /// The poll that detects that the source has no writer any more, without reading it.
-    pub(super) fn source_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.source.as_ref().map(|source| (source.as_fd(), HANG_UP))
+    /// The source, to poll whether its peer is gone without reading it.
+    pub(super) fn watch_source(&self, gone: PollFlags) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.source.as_ref().map(|source| (source.as_fd(), gone))
     }
 
-    /// The poll that detects that the sink has no reader any more, without writing to it.
-    pub(super) fn sink_hang_up(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.sink.as_ref().map(|sink| (sink.as_fd(), HANG_UP))
-    }
-
-    /// The poll that detects that the peer of the source has closed both its ends.
-    pub(super) fn source_gone(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.source.as_ref().map(|source| (source.as_fd(), PollFlags::empty()))
-    }
-
-    /// The poll that detects that the peer of the sink has closed both its ends.
-    pub(super) fn sink_gone(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::empty()))
+    /// The sink, to poll whether its peer is gone without writing to it.
+    pub(super) fn watch_sink(&self, gone: PollFlags) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.sink.as_ref().map(|sink| (sink.as_fd(), gone))
     }
 
     /// Whether this side has closed and everything is forwarded; true only once, since the engine is then informed.

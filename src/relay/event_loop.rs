@@ -1,26 +1,32 @@
-//! The event loop: one thread polls the two directions and the signals, and carries out the engine's effects.
+//! The event loop: one thread polls the two directions and the signals, and carries out the engine's effects: lines of ours,
+//! lines that were held, questions to the context engine, and the delivery of the last output to a slow client.
+//!
+//! A line is recorded before it is sent, also one of ours or one that is forwarded late. Only the poll waits.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::child::Server;
-use super::delivery::Drain;
-use super::direction::{Direction, Waiting};
+use super::child::{Server, to_forward};
+use super::direction::{Direction, HANG_UP, Waiting};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox, Message};
 use super::notices::Notices;
 use super::pipes::Feeder;
 use super::recorder::Recorder;
-use super::serve_loop::{Lifecycle, Wanted};
-use super::signals::Signals;
+use super::serve::{Lifecycle, Wanted};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::{Passed, Published, Reply};
-use crate::engine::{ApiRequest, Effect, Engine, Exit, Incoming, Input, LiveSettings, Note, Now, Passage};
+use crate::engine::{
+    ApiRequest, Consultation, Decision, Effect, Engine, Exit, Incoming, Injection, Input, LateLine, LiveSettings, Note,
+    Now, OwnLine, Passage, Token,
+};
+use crate::launch::Signals;
 use crate::wire::{Frame, Framer, Line, LineEnd, Side};
 
 /// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
@@ -136,10 +142,8 @@ impl Relay {
             from_server.unwrap_or_else(none),
             left.unwrap_or_else(none),
         ];
-        let timeout = self.next_deadline().map(|due| {
-            let wait = due.saturating_sub(self.clock.0.elapsed());
-            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
-        });
+        let wait = self.next_deadline().map(|due| due.saturating_sub(self.clock.0.elapsed()));
+        let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         // An error means that a signal interrupted the poll; it is handled like any other signal.
         let interrupted = rustix::event::poll(&mut fds, timeout.as_ref()).is_err();
         let ready = |index: usize| waits[index] && !fds[index].revents().is_empty();
@@ -161,8 +165,8 @@ impl Relay {
         }
         match self.from_client.waiting() {
             Waiting::ToRead => None,
-            Waiting::ToWrite | Waiting::Held => self.from_client.source_hang_up(),
-            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.sink_hang_up(),
+            Waiting::ToWrite | Waiting::Held => self.from_client.watch_source(HANG_UP),
+            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.watch_sink(HANG_UP),
             Waiting::Idle => None,
         }
     }
@@ -226,20 +230,18 @@ impl Relay {
     }
 
     fn handle_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let arrived = self.signals.take();
-        for signal in arrived.signals {
-            tracing::info!(?signal, "signal received");
-            if let Lifecycle::Served { signalled, .. } = &mut self.lifecycle {
-                *signalled = true;
+        for number in self.signals.take() {
+            if let Some(signal) = to_forward(number) {
+                tracing::info!(?signal, "signal received");
+                if let Lifecycle::Served { signalled, .. } = &mut self.lifecycle {
+                    *signalled = true;
+                }
+                self.engine.handle(now, Input::Signalled(signal), effects);
+            } else if let Some(exit) = self.server.try_reap() {
+                self.published.child_ended();
+                tracing::info!(?exit, "the server has ended");
+                self.engine.handle(now, Input::ServerExited(exit), effects);
             }
-            self.engine.handle(now, Input::Signalled(signal), effects);
-        }
-        if arrived.child
-            && let Some(exit) = self.server.try_reap()
-        {
-            self.published.child_ended();
-            tracing::info!(?exit, "the server has ended");
-            self.engine.handle(now, Input::ServerExited(exit), effects);
         }
     }
 
@@ -458,4 +460,205 @@ struct Ready {
     from_client: bool,
     from_server: bool,
     client_disconnected: bool,
+}
+
+// Own lines: recorded first, then sent between two other lines.
+
+impl Relay {
+    /// Records own lines to the server and sends them in one write.
+    pub(super) fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
+        self.record(&injection.lines);
+        let lines = injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes));
+        self.from_client.inject(lines.collect(), injection.mark);
+        self.flush(Side::Client, self.clock.now(), effects);
+    }
+
+    /// Records an own line to the client and sends it.
+    pub(super) fn answer(&mut self, line: OwnLine, effects: &mut Vec<Effect>) {
+        self.record(std::slice::from_ref(&line));
+        self.send_to_client(line.bytes, effects);
+    }
+
+    /// Sends the client a line that is already recorded.
+    pub(super) fn send_to_client(&mut self, line: Vec<u8>, effects: &mut Vec<Effect>) {
+        self.from_server.inject(LineEnd::Newline.ends(line), None);
+        self.flush(Side::Server, self.clock.now(), effects);
+    }
+
+    fn record(&mut self, lines: &[OwnLine]) {
+        match self.recorder.batch(self.clock.now(), &self.notices) {
+            Some(mut batch) => {
+                lines.iter().for_each(|line| batch.push_own_line(line));
+                self.recorder.commit(batch, &mut self.notices);
+            }
+            None => self.recorder.miss_lines(lines.len() as u64),
+        }
+    }
+}
+
+// Context for the model: the engine's questions go to the context engine and the threads that read fragments, and the lines that
+// were held meanwhile are forwarded.
+
+impl Relay {
+    /// Passes a consultation to the context engine. If there is none or it cannot be reached, the engine learns that at
+    /// once.
+    pub(super) fn consult(&mut self, consultation: Box<Consultation>, effects: &mut Vec<Effect>) {
+        let refused = match self.recorder.context_engine() {
+            Some(engine) => engine.consult(consultation, self.clock.now().elapsed).err(),
+            None => Some(consultation),
+        };
+        let (token, method, thread_id) = match refused.map(|refused| *refused) {
+            Some(Consultation::Assemble { token, thread_id, .. }) => (token, "assemble", thread_id),
+            Some(Consultation::Compact { token, thread_id, .. }) => (token, "compact", thread_id),
+            Some(Consultation::Opened { .. } | Consultation::TurnCompleted { .. }) | None => return,
+        };
+        effects.push(Effect::Note(Note::ContextEngineCall {
+            method,
+            thread_id: Some(thread_id),
+            ms: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            outcome: "not_running",
+        }));
+        self.engine.handle(self.clock.now(), Input::Consulted { token, assembled: None }, effects);
+    }
+
+    /// Starts to read the fragments, in the thread's folder if it is known.
+    pub(super) fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
+        match self.recorder.outbox() {
+            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input)),
+            Err(error) => {
+                tracing::warn!(%error, "the fragments cannot be read");
+                let states = Vec::new();
+                self.engine.handle(self.clock.now(), Input::FragmentsRead { token, states }, effects);
+            }
+        }
+    }
+
+    /// Lets the engine decide on held lines. All lines read so far are decided on, and nothing is read in between.
+    pub(super) fn decide_held(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
+        let mut at_once = Vec::new();
+        self.engine.handle(self.clock.now(), Input::ReleaseHeld(token), &mut at_once);
+        let exit = self.carry_out(&mut at_once);
+        effects.append(&mut at_once);
+        exit
+    }
+
+    /// Records and forwards the client's held lines.
+    pub(super) fn forward_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
+        let mut batch = self.recorder.batch(self.clock.now(), &self.notices);
+        let mut passed = Passed::default();
+        for LateLine { bytes, end, decision } in &lines {
+            self.recorder.add_line(&mut batch, Side::Client, Line { bytes, end: *end }, decision);
+            passed.count_omitted(decision);
+        }
+        if let Some(batch) = batch {
+            self.recorder.commit(batch, &mut self.notices);
+        }
+        for LateLine { bytes, end, decision: Decision { before, line, then, .. } } in lines {
+            let before = before.into_iter().map(|own| LineEnd::Newline.ends(own.bytes));
+            let line = match line {
+                Passage::Forward => Some(end.ends(bytes)),
+                Passage::Replace(own) => Some(end.ends(own.bytes)),
+                Passage::Withhold => None,
+            };
+            for bytes in before.chain(line) {
+                passed.bytes += bytes.len() as u64;
+                self.from_client.inject(bytes, None);
+            }
+            effects.extend(then);
+        }
+        self.published.count(Side::Client, passed);
+        self.flush(Side::Client, self.clock.now(), effects);
+    }
+
+    /// Releases the client's held lines if the client has closed its input, so that its end follows them. Returns
+    /// whether there were any.
+    pub(super) fn release_at_end(&mut self, effects: &mut Vec<Effect>) -> bool {
+        let waits = self.engine.holds_lines() && self.from_client.is_at_end();
+        if waits {
+            self.engine.handle(self.clock.now(), Input::ReleaseAllHeld, effects);
+        }
+        waits
+    }
+}
+
+// Delivery of the server's output to a slow client: whether output waits for the client, and for how long after the server has
+// ended. The engine sets the limits.
+
+/// Limits of the delivery after the child is reaped; see [`Effect::DrainServer`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drain {
+    since: Duration,
+    quiet_max: Duration,
+    stall_max: Option<Duration>,
+}
+
+impl Drain {
+    pub(super) fn since(since: Duration, quiet_max: Duration, stall_max: Option<Duration>) -> Drain {
+        Drain { since, quiet_max, stall_max }
+    }
+}
+
+impl Relay {
+    /// Reports queued output to the engine before the loop waits.
+    pub(super) fn report_output_before_wait(&mut self, effects: &mut Vec<Effect>) {
+        if self.from_server.waiting() == Waiting::ToWrite {
+            self.report_output_waits(true, effects);
+        }
+    }
+
+    /// Reports that the queue is empty, but only if the server has nothing more to read either: its pipe may have
+    /// filled up while the client was slow.
+    pub(super) fn report_output_after_wait(&mut self, server_is_ready: bool, effects: &mut Vec<Effect>) {
+        if !server_is_ready && self.from_server.waiting() != Waiting::ToWrite {
+            self.report_output_waits(false, effects);
+        }
+    }
+
+    fn report_output_waits(&mut self, waits: bool, effects: &mut Vec<Effect>) {
+        if std::mem::replace(&mut self.output_waits, waits) != waits {
+            self.engine.handle(self.clock.now(), Input::OutputWaits(waits), effects);
+        }
+    }
+
+    /// When to check the delivery again.
+    pub(super) fn delivery_due(&self) -> Option<Duration> {
+        // The client has read everything queued; the next poll shows whether the server has more.
+        let look = (self.output_waits && self.from_server.waiting() != Waiting::ToWrite).then_some(Duration::ZERO);
+        look.or_else(|| self.drained_at())
+    }
+
+    fn drained_at(&self) -> Option<Duration> {
+        self.drain.and_then(|drain| self.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
+    }
+
+    /// Ends the delivery if the server has written nothing, or the client has read nothing, for too long.
+    pub(super) fn end_delivery(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.drained_at().is_none_or(|due| due > now.elapsed) {
+            return;
+        }
+        match self.from_server.waiting() {
+            Waiting::ToRead => {
+                let mut frames = std::mem::take(&mut self.scratch.frames);
+                self.from_server.end(&mut frames);
+                self.pass(Side::Server, now, frames, effects);
+            }
+            Waiting::ToWrite => {
+                self.notices.report("the client did not read all of the server's output");
+                self.from_server.abandon();
+            }
+            Waiting::Held | Waiting::Idle => {}
+        }
+    }
+
+    /// Waits for the thread that feeds our stdout, if there is one, with the same limits.
+    pub(super) fn finish_delivery(&mut self) {
+        let Some(feeder) = self.feeder.take() else { return };
+        let mut signals = usize::from(self.engine.was_signalled());
+        feeder.finish(self.exit_grace, || {
+            signals += self.signals.take().into_iter().filter_map(to_forward).count();
+            signals
+        });
+    }
 }

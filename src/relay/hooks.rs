@@ -134,17 +134,10 @@ enum Outcome {
 
 /// Runs a command without output, writes `input` to its stdin if that is a pipe, and kills its process group after
 /// `wait_max`.
-#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Outcome {
     // A process group of its own, so that its children die with it.
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
-    unsafe {
-        command.pre_exec(|| {
-            launch::restore_file_size_signal();
-            Ok(())
-        });
-    }
+    launch::restore_file_size_signal(command);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Outcome::NotStarted(error),

@@ -10,7 +10,6 @@
 //! codex.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,85 +22,37 @@ use crate::files::{self, Folder};
 /// forever.
 const DEPTH_MAX: u32 = 8;
 
-/// Why no server can be started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The remedy if the real codex is not found.
+const REMEDY: &str = "set CODEX_SHIM_CODEX or `codex` in config.toml to the path of the real codex, or use `codex-shim run --codex PATH`";
+
+/// Why no server can be started. `looked_in` are the folders that were searched, if any; `named_by` is the setting's origin.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocateError {
     /// PATH has no codex other than codex-shim.
-    NotOnPath {
-        /// The folders that were searched.
-        looked_in: OsString,
-    },
-    /// The codex that `wrap` pinned is gone, and PATH has no other.
-    PinIsGone {
-        pinned: PathBuf,
-        /// The target of `wrap`.
-        target: String,
-        /// The folders that were searched.
-        looked_in: OsString,
-    },
+    #[error("no codex found in PATH ({}); {REMEDY}", .looked_in.display())]
+    NotOnPath { looked_in: OsString },
+    /// The codex that `wrap` pinned for `target` is gone, and PATH has no other.
+    #[error(
+        "the codex pinned by `codex-shim wrap {target}`, {}, is gone, and PATH has no codex ({}); run `codex-shim wrap \
+         {target}` again in a terminal in which codex runs", .pinned.display(), .looked_in.display()
+    )]
+    PinIsGone { pinned: PathBuf, target: String, looked_in: OsString },
     /// The configured program does not exist.
-    NoSuchProgram {
-        program: PathBuf,
-        /// The setting's origin, for the message.
-        named_by: String,
-        /// The folders that were searched; `None` for a path.
-        looked_in: Option<OsString>,
-    },
-    NoSuchServer {
-        program: PathBuf,
-        /// The folders that were searched; `None` for a path.
-        looked_in: Option<OsString>,
-    },
+    #[error("{} (set by {named_by}) {}; {REMEDY}", .program.display(), missing(.looked_in.as_deref()))]
+    NoSuchProgram { program: PathBuf, named_by: String, looked_in: Option<OsString> },
+    #[error("the server command {} {}; give its path after `--`", .program.display(), missing(.looked_in.as_deref()))]
+    NoSuchServer { program: PathBuf, looked_in: Option<OsString> },
     /// The configured program is codex-shim.
-    IsOurselves {
-        program: PathBuf,
-        /// The setting's origin, for the message.
-        named_by: String,
-    },
+    #[error("{} (set by {named_by}) is codex-shim itself; {REMEDY}", .program.display())]
+    IsOurselves { program: PathBuf, named_by: String },
     /// codex-shim has started itself too often.
+    #[error("codex-shim has started itself {depth} times in a row; {REMEDY}")]
     LeadsBack { depth: u32 },
 }
 
-impl fmt::Display for LocateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const REMEDY: &str = "set CODEX_SHIM_CODEX or `codex` in config.toml to the path of the real codex, or use `codex-shim run --codex PATH`";
-        match self {
-            LocateError::NotOnPath { looked_in } => {
-                write!(f, "no codex found in PATH ({}); {REMEDY}", looked_in.display())
-            }
-            LocateError::PinIsGone { pinned, target, looked_in } => {
-                let (pinned, looked_in) = (pinned.display(), looked_in.display());
-                write!(
-                    f,
-                    "the codex pinned by `codex-shim wrap {target}`, {pinned}, is gone, and PATH has no codex ({looked_in}); \
-                     run `codex-shim wrap {target}` again in a terminal in which codex runs"
-                )
-            }
-            LocateError::NoSuchProgram { program, named_by, looked_in: None } => {
-                write!(f, "{} (set by {named_by}) does not exist; {REMEDY}", program.display())
-            }
-            LocateError::NoSuchProgram { program, named_by, looked_in: Some(looked_in) } => {
-                let (program, looked_in) = (program.display(), looked_in.display());
-                write!(f, "{program} (set by {named_by}) is not in PATH ({looked_in}); {REMEDY}")
-            }
-            LocateError::NoSuchServer { program, looked_in: None } => {
-                write!(f, "the server command {} does not exist; give its path after `--`", program.display())
-            }
-            LocateError::NoSuchServer { program, looked_in: Some(looked_in) } => {
-                let (program, looked_in) = (program.display(), looked_in.display());
-                write!(f, "the server command {program} is not in PATH ({looked_in}); give its path after `--`")
-            }
-            LocateError::IsOurselves { program, named_by } => {
-                write!(f, "{} (set by {named_by}) is codex-shim itself; {REMEDY}", program.display())
-            }
-            LocateError::LeadsBack { depth } => {
-                write!(f, "codex-shim has started itself {depth} times in a row; {REMEDY}")
-            }
-        }
-    }
+fn missing(looked_in: Option<&OsStr>) -> String {
+    looked_in.map_or("does not exist".to_owned(), |folders| format!("is not in PATH ({})", folders.display()))
 }
-
-impl std::error::Error for LocateError {}
 
 /// The name that `wrap` gives a codex whose place its link takes.
 pub(crate) const SET_ASIDE: &str = "codex-before-codex-shim";
@@ -233,26 +184,29 @@ fn with_folders(path: &OsStr, folders: &[PathBuf]) -> Option<OsString> {
 
 /// The path of the program of a server command.
 pub(crate) fn server(program: &OsStr, environment: &Environment) -> Result<PathBuf, LocateError> {
-    let missing = |looked_in| LocateError::NoSuchServer { program: program.into(), looked_in };
-    if is_path(program) {
-        return Some(PathBuf::from(program)).filter(|program| program.exists()).ok_or_else(|| missing(None));
+    find(program, &environment.get("PATH").unwrap_or_default(), None)
+        .map_err(|looked_in| LocateError::NoSuchServer { program: program.into(), looked_in })
+}
+
+/// The program at a path, or the one of this name in the folders of `path`, except `but`.
+///
+/// # Errors
+///
+/// The folders that were searched, if any.
+fn find(program: &OsStr, path: &OsStr, but: Option<Identity>) -> Result<PathBuf, Option<OsString>> {
+    match is_path(program) {
+        true => Some(PathBuf::from(program)).filter(|program| program.exists()).ok_or(None),
+        false => on_path(program, path, but).ok_or_else(|| Some(path.to_owned())),
     }
-    let path = environment.get("PATH").unwrap_or_default();
-    on_path(program, &path, None).ok_or_else(|| missing(Some(path)))
 }
 
 fn named(program: &Path, named_by: String, path: &OsStr, ourselves: Option<Identity>) -> Result<PathBuf, LocateError> {
-    let (found, looked_in) = if is_path(program.as_os_str()) {
-        (Some(program.to_owned()).filter(|program| program.exists()), None)
-    } else {
-        (on_path(program.as_os_str(), path, ourselves), Some(path.to_owned()))
-    };
-    match found {
-        None => Err(LocateError::NoSuchProgram { program: program.to_owned(), named_by, looked_in }),
-        Some(found) if Identity::of(&found).is_some_and(|found| Some(found) == ourselves) => {
+    match find(program.as_os_str(), path, ourselves) {
+        Err(looked_in) => Err(LocateError::NoSuchProgram { program: program.to_owned(), named_by, looked_in }),
+        Ok(found) if Identity::of(&found).is_some_and(|found| Some(found) == ourselves) => {
             Err(LocateError::IsOurselves { program: found, named_by })
         }
-        Some(found) => Ok(found),
+        Ok(found) => Ok(found),
     }
 }
 

@@ -5,28 +5,21 @@
 //!
 //! The relay decides nothing about lines or shutdown; the engine does. It blocks only in its own poll.
 
-mod attach;
 mod child;
-mod command;
-mod delivery;
 mod direction;
 mod event_loop;
-mod follow_pty;
 mod hooks;
 mod inbox;
-mod indexing;
 pub(crate) mod locate;
 mod notices;
-mod opening;
-mod own_lines;
 mod pipes;
 mod recorder;
 mod reload;
-mod serve_loop;
-mod signals;
+mod serve;
+mod session;
 mod start;
-mod turn_context;
 
-pub(crate) use command::ServerCommand;
+pub(crate) use child::ServerCommand;
 pub(crate) use hooks::supervise_hook;
-pub(crate) use start::{RelayError, become_server, run, serve};
+pub(crate) use serve::serve;
+pub(crate) use start::{RelayError, become_server, run};

@@ -1,6 +1,7 @@
 //! Notices for the user: each is one line on stderr, written once. A pipe or a socket that is full never blocks the
 //! relay. `status` shows the faults from then on.
 
+use std::io;
 use std::sync::Arc;
 
 use super::pipes::Sink;
@@ -12,13 +13,24 @@ const NOTICE_BYTES_MAX: usize = 4_000;
 #[derive(Debug)]
 pub(super) struct Notices {
     stderr: Option<Sink>,
-    published: Arc<Published>,
+    pub(super) published: Arc<Published>,
     gap_reported: bool,
 }
 
 impl Notices {
     pub(super) fn new(published: Arc<Published>) -> Notices {
         Notices { stderr: Sink::stderr().ok(), published, gap_reported: false }
+    }
+
+    /// Reports faults from other threads.
+    pub(super) fn reporter(&self) -> impl Fn(&str) + Send + use<> {
+        let published = Arc::clone(&self.published);
+        move |what| Notices::new(Arc::clone(&published)).report(what)
+    }
+
+    /// Reports that the thread for `what` could not be started.
+    pub(super) fn started<T>(&self, started: io::Result<T>, what: &str, without: &str) -> Option<T> {
+        started.map_err(|error| self.report(&format!("start a thread for {what}: {error}; {without}"))).ok()
     }
 
     /// Reports a fault on stderr, in the log and in `status`.

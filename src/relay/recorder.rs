@@ -1,4 +1,4 @@
-//! The recorder: holds the session, serves its control socket, and writes its journal.
+//! The recorder: holds the session and writes its journal.
 //!
 //! If the session cannot be opened at the start (a full disk, a missing folder), the recorder retries while the relay
 //! runs. The journal then begins with a gap for the lines that passed before.
@@ -6,20 +6,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use super::follow_pty;
 use super::inbox::Outbox;
-use super::indexing;
 use super::notices::Notices;
-use super::opening::{Opening, RecordKept};
+use super::session::{Opened, Opening, SessionParts};
 use crate::config::RetentionBounds;
-use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
-use crate::control::{self, Published, SessionInfo, SocketFiles, Stores};
+use crate::context_engine::ContextEngine;
+use crate::control::Published;
 use crate::engine::{ContextBounds, Decision, Effect, Input, Note, Now, Order, Passage, Token};
-use crate::index::Index;
-use crate::journal::{Batch, Bounds, FORMAT, Generation, Header, Previous, ServerOrigin, Writer};
-use crate::store::{Ledger, Session, StoreError, open_log};
+use crate::journal::{Batch, Bounds, Writer};
+use crate::store::{Ledger, StoreError};
 use crate::wire::{Line, Side};
 
 /// Delay between attempts to open the session.
@@ -33,159 +30,6 @@ const OVERFLOW_MAX: usize = 100_000;
 
 /// Limit of notes kept for a journal that is not open yet: one run of the child causes no more by itself.
 const NOTES_KEPT_MAX: usize = 8;
-
-struct Opened {
-    writer: Option<Box<Writer>>,
-    parts: SessionParts,
-}
-
-/// Everything of a session except its journal.
-#[derive(Debug, Default)]
-struct SessionParts {
-    session_id: String,
-    /// Held until the process ends.
-    session: Option<&'static Session>,
-    ledger: Option<Ledger>,
-    index: Option<Index>,
-    context_engine: Option<ContextEngine>,
-    /// The control socket's files; removed at the end.
-    socket_files: Option<SocketFiles>,
-}
-
-impl Opening {
-    /// Finds the session for this start, locks it, and serves its control socket.
-    ///
-    /// The process holds the lock until it ends, however it ends.
-    fn open(&self, published: &Arc<Published>, notices: &Notices) -> Result<Opened, StoreError> {
-        let Some(home) = &self.home else {
-            let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
-            return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
-        };
-        let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
-        let generation = session.next_generation()?;
-        if let Err(error) = open_log(&session.dir) {
-            notices.report(&format!("open {}: {error}; this run has no log", session.dir.join("shim.log").display()));
-        }
-        let pid = std::process::id();
-        tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
-        let ledger = self.start_ledger(&session, &generation, published, notices);
-        if let (Some(watched), Some(ledger)) = (&self.watched, &ledger) {
-            follow_pty::start(watched, self.context_bounds, ledger.clone(), published, notices);
-        }
-        let index = match self.record {
-            RecordKept::Yes => indexing::start(self, &session, ledger.clone(), published, notices),
-            RecordKept::No => None,
-        };
-        let context_engine = self.start_context_engine(&session, index.clone(), published, notices);
-        let stores = Stores { ledger: ledger.clone(), index: index.clone() };
-        let socket_files = self.start_control(&session, &generation, stores, published, notices);
-        if ledger.is_some() {
-            self.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
-        }
-        let writer = match self.record {
-            RecordKept::Yes => Some(Box::new(self.writer(&session, generation.clone()))),
-            RecordKept::No => None,
-        };
-        published.child_started(&generation.to_string(), self.child_pid);
-        let session_id = session.id.clone();
-        let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened { writer, parts: SessionParts { session_id, session, ledger, index, context_engine, socket_files } })
-    }
-
-    /// Starts the ledger's thread without waiting for it.
-    fn start_ledger(
-        &self,
-        session: &Session,
-        generation: &Generation,
-        published: &Arc<Published>,
-        notices: &Notices,
-    ) -> Option<Ledger> {
-        let for_thread = Arc::clone(published);
-        let report_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).report(what);
-        let started = self.outbox.try_clone().and_then(|outbox| {
-            let ids = (session.id.clone(), generation.to_string());
-            Ledger::start(&session.dir, ids, move |input| outbox.post(input), report_fault)
-        });
-        started
-            .map_err(|error| {
-                notices.report(&format!("start a thread for the ledger: {error}; relaying goes on without it"))
-            })
-            .ok()
-    }
-
-    /// Starts the thread of the user's context engine, if one is configured, without waiting for it.
-    fn start_context_engine(
-        &self,
-        session: &Session,
-        index: Option<Index>,
-        published: &Arc<Published>,
-        notices: &Notices,
-    ) -> Option<ContextEngine> {
-        let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
-        let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
-        let for_thread = Arc::clone(published);
-        let report_fault = move |what: &str| Notices::new(Arc::clone(&for_thread)).report(what);
-        let started = self.outbox.try_clone().and_then(|outbox| {
-            ContextEngine::start(settings, conversations, Box::new(move |input| outbox.post(input)), report_fault)
-        });
-        started
-            .map_err(|error| {
-                notices.report(&format!("start a thread for the context engine: {error}; turns go on without it"))
-            })
-            .ok()
-    }
-
-    fn writer(&self, session: &Session, generation: Generation) -> Writer {
-        let header = Header {
-            journal: FORMAT,
-            session: session.id.clone(),
-            generation: generation.to_string(),
-            segment: 0,
-            at: 0,
-            argv: self.place.server.clone(),
-            cwd: self.place.cwd.clone(),
-            codex: ServerOrigin { path: self.codex_path.clone() },
-            shim: env!("CARGO_PKG_VERSION").to_owned(),
-            previous: Previous::of_end(&session.journal_dir),
-        };
-        Writer::new(session.journal_dir.clone(), generation, header, self.bounds, self.indexed_to.clone())
-    }
-
-    /// Starts the control socket's thread without waiting for it.
-    fn start_control(
-        &self,
-        session: &Session,
-        generation: &Generation,
-        stores: Stores,
-        published: &Arc<Published>,
-        notices: &Notices,
-    ) -> Option<SocketFiles> {
-        const WITHOUT: &str = "relaying goes on without a control socket";
-        let info = SessionInfo {
-            session_id: session.id.clone(),
-            session_dir: session.dir.clone(),
-            journal_dir: session.journal_dir.clone(),
-            generation: generation.to_string(),
-            started_at: SystemTime::now(),
-            runtime_dir: self.runtime_dir.clone(),
-            context_bounds: self.context_bounds,
-        };
-        let for_thread = Arc::clone(published);
-        let report_fault = move |what: &str| Notices::new(for_thread).report(&format!("{what}; {WITHOUT}"));
-        let api_requests = self
-            .outbox
-            .try_clone()
-            .ok()
-            .map(|outbox| -> control::Ask { Box::new(move |request| outbox.forward(request)) });
-        match control::start(info, Arc::clone(published), stores, api_requests, report_fault) {
-            Ok(files) => Some(files),
-            Err(error) => {
-                notices.report(&format!("{error}; {WITHOUT}"));
-                None
-            }
-        }
-    }
-}
 
 /// Records lines and notes, or counts the lines if that is impossible.
 #[derive(Debug)]
@@ -222,8 +66,8 @@ struct Closed {
 
 impl Recorder {
     /// Tries to open the session.
-    pub(super) fn open(opening: Opening, published: Arc<Published>, notices: &Notices) -> Recorder {
-        let opened = opening.open(&published, notices).map_err(|error| {
+    pub(super) fn open(opening: Opening, notices: &Notices) -> Recorder {
+        let opened = opening.open(notices).map_err(|error| {
             notices.report(&format!("{error}; relaying goes on without a session until it can be opened"));
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
@@ -232,6 +76,7 @@ impl Recorder {
             Ok(Opened { writer: None, parts }) => (State::Off, parts),
             Err(closed) => (State::Closed(closed), SessionParts::default()),
         };
+        let published = Arc::clone(&notices.published);
         Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new(), refused: Vec::new() }
     }
 
@@ -292,7 +137,7 @@ impl Recorder {
     fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         let State::Closed(closed) = &mut self.state else { return None };
         closed.retry_at = now.elapsed + REOPEN_AFTER;
-        let Opened { writer, parts } = self.opening.open(&self.published, notices).ok()?;
+        let Opened { writer, parts } = self.opening.open(notices).ok()?;
         self.parts = parts;
         self.write_client_name();
         let State::Closed(closed) = &mut self.state else { return None };
@@ -330,7 +175,11 @@ impl Recorder {
         if let Err(error) = writer.commit(batch) {
             notices.journal_failed(&error);
         }
-        self.published.journal(writer.tally());
+        let tally = writer.tally();
+        if let Some(index) = &self.parts.index {
+            index.journal_grew(tally.appended_bytes);
+        }
+        self.published.journal(tally);
     }
 
     /// Records a line with the lines of ours that go with it, as decided, or counts them if there is no batch.

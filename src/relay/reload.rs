@@ -24,15 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 512 << 10;
 
 /// Starts the thread without waiting. `complaints` are about the settings that the relay starts with.
-pub(super) fn start(
-    running: &Settings,
-    complaints: &[Complaint],
-    outbox: Outbox,
-    published: &Arc<Published>,
-    notices: &Notices,
-) {
+pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox, notices: &Notices) {
     let Some(home) = running.home.value.clone() else { return };
-    let published = Arc::clone(published);
+    let published = Arc::clone(&notices.published);
     let context = Some(running.context());
     published.config(ConfigDocument { loaded_at: Some(now()), context, ..ConfigDocument::default() });
     let mut reload = Reload {
@@ -51,9 +45,7 @@ pub(super) fn start(
             reload.look();
         }
     });
-    if let Err(error) = started {
-        notices.report(&format!("start a thread for config.toml: {error}; its changes take effect at the next start"));
-    }
+    notices.started(started, "config.toml", "its changes take effect at the next start");
 }
 
 /// Identifies one state of the file; `None` if there is no file.

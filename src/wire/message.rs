@@ -13,7 +13,7 @@ use super::splice::string_end;
 
 /// Limit of nested arrays and objects for which a line counts as JSON that any reader can parse. Common parsers stop at
 /// 128 levels (serde_json) or 1,000 (CPython's `json`); a record adds one level around the line.
-const DEPTH_MAX: usize = 120;
+pub(super) const DEPTH_MAX: usize = 120;
 
 /// The content of a line.
 #[derive(Debug)]

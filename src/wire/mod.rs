@@ -7,10 +7,12 @@
 //! This room is pure and never serializes a parsed message.
 
 mod frame;
+mod glance;
 mod message;
 mod splice;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
+pub(crate) use glance::plain_notification;
 pub use message::Body;
 pub(crate) use message::{Message, RpcId, stands_verbatim};
 pub use splice::{Members, elements, text, tokens};

@@ -258,8 +258,8 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::control::cases::{one_of_each_kind, raw_names};
     use crate::control::request_view::ending;
+    use crate::control::request_view::{one_of_each_kind, raw_names};
     use serde_json::json;
 
     use super::*;

@@ -414,6 +414,11 @@ impl Context {
         self.put_back(lease, Outcome::ServerExited, effects);
     }
 
+    /// Whether only an envelope, which contains `\u` escapes, would have to be removed from a line of the server.
+    pub(super) fn hides_only_envelopes(&self) -> bool {
+        !self.previews.may_show_fragments()
+    }
+
     /// The server line without text that the client must not see; `None` if it has none.
     pub(super) fn stripped(&self, line: &[u8], message: &Message<'_>, threads: &Threads) -> Option<Vec<u8>> {
         if !self.scanner.may_hold_ours(line, message, &self.previews) {

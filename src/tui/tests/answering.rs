@@ -10,7 +10,7 @@ use super::super::events::{Event, News};
 use super::super::model::Link;
 use super::screens::drawn;
 use super::{NOW_US, Play, check, noted, timeline};
-use crate::control::cases::{one_of_each_kind, raw_names};
+use crate::control::request_view::{one_of_each_kind, raw_names};
 
 #[test]
 fn chat_says_and_never_answers() {

@@ -1,0 +1,328 @@
+//! `serve`: a server without a client of its own. API callers start and stop it, and clients attach to it and detach.
+//!
+//! While a client is attached, its socket is the client end of both directions. The engine admits the client and decides
+//! which lines it gets.
+
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use uuid::Uuid;
+
+use super::child::{ServerCommand, Spawned, to_forward};
+use super::direction::{BOTH_ENDS, Direction, Waiting};
+use super::event_loop::Relay;
+use super::pipes::{Sink, Source};
+use super::start::{RelayError, engine, prepare, spawn};
+use crate::config::{Complaint, Environment, Settings};
+use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, Now, ServerOwner};
+use crate::wire::Side;
+
+/// Controls when the server starts and stops.
+#[derive(Debug)]
+pub(super) enum Lifecycle {
+    /// The client that started us.
+    Client,
+    /// `codex-shim serve`, on the request of API callers.
+    Served {
+        wanted: Wanted,
+        /// The server was started, and its end was not handled yet.
+        runs: bool,
+        /// A signal ends the relay.
+        signalled: bool,
+        /// API callers that wait for the wanted state.
+        waiting: Vec<ApiCallId>,
+    },
+}
+
+/// The state in which API callers want a served server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Started,
+    Stopped,
+}
+
+/// Why a pause without a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PauseEnd {
+    Signalled,
+    /// The pause is over, or an API caller wants the server started or stopped.
+    Over,
+}
+
+/// Initial delay before a server that ended by itself is restarted.
+const BACK_OFF_MIN: Duration = Duration::from_secs(1);
+
+const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+
+/// A run of this length resets the back-off.
+const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Runs `command` without a client on stdin and stdout: the relay initializes the server, API callers drive it through
+/// the control socket, clients attach to it, and it is restarted if it ends by itself. Returns after a signal.
+///
+/// Call this from a thread that lives as long as the process.
+///
+/// # Errors
+///
+/// As [`super::run`].
+pub(crate) fn serve(
+    command: &ServerCommand,
+    settings: &Settings,
+    environment: &Environment,
+    complaints: &[Complaint],
+) -> Result<Exit, RelayError> {
+    let ends = |input, output| Ok((Direction::without_client_input(input), Direction::without_client_output(output)));
+    let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Relay, ends)?;
+    relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
+    if let Some(id) = relay.recorder.session_id() {
+        // Only the user needs the name to reach the session; a client does not.
+        if let Some(wanted) = settings.session.value.as_ref().filter(|wanted| wanted.to_string() != id) {
+            relay.notices.info(&format!(
+                "session {wanted} is already in use by another codex-shim; this one is session {id}: `codex-shim status {id}`"
+            ));
+        }
+        relay.notices.info(&format!(
+            "serving session {id}; to reach it: `codex-shim send --session {id} --new TEXT`, `codex-shim tui {id}`, or \
+             `codex-shim attach {id}` in place of `codex app-server`"
+        ));
+    }
+    let mut back_off = BACK_OFF_MIN;
+    let exit = loop {
+        let began = relay.clock.now().elapsed;
+        let exit = relay.run();
+        let Lifecycle::Served { wanted, runs, signalled, .. } = &mut relay.lifecycle else {
+            unreachable!("BUG: it was set above, and nothing changes the kind");
+        };
+        *runs = false;
+        let (wanted, signalled) = (*wanted, *signalled);
+        if wanted == Wanted::Stopped {
+            relay.reply_to_waiting();
+        }
+        if signalled {
+            break exit;
+        }
+        let pause_end = match wanted {
+            Wanted::Stopped => relay.pause(None),
+            Wanted::Started => {
+                if relay.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
+                    back_off = BACK_OFF_MIN;
+                }
+                relay.notices.report(&format!("the server has ended with {exit}; it restarts in {back_off:?}"));
+                let pause_end = relay.pause(Some(back_off));
+                back_off = (back_off * 2).min(BACK_OFF_MAX);
+                pause_end
+            }
+        };
+        if pause_end == PauseEnd::Signalled {
+            break exit;
+        }
+        if matches!(relay.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. }) {
+            // An API caller stopped the server during the back-off.
+            relay.reply_to_waiting();
+            if relay.pause(None) == PauseEnd::Signalled {
+                break exit;
+            }
+        }
+        let Spawned { server, input, output } = spawn(command)?;
+        // A late report of the ledger on the previous run must not match a token of this one.
+        let mut engine = engine(&relay.settings, ServerOwner::Relay, Uuid::now_v7(), relay.engine.last_token());
+        // The context engine outlives the server.
+        let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
+        engine.handle(relay.clock.now(), owns, &mut Vec::new());
+        drop(relay.recorder.take_refused());
+        let (from_client, from_server) = ends(input, output)?;
+        if let Err(error) = relay.recorder.next_run(server.pid()) {
+            relay.notices.report(&error.to_string());
+        }
+        (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
+        (relay.client_disconnected, relay.output_waits, relay.drain) = (false, false, None);
+        relay.server_started();
+    };
+    relay.finish();
+    Ok(exit)
+}
+
+impl Relay {
+    /// Waits while no server runs: for `wait_max` at most, until an API caller wants the server started, or until a
+    /// signal.
+    pub(super) fn pause(&mut self, wait_max: Option<Duration>) -> PauseEnd {
+        let until = wait_max.map(|wait_max| self.clock.now().elapsed + wait_max);
+        loop {
+            if self.signals.take().into_iter().any(|number| to_forward(number).is_some()) {
+                return PauseEnd::Signalled;
+            }
+            let now = self.clock.now();
+            let mut effects = Vec::new();
+            self.take_messages(now, &mut effects);
+            while !effects.is_empty() {
+                // These effects belong to a run that is over, so its exit no longer matters.
+                let _ = self.carry_out(&mut effects);
+            }
+            match &mut self.lifecycle {
+                Lifecycle::Served { wanted: Wanted::Started, .. } if until.is_none() => return PauseEnd::Over,
+                // The server must stay stopped, so the back-off no longer matters.
+                Lifecycle::Served { wanted: Wanted::Stopped, .. } if until.is_some() => return PauseEnd::Over,
+                // An API caller waits for the start, so the back-off is cut short.
+                Lifecycle::Served { wanted: Wanted::Started, waiting, .. } if !waiting.is_empty() => {
+                    return PauseEnd::Over;
+                }
+                Lifecycle::Served { .. } | Lifecycle::Client => {}
+            }
+            let left = until.map(|until| until.saturating_sub(now.elapsed));
+            if left.is_some_and(|left| left.is_zero()) {
+                return PauseEnd::Over;
+            }
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            // An error means that a signal interrupted the poll; the next iteration checks the signals.
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], timeout.as_ref());
+        }
+    }
+
+    /// Starts or stops a served server on request.
+    pub(super) fn set_wanted(&mut self, target: Wanted, caller: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
+        let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
+            effects.push(Effect::Reply(caller, ApiReply::NotServed));
+            return;
+        };
+        let is_in_target_state = *runs == (target == Wanted::Started);
+        if *wanted == target && is_in_target_state && waiting.is_empty() {
+            effects.push(Effect::Reply(caller, ApiReply::Done));
+            return;
+        }
+        waiting.push(caller);
+        if target == Wanted::Stopped && *wanted == Wanted::Started {
+            // The server ends as it does when its client has closed its input.
+            self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
+        }
+        *wanted = target;
+    }
+
+    /// Marks the server as running and replies to the callers that waited for it.
+    pub(super) fn server_started(&mut self) {
+        if let Lifecycle::Served { runs, .. } = &mut self.lifecycle {
+            *runs = true;
+        }
+        self.reply_to_waiting();
+    }
+
+    /// Replies to the callers that waited for the wanted state.
+    pub(super) fn reply_to_waiting(&mut self) {
+        if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
+            for caller in std::mem::take(waiting) {
+                self.callers.reply(caller, ApiReply::Done);
+            }
+        }
+    }
+}
+
+// Clients attach to a served server and detach.
+
+impl Relay {
+    /// Connects the client that the engine admitted; `None` if it disconnected first.
+    pub(super) fn attach_client(
+        &mut self,
+        admission: ApiCallId,
+        client: Option<UnixStream>,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        // The server may have ended meanwhile, and the engine may have admitted another client.
+        if self.engine.admitted() != Some(admission) || self.from_client.has_client() {
+            return;
+        }
+        let ends = client.and_then(|client| Some((Source::socket(client.try_clone().ok()?), Sink::socket(client))));
+        match ends {
+            Some((source, sink)) => {
+                self.from_client.attach_source(source);
+                self.from_server.attach_sink(sink);
+            }
+            None => self.engine.handle(now, Input::Detached, effects),
+        }
+    }
+
+    /// Detaches the client once it has closed its end, all its lines are forwarded, and all output queued for it is
+    /// written.
+    pub(super) fn detach_if_done(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let owes_nothing = match self.from_server.waiting() {
+            Waiting::ToRead | Waiting::Idle => true,
+            Waiting::ToWrite | Waiting::Held => false,
+        };
+        if owes_nothing && self.from_client.has_closed() {
+            self.detach_client(now, effects);
+        }
+    }
+
+    /// The poll that detects that an attached client has closed both its ends while nothing is read from it: the server
+    /// may not accept what it wrote for a long time.
+    pub(super) fn attached_hang_up_poll(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match self.from_client.waiting() {
+            Waiting::ToRead => None,
+            Waiting::ToWrite | Waiting::Held | Waiting::Idle if !self.from_client.has_client() => None,
+            Waiting::ToWrite | Waiting::Held | Waiting::Idle => {
+                self.from_client.watch_source(BOTH_ENDS).or_else(|| self.from_server.watch_sink(BOTH_ENDS))
+            }
+        }
+    }
+
+    /// Handles a client that disconnected while nothing was read from it.
+    pub(super) fn handle_disconnect(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        match self.lifecycle {
+            Lifecycle::Client => {
+                self.client_disconnected = true;
+                self.engine.handle(now, Input::ClientDisconnected, effects);
+            }
+            Lifecycle::Served { .. } => {
+                // The server still gets what the client wrote before it left.
+                let mut frames = std::mem::take(&mut self.scratch.frames);
+                self.from_client.read_rest(now.elapsed, &mut frames);
+                self.pass(Side::Client, now, frames, effects);
+                self.detach_client(now, effects);
+            }
+        }
+    }
+
+    /// When the attached client counts as stalled: it has not read queued output for the engine's limit.
+    pub(super) fn client_stalled_at(&self) -> Option<Duration> {
+        let stall_max = self.engine.client_stall_max()?;
+        self.from_server.stalled_since().map(|since| since + stall_max)
+    }
+
+    /// Disconnects an attached client that reads nothing: the server and all other clients wait for it.
+    pub(super) fn disconnect_stalled(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.client_stalled_at().is_none_or(|due| due > now.elapsed) {
+            return;
+        }
+        let stall_max = self.engine.client_stall_max().unwrap_or_default();
+        self.notices.report(&format!("the attached client has read nothing for {stall_max:?}; it is disconnected"));
+        let mut frames = std::mem::take(&mut self.scratch.frames);
+        self.from_client.end(&mut frames);
+        self.pass(Side::Client, now, frames, effects);
+        self.detach_client(now, effects);
+    }
+
+    fn detach_client(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.engine.handle(now, Input::Detached, effects);
+        self.close_client();
+        self.flush(Side::Client, now, effects);
+    }
+
+    /// Replies to an API caller. A client that no longer waits for its admission is detached.
+    pub(super) fn reply(&mut self, caller: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
+        let is_admission = matches!(reply, ApiReply::Admitted { .. });
+        if !self.callers.reply(caller, reply) && is_admission && self.engine.admitted() == Some(caller) {
+            self.engine.handle(self.clock.now(), Input::Detached, effects);
+        }
+    }
+
+    pub(super) fn close_client(&mut self) {
+        match self.lifecycle {
+            Lifecycle::Served { .. } => {
+                self.from_client.detach_source();
+                self.from_server.detach_sink();
+            }
+            Lifecycle::Client => {}
+        }
+    }
+}

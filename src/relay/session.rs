@@ -1,0 +1,237 @@
+//! The session of a relay: opens it, and starts what serves it: ledger, index, context engine, control socket, and the thread
+//! that follows an `agent_pty`.
+//!
+//! None of them makes the relay wait: each has a thread of its own. A part that cannot start is reported, and the relay goes
+//! on without it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::inbox::Outbox;
+use super::notices::Notices;
+use crate::capture::{Watch, Whose};
+use crate::config::{RetentionBounds, SessionName};
+use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
+use crate::control::{self, SessionInfo, SocketFiles, Stores, new_commands};
+use crate::engine::{ContextBounds, ContextEngineSettings, Input};
+use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
+use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
+use crate::store::{Ledger, Place, Session, StoreError, open_log};
+
+/// How long the index waits for the ledger to reserve its numbers.
+const RESERVE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Whether the session has a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordKept {
+    Yes,
+    No,
+}
+
+/// The parameters with which the session is opened.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) home: Option<PathBuf>,
+    pub(super) wanted: Option<SessionName>,
+    pub(super) record: RecordKept,
+    pub(super) bounds: Bounds,
+    pub(super) retention: RetentionBounds,
+    /// Whether transcripts are also written as files.
+    pub(super) transcript_files: TranscriptFiles,
+    /// How far the index has read; the index sets it for the journal's writer thread.
+    pub(super) indexed_to: IndexedTo,
+    pub(super) place: Place,
+    /// The id of a new session.
+    pub(super) fresh_id: Uuid,
+    pub(super) codex_path: String,
+    pub(super) child_pid: u32,
+    pub(super) runtime_dir: Option<PathBuf>,
+    pub(super) context_bounds: ContextBounds,
+    /// The `agent_pty` events to follow.
+    pub(super) watched: Option<(PathBuf, Whose)>,
+    pub(super) context_engine: Option<ContextEngineSettings>,
+    pub(super) outbox: Outbox,
+}
+
+pub(super) struct Opened {
+    pub(super) writer: Option<Box<Writer>>,
+    pub(super) parts: SessionParts,
+}
+
+/// Everything of a session except its journal.
+#[derive(Debug, Default)]
+pub(super) struct SessionParts {
+    pub(super) session_id: String,
+    /// Held until the process ends.
+    pub(super) session: Option<&'static Session>,
+    pub(super) ledger: Option<Ledger>,
+    pub(super) index: Option<Index>,
+    pub(super) context_engine: Option<ContextEngine>,
+    /// The control socket's files; removed at the end.
+    pub(super) socket_files: Option<SocketFiles>,
+}
+
+impl Opening {
+    /// Finds the session for this start, locks it, and serves its control socket.
+    ///
+    /// The process holds the lock until it ends, however it ends.
+    pub(super) fn open(&self, notices: &Notices) -> Result<Opened, StoreError> {
+        let Some(home) = &self.home else {
+            let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
+            return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
+        };
+        let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
+        let generation = session.next_generation()?;
+        if let Err(error) = open_log(&session.dir) {
+            notices.report(&format!("open {}: {error}; this run has no log", session.dir.join("shim.log").display()));
+        }
+        let pid = std::process::id();
+        tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
+        let ledger = self.start_ledger(&session, &generation, notices);
+        if let Some(ledger) = &ledger {
+            self.follow_pty(ledger.clone(), notices);
+        }
+        let index = match self.record {
+            RecordKept::Yes => self.start_index(&session, ledger.clone(), notices),
+            RecordKept::No => None,
+        };
+        let context_engine = self.start_context_engine(&session, index.clone(), notices);
+        let stores = Stores { ledger: ledger.clone(), index: index.clone() };
+        let socket_files = self.start_control(&session, &generation, stores, notices);
+        if ledger.is_some() {
+            self.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
+        }
+        let writer = match self.record {
+            RecordKept::Yes => Some(Box::new(self.writer(&session, generation.clone()))),
+            RecordKept::No => None,
+        };
+        notices.published.child_started(&generation.to_string(), self.child_pid);
+        let session_id = session.id.clone();
+        let session = Some(&*Box::leak(Box::new(session)));
+        Ok(Opened { writer, parts: SessionParts { session_id, session, ledger, index, context_engine, socket_files } })
+    }
+
+    fn start_ledger(&self, session: &Session, generation: &Generation, notices: &Notices) -> Option<Ledger> {
+        let started = self.outbox.try_clone().and_then(|outbox| {
+            let ids = (session.id.clone(), generation.to_string());
+            Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter())
+        });
+        notices.started(started, "the ledger", "relaying goes on without it")
+    }
+
+    /// Adds the commands run in an `agent_pty`, if one is configured, to the ledger.
+    fn follow_pty(&self, ledger: Ledger, notices: &Notices) {
+        let Some((path, whose)) = &self.watched else { return };
+        let bounds = self.context_bounds;
+        let watch = Watch::new(path, *whose, bounds);
+        let (published, report) = (Arc::clone(&notices.published), notices.reporter());
+        let follow = move || {
+            watch.follow(
+                |commands| {
+                    let bounds = published.context_bounds().unwrap_or(bounds);
+                    let commands = new_commands(commands.to_vec(), SystemTime::now(), &bounds)?;
+                    ledger.push_context_blocking(commands).map(|_| ()).map_err(|error| error.to_string())
+                },
+                |why| report(&format!("{why}; relaying goes on")),
+            );
+        };
+        let started = std::thread::Builder::new().name("watch-pty".to_owned()).spawn(follow);
+        notices.started(started, &path.display().to_string(), "its commands are not recorded");
+    }
+
+    /// Starts the index. It reserves its numbers in the ledger.
+    fn start_index(&self, session: &Session, ledger: Option<Ledger>, notices: &Notices) -> Option<Index> {
+        let settings = IndexSettings {
+            session_id: session.id.clone(),
+            session_dir: session.dir.clone(),
+            journal_dir: session.journal_dir.clone(),
+            retention: self.retention,
+            transcript_files: self.transcript_files,
+            home: self.home.clone(),
+            indexed_to: self.indexed_to.clone(),
+        };
+        let marks: Marks = Box::new(move |wanted_numbers| {
+            let ledger = ledger.as_ref().ok_or_else(|| "there is no ledger to reserve numbers in".to_owned())?;
+            ledger.reserve_seq(wanted_numbers, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
+        });
+        let (outbox, report) = (self.outbox.try_clone().ok()?, notices.reporter());
+        let tell: Notify = Box::new(move |notice| match notice {
+            IndexNotice::Failed(why) => {
+                report(&format!("{why}; relaying and recording go on, and the index catches up once it can"));
+            }
+            // The ledger reports its own fault.
+            IndexNotice::AwaitsLedger(why) => tracing::warn!("the index waits: {why}"),
+            IndexNotice::SetAside(kept) => {
+                let kept = kept.display();
+                report(&format!("history.db was damaged; it is kept as {kept} and rebuilt from the journal"));
+            }
+            IndexNotice::TranscriptFailed(why) => {
+                report(&format!("{why}; the file is completed once that is possible; nothing else is affected"));
+            }
+            IndexNotice::Recovered => outbox.post(Input::IndexRecovered),
+        });
+        notices.started(Index::start(settings, marks, tell), "the index", "this run has no history")
+    }
+
+    /// Starts the user's context engine, if one is configured.
+    fn start_context_engine(
+        &self,
+        session: &Session,
+        index: Option<Index>,
+        notices: &Notices,
+    ) -> Option<ContextEngine> {
+        let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
+        let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
+        let started = self.outbox.try_clone().and_then(|outbox| {
+            let post = Box::new(move |input| outbox.post(input));
+            ContextEngine::start(settings, conversations, post, notices.reporter())
+        });
+        notices.started(started, "the context engine", "turns go on without it")
+    }
+
+    fn start_control(
+        &self,
+        session: &Session,
+        generation: &Generation,
+        stores: Stores,
+        notices: &Notices,
+    ) -> Option<SocketFiles> {
+        const WITHOUT: &str = "relaying goes on without a control socket";
+        let info = SessionInfo {
+            session_id: session.id.clone(),
+            session_dir: session.dir.clone(),
+            journal_dir: session.journal_dir.clone(),
+            generation: generation.to_string(),
+            started_at: SystemTime::now(),
+            runtime_dir: self.runtime_dir.clone(),
+            context_bounds: self.context_bounds,
+        };
+        let report = notices.reporter();
+        let report_fault = move |what: &str| report(&format!("{what}; {WITHOUT}"));
+        let ask = self.outbox.try_clone().ok();
+        let ask = ask.map(|outbox| -> control::Ask { Box::new(move |request| outbox.forward(request)) });
+        control::start(info, Arc::clone(&notices.published), stores, ask, report_fault)
+            .map_err(|error| notices.report(&format!("{error}; {WITHOUT}")))
+            .ok()
+    }
+
+    pub(super) fn writer(&self, session: &Session, generation: Generation) -> Writer {
+        let header = Header {
+            journal: FORMAT,
+            session: session.id.clone(),
+            generation: generation.to_string(),
+            segment: 0,
+            at: 0,
+            argv: self.place.server.clone(),
+            cwd: self.place.cwd.clone(),
+            codex: ServerOrigin { path: self.codex_path.clone() },
+            shim: env!("CARGO_PKG_VERSION").to_owned(),
+            previous: Previous::of_end(&session.journal_dir),
+        };
+        Writer::new(session.journal_dir.clone(), generation, header, self.bounds, self.indexed_to.clone())
+    }
+}
