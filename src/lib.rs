@@ -44,8 +44,8 @@
 //! | room | its rules |
 //! |---|---|
 //! | [`wire`] (pure) | line framing, message parsing, equality of ids |
-//! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which ask a human, which fields are used; the only room with method names |
-//! | [`engine`] (pure) | the effects of each line, redaction, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the state machine of approvals and questions; `engine::assembly`: further context for the model, and the lines that wait for it |
+//! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |
+//! | [`engine`] (pure) | the effects of each line, redaction, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it |
 //! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
 //! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |

@@ -20,8 +20,9 @@ pub mod engine {
     pub use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Decision,
         Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START,
-        Masker, Now, Order, OwnLine, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestSettings,
-        RequestSource, RequestStatus, ServerOwner, Token, WaitingCommand, decisions, one_line, redacted, valid,
+        Masker, Now, Order, OwnLine, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestKind,
+        RequestSettings, RequestSource, RequestStatus, RequestType, ServerOwner, Token, WaitingCommand, decisions,
+        one_line, redacted, valid,
     };
 }
 
@@ -56,8 +57,4 @@ pub mod store {
 
 pub mod wire {
     pub use crate::wire::{Body, Frame, Framer, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, text, tokens};
-}
-
-pub mod protocol {
-    pub use crate::protocol::{RequestKind, RequestType};
 }

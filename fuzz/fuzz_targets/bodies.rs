@@ -5,8 +5,7 @@
 use std::time::SystemTime;
 
 use codex_shim::testing::control::{new_commands, with_choices};
-use codex_shim::testing::engine::{ContextBounds, GivenAnswer, PushedCommand, decisions, one_line, valid};
-use codex_shim::testing::protocol::RequestKind;
+use codex_shim::testing::engine::{ContextBounds, GivenAnswer, PushedCommand, RequestKind, decisions, one_line, valid};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 

@@ -8,8 +8,7 @@ use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
 use super::{Name, Row, SessionName, Setting, Source};
-use crate::engine::Carrier;
-use crate::protocol::RequestType;
+use crate::engine::{Carrier, RequestType};
 
 /// A kind of setting, and the default of one.
 pub(super) struct Kind<T> {

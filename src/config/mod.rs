@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings};
+use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
 use crate::journal::Bounds;
-use crate::protocol::RequestType;
 
 pub(crate) use assembly::AssemblyChoice;
 pub(crate) use sources::DEPTH_VARIABLE;

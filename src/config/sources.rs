@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::{Complaint, Name, Setting, Source};
+use crate::engine::RequestType;
 use crate::files::{self, Folder, Refused};
-use crate::protocol::RequestType;
 
 /// Limit of a time setting: 100 years.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -8,115 +8,64 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::form::{self, FieldError};
-use crate::engine::GivenAnswer;
-use crate::protocol::RequestKind;
-
-/// A decision in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// Approve once.
-    Accept,
-    /// Approve, and approve the same again in this session without asking.
-    AcceptForSession,
-    /// Decline; the model goes on without it.
-    Decline,
-    /// Decline and end the turn.
-    Cancel,
-}
+use crate::engine::{GivenAnswer, RequestKind, RequestType, Word};
 
 /// The kind of the request in a ledger row.
 pub(crate) fn kind_of(row: &Value) -> RequestKind {
     row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
 }
 
-/// How the requests of a kind are answered.
-struct Answers {
-    /// The kind as users read it.
-    name: &'static str,
-    /// The decisions that it takes.
-    words: &'static [Word],
-    takes_reason: bool,
-    /// The ways to answer with `respond`: the arguments of each.
-    respond: &'static [&'static str],
-    /// Follows the name of the kind in a refusal.
-    takes: &'static str,
-}
-
 /// The arguments of `respond` that fill in a form. They fail if they are pasted as they are, because `…` is not a decision.
 const FIELDS: &str = "--answer FIELD=TEXT …";
 
-const APPROVAL: Answers = Answers {
-    name: "command",
-    words: &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel],
-    takes_reason: true,
-    respond: &["accept", "accept-for-session", "decline", "cancel"],
-    takes: "takes accept, accept-for-session, decline or cancel",
-};
-
-const fn answers_of(kind: RequestKind) -> Answers {
-    match kind {
-        RequestKind::Command | RequestKind::OldCommand => APPROVAL,
-        RequestKind::FileChange | RequestKind::OldPatch => Answers { name: "file change", ..APPROVAL },
-        RequestKind::Permissions => Answers {
-            name: "permissions",
-            words: &[Word::Accept, Word::AcceptForSession, Word::Decline],
-            takes_reason: false,
-            respond: &["accept", "accept-for-session", "decline"],
-            takes: "takes accept, accept-for-session or decline; to end the turn, use `codex-shim interrupt`",
-        },
-        RequestKind::Elicitation => Answers {
-            name: "elicitation",
-            words: &[Word::Accept, Word::Decline, Word::Cancel],
-            takes_reason: false,
-            respond: &["accept", FIELDS, "decline", "cancel"],
-            takes: "takes accept, decline or cancel",
-        },
-        RequestKind::UserInput => Answers {
-            name: "question",
-            words: &[],
-            takes_reason: false,
-            respond: &["--answer ID=TEXT …"],
-            takes: "takes --answer ID=TEXT, once for each question",
-        },
-        RequestKind::Other => Answers {
-            name: "other",
-            words: &[],
-            takes_reason: false,
-            respond: &["--json '{\"result\":…}'"],
-            takes: "takes --json '{\"result\":…}'",
-        },
+/// The argument of `respond` for a decision.
+pub(crate) fn argument(word: Word) -> &'static str {
+    match word {
+        Word::AcceptForSession => "accept-for-session",
+        Word::Accept | Word::Decline | Word::Cancel => word.decision(),
     }
-}
-
-/// The kind as users read it.
-pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
-    answers_of(kind).name
 }
 
 /// What a request of this kind takes: `a request of kind `command` takes accept, …`.
 #[must_use]
 pub(crate) fn takes(kind: RequestKind) -> String {
-    let Answers { name, takes, .. } = answers_of(kind);
-    format!("a request of kind `{name}` {takes}")
+    let words: Vec<&str> = kind.words().iter().copied().map(argument).collect();
+    let takes = match (kind.request_type(), &words[..]) {
+        (RequestType::UserInput, _) => "--answer ID=TEXT, once for each question".to_owned(),
+        (_, [words @ .., last]) => format!("{} or {last}", words.join(", ")),
+        (_, []) => "--json '{\"result\":…}'".to_owned(),
+    };
+    let may_end_turn = words.is_empty() || kind.words().contains(&Word::Cancel);
+    let otherwise = if may_end_turn { "" } else { "; to end the turn, use `codex-shim interrupt`" };
+    format!("a request of kind `{}` takes {takes}{otherwise}", kind.name())
 }
 
 /// Whether declining a request of this kind takes a reason.
 pub(crate) fn takes_reason(kind: RequestKind) -> bool {
-    answers_of(kind).takes_reason
+    kind.request_type() == RequestType::Approval
 }
 
 /// The ways to answer a request with `respond`, each as one command line: a line that is pasted into a shell does what it says
 /// or fails. A form is offered only if there is one, and a plain `accept` only if no field is required.
 #[must_use]
 pub(crate) fn respond_arguments(row: &Value) -> Vec<&'static str> {
+    let kind = kind_of(row);
     let fields = form::fields(row);
     let is_complete = !fields.iter().any(|field| field.is_required);
-    let takes = |arguments: &&str| match *arguments {
-        FIELDS => !fields.is_empty(),
-        "accept" => is_complete,
-        _ => true,
-    };
-    answers_of(kind_of(row)).respond.iter().copied().filter(takes).collect()
+    match kind.request_type() {
+        RequestType::UserInput => vec!["--answer ID=TEXT …"],
+        RequestType::Other => vec!["--json '{\"result\":…}'"],
+        RequestType::Approval | RequestType::Permissions | RequestType::Elicitation => {
+            let of_word = |word: &Word| match word {
+                Word::Accept => {
+                    let form = Some(FIELDS).filter(|_| !fields.is_empty());
+                    [Some(argument(*word)).filter(|_| is_complete), form]
+                }
+                Word::AcceptForSession | Word::Decline | Word::Cancel => [Some(argument(*word)), None],
+            };
+            kind.words().iter().flat_map(of_word).flatten().collect()
+        }
+    }
 }
 
 /// The body for a decision.
@@ -126,33 +75,26 @@ pub(crate) fn respond_arguments(row: &Value) -> Vec<&'static str> {
 /// The message says what this kind of request accepts.
 pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
     let kind = kind_of(row);
-    let Answers { name, words, takes_reason, takes, .. } = answers_of(kind);
-    let refused = |takes: &str| Err(format!("a request of kind `{name}` {takes}"));
-    if !takes_reason && !words.is_empty() && reason.is_some() {
-        return refused("takes no reason: leave it out, and tell the model with `codex-shim send`");
+    if !kind.words().is_empty() && !takes_reason(kind) && reason.is_some() {
+        let instead = "takes no reason: leave it out, and tell the model with `codex-shim send`";
+        return Err(format!("a request of kind `{}` {instead}", kind.name()));
     }
-    if !words.contains(&word) {
-        return refused(takes);
+    if !kind.words().contains(&word) {
+        return Err(takes(kind));
     }
-    let decision = match word {
-        Word::Accept => "accept",
-        Word::AcceptForSession => "acceptForSession",
-        Word::Decline => "decline",
-        Word::Cancel => "cancel",
-    };
-    match (kind, word) {
-        (RequestKind::Permissions, Word::Accept) => Ok(json!({ "permissions": asked_for(row), "scope": "turn" })),
-        (RequestKind::Permissions, Word::AcceptForSession) => {
-            Ok(json!({ "permissions": asked_for(row), "scope": "session" }))
-        }
-        (RequestKind::Permissions, Word::Decline | Word::Cancel) => Ok(json!({ "permissions": {} })),
-        (RequestKind::Elicitation, _) => Ok(json!({ "action": decision })),
-        (RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch, _) => {
-            let mut body = json!({ "decision": decision });
+    match kind.request_type() {
+        RequestType::Approval => {
+            let mut body = json!({ "decision": word.decision() });
             reason.into_iter().for_each(|reason| body["reason"] = json!(reason));
             Ok(body)
         }
-        (RequestKind::UserInput | RequestKind::Other, _) => refused(takes),
+        RequestType::Permissions => Ok(match word {
+            Word::Accept => json!({ "permissions": asked_for(row), "scope": "turn" }),
+            Word::AcceptForSession => json!({ "permissions": asked_for(row), "scope": "session" }),
+            Word::Decline | Word::Cancel => json!({ "permissions": {} }),
+        }),
+        RequestType::Elicitation => Ok(json!({ "action": word.decision() })),
+        RequestType::UserInput | RequestType::Other => Err(takes(kind)),
     }
 }
 
@@ -171,27 +113,21 @@ fn asked_for(row: &Value) -> Value {
 /// One error for each invalid field, or one that says what this kind of request accepts.
 pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
     let kind = kind_of(row);
-    let whole = |message: String| Err(vec![FieldError { field: None, message }]);
-    match kind {
-        RequestKind::UserInput => {
+    let refused = |message: String| Err(vec![FieldError { field: None, message }]);
+    match kind.request_type() {
+        RequestType::UserInput => {
             let mut given: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
             for (id, answer) in answers {
                 given.entry(id).or_default().push(answer);
             }
             Ok(json!({ "answers": given }))
         }
-        RequestKind::Elicitation => {
+        RequestType::Elicitation => {
             form::content(row, answers).map(|content| json!({ "action": "accept", "content": content }))
         }
-        RequestKind::Command
-        | RequestKind::FileChange
-        | RequestKind::OldCommand
-        | RequestKind::OldPatch
-        | RequestKind::Permissions => {
-            whole(format!("a request of kind `{}` {}", kind_name(kind), answers_of(kind).takes))
-        }
-        RequestKind::Other => {
-            whole("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
+        RequestType::Approval | RequestType::Permissions => refused(takes(kind)),
+        RequestType::Other => {
+            refused("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
         }
     }
 }

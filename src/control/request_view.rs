@@ -7,10 +7,11 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{Word, in_words, kind_of, of_word, takes_reason};
+use super::answer::{in_words, kind_of, of_word, takes_reason};
 use super::form::{self, Field};
-use crate::engine::{command_line, one_line, permissions_in_words, without_shell};
-use crate::protocol::RequestKind;
+use crate::engine::{
+    RequestKind, RequestType, Subject, Word, command_line, one_line, permissions_in_words, without_shell,
+};
 
 /// How to display a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl RequestView {
         if payload["url"].is_string() {
             warnings.push("open that address only if you trust who asks".to_owned());
         }
-        if matches!(kind, RequestKind::FileChange | RequestKind::OldPatch) && files.is_empty() {
+        if kind.subject() == Some(Subject::Diff) && files.is_empty() {
             warnings.push("the diff is not on record: look at it in the client before you accept".to_owned());
         }
         let questions = payload["questions"].as_array().into_iter().flatten().map(Question::of).collect();
@@ -141,11 +142,12 @@ fn choices(row: &Value, kind: RequestKind, has_fields: bool, dangers: &[String])
             Word::Accept if has_fields => choice('a', "accept, and fill in the form", Gives::Form, danger.clone()),
             Word::Accept => choice('a', "accept", body, danger.clone()),
             Word::AcceptForSession => {
-                let widely = (kind == RequestKind::Permissions).then(|| "it holds for the whole session".to_owned());
+                let widely = (kind.request_type() == RequestType::Permissions)
+                    .then(|| "it holds for the whole session".to_owned());
                 choice('s', "accept for the session", body, danger.clone().or(widely))
             }
             Word::Decline => choice('d', "decline", body, None),
-            Word::Cancel if kind == RequestKind::Elicitation => choice('c', "cancel", body, None),
+            Word::Cancel if kind.request_type() == RequestType::Elicitation => choice('c', "cancel", body, None),
             Word::Cancel => choice('c', "cancel, which ends the turn", body, None),
         })
     };

@@ -12,8 +12,7 @@ use super::answer::{kind_of, takes};
 use super::form;
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use super::server::Peer;
-use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestSource, decisions, valid};
-use crate::protocol::RequestKind;
+use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
 /// How long the relay may take to decide on an answer and store it.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::assembly::SentFragment;
 use super::attached_client::VersionWatch;
-use super::input::{ApiCallId, ApiRequest, Now};
+use super::interface::{ApiCallId, ApiRequest, Now};
 use super::requests::{Caller, Explanation};
 use super::secrets::Verdict;
 use super::turn_gate::{Prepared, Queued};

@@ -24,10 +24,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
-use super::input::ApiCallId;
+use super::interface::ApiCallId;
 use super::open_calls::{CallKey, Caller, Calls, OpenCall};
+use super::requests::RequestKind;
 use super::{ApiReply, Effect, Engine, Note, Now, free_line, inject, own_free_line};
-use crate::protocol::{Event, Method, RequestKind};
+use crate::protocol::{Event, Method};
 use crate::wire::{Members, Message, Side};
 
 /// Who starts and initializes the server.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ambiguous::unescaped;
 use super::form_fields::{SecretFields, is_secret_name};
 use super::json_string::{JsonString, MaskSigns};
+use super::open_calls::unescaped;
 use super::redaction::{given_in_lists, secret_spans};
 use crate::protocol::{Method, answers_with_credentials};
 use crate::wire::{Members, TokenKind, string_end, tokens};

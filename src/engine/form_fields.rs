@@ -1,8 +1,28 @@
-//! Which fields of a form hold a secret, by what the form says of them.
+//! The fields of a form: their order, and which of them hold a secret, by what the form says of them.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::redaction::names_secret;
+use crate::wire::Members;
+
+/// The member of a ledger row that lists the fields of a form in schema order.
+pub(crate) const FIELD_ORDER: &str = "field_order";
+
+/// The names of the form fields in the order of the elicitation's schema.
+pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
+    let schema = Members::of(params).and_then(|params| params.get("requestedSchema")).and_then(Members::of);
+    let Some(properties) = schema.and_then(|schema| schema.get("properties")).and_then(Members::of) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in properties.iter() {
+        if !names.iter().any(|seen| seen == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
 
 /// The fields of a form whose content is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

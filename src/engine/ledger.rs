@@ -1,12 +1,11 @@
 //! Ledger entries and rows, as the engine sees them.
 
-use serde::Serialize;
-
 use super::assembly::SentFragment;
 use super::context::Carrier;
 use super::context::command::Command;
-use super::input::Token;
-use crate::protocol::{RequestKind, RequestPlace};
+use super::interface::Token;
+use super::requests::RequestKind;
+use crate::protocol::{ItemPlace, named};
 
 /// The ledger row of a command; ids grow with age.
 pub(crate) type RowId = i64;
@@ -154,7 +153,7 @@ pub struct RequestRow {
     /// The JSON-RPC id, as written.
     pub rpc_request_id: String,
     /// Its thread, turn and item.
-    pub place: RequestPlace,
+    pub place: ItemPlace,
     /// Determines the shape of the answer.
     pub kind: RequestKind,
     pub method: String,
@@ -224,54 +223,32 @@ impl RequestEnd {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestStatus {
-    /// Waiting for an answer.
-    Pending,
-    /// Answered, or no longer needed.
-    Resolved,
-    /// Timed out, and policy has not answered yet.
-    Expired,
-    /// The server that asked is gone.
-    Orphaned,
-}
-
-impl RequestStatus {
-    pub fn name(self) -> &'static str {
-        match self {
-            RequestStatus::Pending => "pending",
-            RequestStatus::Resolved => "resolved",
-            RequestStatus::Expired => "expired",
-            RequestStatus::Orphaned => "orphaned",
-        }
+named! {
+    pub enum RequestStatus {
+        /// Waiting for an answer.
+        Pending = "pending",
+        /// Answered, or no longer needed.
+        Resolved = "resolved",
+        /// Timed out, and policy has not answered yet.
+        Expired = "expired",
+        /// The server that asked is gone.
+        Orphaned = "orphaned",
     }
 }
 
-/// The source of an answer or an end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestSource {
-    Client,
-    /// A caller of the control socket that does not identify itself.
-    Api,
-    /// The command line: `codex-shim respond`.
-    Cli,
-    /// The terminal UI.
-    Tui,
-    /// A rule of ours.
-    Policy,
-    Server,
-}
-
-impl RequestSource {
-    pub fn name(self) -> &'static str {
-        match self {
-            RequestSource::Client => "client",
-            RequestSource::Api => "api",
-            RequestSource::Cli => "cli",
-            RequestSource::Tui => "tui",
-            RequestSource::Policy => "policy",
-            RequestSource::Server => "server",
-        }
+named! {
+    /// The source of an answer or an end.
+    pub enum RequestSource {
+        Client = "client",
+        /// A caller of the control socket that does not identify itself.
+        Api = "api",
+        /// The command line: `codex-shim respond`.
+        Cli = "cli",
+        /// The terminal UI.
+        Tui = "tui",
+        /// A rule of ours.
+        Policy = "policy",
+        Server = "server",
     }
 }
 
@@ -289,28 +266,16 @@ pub struct Delivery {
     pub text: String,
 }
 
-/// How a delivery ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The server accepted it.
-    Delivered,
-    /// The server rejected it; the commands wait again.
-    Refused,
-    /// The server ended before its response; the commands wait again.
-    ServerExited,
-    /// Its response became ambiguous; the commands wait again.
-    Unknown,
-}
-
-impl Outcome {
-    /// The name in the ledger.
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Delivered => "delivered",
-            Outcome::Refused => "refused",
-            Outcome::ServerExited => "server_exited",
-            Outcome::Unknown => "unknown",
-        }
+named! {
+    /// How a delivery ended.
+    pub enum Outcome {
+        /// The server accepted it.
+        Delivered = "delivered",
+        /// The server rejected it; the commands wait again.
+        Refused = "refused",
+        /// The server ended before its response; the commands wait again.
+        ServerExited = "server_exited",
+        /// Its response became ambiguous; the commands wait again.
+        Unknown = "unknown",
     }
 }

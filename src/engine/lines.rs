@@ -6,13 +6,13 @@
 use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
-use super::effect::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
+use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
-use super::requests;
+use super::requests::RequestKind;
 use super::secrets::{self, Judged, Verdict};
 use super::turn_gate::Prepared;
-use super::{Effect, Engine, Now, Omitted, OmittedReason};
-use crate::protocol::{Event, Method, RequestKind, RequestPlace};
+use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
+use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Message, RpcId, Side, plain_notification, stands_verbatim};
 
 /// A line being processed.
@@ -194,7 +194,7 @@ impl Engine {
                 {
                     call.for_client_alone = Some(id.to_owned());
                 }
-                let about = self.items.of(&RequestPlace::of(event.params));
+                let about = self.items.of(&ItemPlace::of(event.params));
                 self.requests.opened(seen, event, about, decision, effects);
             }
             (None, Some(_)) => self.server_notifies(seen.now, event, decision, effects),
@@ -269,7 +269,7 @@ impl Engine {
         self.consult_about_turn(event, &thread_id, &turn_id, effects);
         self.threads.turn_completed(&thread_id, &turn_id);
         self.own_items.turn_is_over(&thread_id);
-        let place = RequestPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
+        let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
         self.requests.turn_completed(now, &place, effects);
         if self.threads.are_idle() {
             effects.extend(outcome(event).map(Effect::NotifyIdle));

@@ -10,21 +10,18 @@
 //! Pure: the engine knows no clock, file, pipe, process or thread. Time is an argument, and effects are only described
 //! here.
 
-mod ambiguous;
 mod api_calls;
 mod assembly;
 mod attached_client;
 mod context;
 mod credentials;
-mod effect;
 mod form_fields;
-mod input;
+mod interface;
 mod json_string;
 mod ledger;
 mod lines;
 mod masking;
 mod open_calls;
-mod own_items;
 mod redaction;
 mod requests;
 mod secrets;
@@ -46,18 +43,17 @@ pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use effect::{ApiReply, Decision, Effect, Incoming, OwnLine, Passage};
-pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
-pub(crate) use form_fields::holds_secret;
-pub use input::{ApiCallId, ApiRequest, Input, Now, Token};
+pub(crate) use form_fields::{FIELD_ORDER, field_order, holds_secret};
+pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
+pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub use masking::Masker;
 pub(crate) use masking::{InPieces, Pieces};
 pub use redaction::redacted;
 pub(crate) use redaction::{names_secret, redacted_json};
-pub(crate) use requests::{FIELD_ORDER, command_line, field_order, kept_result, permissions_in_words, without_shell};
-pub use requests::{GivenAnswer, RequestSettings, decisions, valid};
+pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub(crate) use requests::{Need, Subject, Word, command_line, kept_result, permissions_in_words, without_shell};
 pub(crate) use secrets::masked_args;
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
@@ -67,10 +63,9 @@ pub(crate) use visible::{deceives, visible};
 use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{CurrentClient, VersionWatch, answer_without_client};
-use context::Context;
+use context::{Context, OwnItems};
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
-use own_items::OwnItems;
 use requests::{Items, Requests};
 use secrets::Secrets;
 use shutdown::Shutdown;
@@ -618,7 +613,7 @@ mod tests {
     /// The server asks again after an answer, policy answers the second row, and only then the server confirms the first.
     #[test]
     fn policy_answer_on_its_way_is_the_only_one() {
-        let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];
+        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
         let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
         play.line(Side::Server, ASK);
         play.at(0, Input::Committed { token: 1, done: true });
@@ -637,7 +632,7 @@ mod tests {
 
     #[test]
     fn the_oldest_expires_first() {
-        let expiry = vec![(crate::protocol::RequestType::Approval, Duration::from_millis(5))];
+        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
         let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
         for id in 0..8 {
             let asked = ASK.replace("\"id\":0", &format!("\"id\":{id}"));

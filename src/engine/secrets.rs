@@ -16,9 +16,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::ambiguous::{Ids, ids_in, unescaped};
 use super::credentials::{self, Carrier, Values, may_name_credential, writes_credential};
-use super::open_calls::{CallKey, Calls, Completed, OpenCall, OpenCalls};
+use super::open_calls::{CallKey, Calls, Completed, Ids, OpenCall, OpenCalls, ids_in, unescaped};
 use super::redaction::{names_secret, secret_spans};
 use super::{Form, Omitted, OmittedReason, Warning};
 use crate::protocol::{

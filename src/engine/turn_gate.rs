@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use super::assembly::{Assembled, Consultation, cwd_in, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
-use super::effect::LateLine;
-use super::input::{ApiCallId, Token};
+use super::interface::{ApiCallId, LateLine, Token};
 use super::{ApiReply, Effect, Engine, Note, Now};
 use crate::protocol::{Event, Method};
 use crate::wire::{Body, Line, LineEnd, Members, RpcId, Side};

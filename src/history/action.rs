@@ -6,9 +6,10 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::excerpt::{rfc3339_millis, start_of};
-use super::tool_rows::{Phase, ToolEvent, ToolRow};
+use super::bounded::{rfc3339_millis, start_of};
+use super::rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{one_line, without_shell};
+use crate::protocol::named;
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.
 const TARGET_CHARS_MAX: usize = 80;
@@ -353,8 +354,8 @@ fn capital(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::history::item::ToolCall;
-    use crate::history::of_name;
-    use crate::history::record_event::OwnPlace;
+    use crate::protocol::ItemPlace;
+    use crate::protocol::of_name;
 
     /// Rows, oldest first: `TIME EVENT PHASE ITEM_TYPE ITEM REQUEST MORE`; `~` is a missing value.
     fn rows(actual: &str) -> Vec<KeptTool> {
@@ -368,7 +369,7 @@ mod tests {
             let does = ToolCall { item_type: part(item_type), ..ToolCall::default() };
             let event = of_name(event_type).expect("BUG: a test names events");
             let phase = of_name(phase).unwrap_or(Phase::Running);
-            let mut row = ToolRow::new(at_us, event, phase, &OwnPlace { thread_id, turn_id, item_id }, does);
+            let mut row = ToolRow::new(at_us, event, phase, &ItemPlace { thread_id, turn_id, item_id }, does);
             row.request_id = part(request);
             for pair in parts.next().unwrap_or_default().split(';').filter(|pair| !pair.is_empty()) {
                 let (name, value) = pair.split_once('=').expect("BUG: a test gives pairs");

@@ -3,10 +3,14 @@
 //! It depends only on the records and the current time: [`SessionActivity::threads`] and [`SessionActivity::session`]
 //! take the time as an argument. Waiting for a human never times out.
 
+use std::cmp::{Ordering, Reverse};
+
 use super::bounded::Weigh;
 use super::conversation::Conversation;
 use super::request::Request;
 use super::turn::Thread;
+use crate::engine::Need;
+use crate::protocol::named;
 
 /// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
@@ -15,31 +19,26 @@ const WORKING_US: u64 = 2_500_000;
 const STALLED_US: u64 = 300_000_000;
 
 named! {
-    /// The activity of a session or a thread.
+    /// The activity of a session or a thread; those that a person must see first are greater.
+    #[derive(PartialOrd, Ord)]
     pub enum Activity {
+        /// The child is not running.
+        Stopped = "stopped",
+        Idle = "idle",
         /// A turn is running but silent.
         Thinking = "thinking",
         Working = "working",
-        WaitingPermission = "waiting_permission",
         WaitingInput = "waiting_input",
-        Idle = "idle",
-        /// The child is not running.
-        Stopped = "stopped",
+        WaitingPermission = "waiting_permission",
     }
 }
 
 impl Activity {
-    /// The more urgent of two activities for a person.
-    fn first(self, other: Activity) -> Activity {
-        let rank = |activity: Activity| match activity {
-            Activity::WaitingPermission => 5,
-            Activity::WaitingInput => 4,
-            Activity::Working => 3,
-            Activity::Thinking => 2,
-            Activity::Idle => 1,
-            Activity::Stopped => 0,
-        };
-        if rank(other) > rank(self) { other } else { self }
+    fn waiting(need: Need) -> Activity {
+        match need {
+            Need::Permission => Activity::WaitingPermission,
+            Need::Input => Activity::WaitingInput,
+        }
     }
 }
 
@@ -111,12 +110,12 @@ impl SessionActivity {
         let idle = (Activity::Idle, self.child_since_us);
         // A request may name no thread.
         self.nowhere.iter().copied().chain(threads).fold(idle, |(most, since_us), (activity, at_us)| {
-            match most.first(activity) {
+            match activity.cmp(&most) {
+                Ordering::Less => (most, since_us),
                 // Idle since the last thread became idle; busy since the first became busy.
-                first if first == most && first == activity && first == Activity::Idle => (first, since_us.max(at_us)),
-                first if first == most && first == activity => (first, since_us.min(at_us)),
-                first if first == most => (first, since_us),
-                first => (first, at_us),
+                Ordering::Equal if most == Activity::Idle => (most, since_us.max(at_us)),
+                Ordering::Equal => (most, since_us.min(at_us)),
+                Ordering::Greater => (activity, at_us),
             }
         })
     }
@@ -132,19 +131,15 @@ impl ThreadActivity {
 
 /// What a request waits for, and since when.
 fn waiting(request: &Request) -> (Activity, u64) {
-    (request.wanted.asks().activity(), request.at_us)
+    (Activity::waiting(request.wanted.need()), request.at_us)
 }
 
 impl Facts {
     fn of(conversation: &Conversation, thread_id: &str, thread: &Thread) -> Facts {
         let open = || conversation.open_requests().filter(|it| it.place.thread_id.as_deref() == Some(thread_id));
-        let waits = thread.waits.map(|(asks, at_us)| (asks.activity(), at_us));
-        let most =
-            open().map(waiting).chain(waits).reduce(|(most, since_us), (activity, at_us)| match most.first(activity) {
-                first if first == most && most == activity => (most, since_us.min(at_us)),
-                first if first == most => (most, since_us),
-                first => (first, at_us),
-            });
+        let waits = thread.waits.map(|(need, at_us)| (Activity::waiting(need), at_us));
+        // The most urgent one, since the first of its kind.
+        let most = open().map(waiting).chain(waits).max_by_key(|(activity, at_us)| (*activity, Reverse(*at_us)));
         Facts {
             turn_id: thread.works_on().map(str::to_owned),
             is_at_work: thread.is_at_work(),
@@ -183,7 +178,7 @@ impl Weigh for Activity {
 
 #[cfg(test)]
 mod tests {
-    use crate::history::playbook::play;
+    use crate::history::properties::play;
 
     const RUNS: &str = "1 generation 00000000000a\n2 ! generation_started {\"pid\":1}\n";
     const HOUR_MS: u64 = 3_600_000;

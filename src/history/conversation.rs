@@ -8,17 +8,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::{Bounded, Weigh};
-use super::excerpt::masked_json;
+use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall, ToolDetails};
-use super::record_event::{MethodMessage, OwnPlace, Params, RecordEvent, Seen};
+use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
 use super::request::{End, Request, RequestState};
 use super::turn::{
     Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent,
     Usage, accepted_turn, number,
 };
 use crate::journal::Position;
-use crate::protocol::Method;
+use crate::protocol::{ItemPlace, Method};
 use crate::wire::{Members, RpcId};
 
 /// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
@@ -48,7 +47,7 @@ pub(super) struct Conversation {
     /// The plans of running turns, by thread. They are larger than threads, and have a limit of their own.
     plans: Bounded<Option<String>, Plan>,
     /// In progress, by their items.
-    tools: Bounded<OwnPlace, Tool>,
+    tools: Bounded<ItemPlace, Tool>,
     /// By the server's id.
     requests: Bounded<String, Request>,
     /// The ledger name of the next request.
@@ -91,7 +90,7 @@ pub(super) struct Step<'a> {
 #[derive(Default)]
 pub(super) struct Lost {
     pub(super) turns: Vec<(Option<String>, Turn)>,
-    pub(super) tools: Vec<(OwnPlace, Tool)>,
+    pub(super) tools: Vec<(ItemPlace, Tool)>,
     pub(super) requests: Vec<Request>,
 }
 
@@ -109,7 +108,7 @@ pub(super) enum Change<'a> {
         turn: Option<Turn>,
         is_new: bool,
         /// The open tools that end with it.
-        tools: Vec<(OwnPlace, Tool)>,
+        tools: Vec<(ItemPlace, Tool)>,
     },
     /// A piece of an item.
     Piece(&'a str),
@@ -324,14 +323,19 @@ impl Conversation {
     fn accepted(&mut self, call: Option<&Call>, result: Option<&RawValue>, step: &mut Step<'_>) {
         let Some(call) = call.filter(|call| Method::of(&call.method) == Some(Method::TurnStart)) else { return };
         if let (Some(_), Some(turn_id)) = (&call.thread_id, result.and_then(accepted_turn)) {
-            let place = OwnPlace { thread_id: call.thread_id.clone(), ..OwnPlace::default() };
+            let place = ItemPlace { thread_id: call.thread_id.clone(), ..ItemPlace::default() };
             let at_us = step.at_us;
             self.thread(&place, step, |thread| thread.accepts(turn_id, at_us));
         }
     }
 
     /// Changes a thread, which may be new. Beyond the limit, idle threads are forgotten first.
-    fn thread<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    fn thread<R>(
+        &mut self,
+        place: &ItemPlace,
+        step: &mut Step<'_>,
+        change: impl FnOnce(&mut Thread) -> R,
+    ) -> Option<R> {
         let key = &place.thread_id;
         let mut gone = match self.threads.get(key) {
             Some(_) => Vec::new(),
@@ -403,7 +407,7 @@ impl Conversation {
     }
 
     /// Changes the thread of a message of the server.
-    fn heard<R>(&mut self, place: &OwnPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    fn heard<R>(&mut self, place: &ItemPlace, step: &mut Step<'_>, change: impl FnOnce(&mut Thread) -> R) -> Option<R> {
         let at_us = step.at_us;
         self.thread(place, step, |thread| {
             thread.heard_us = at_us;
@@ -414,7 +418,7 @@ impl Conversation {
     fn piece<'a>(
         &mut self,
         purpose: Purpose<'_>,
-        place: &OwnPlace,
+        place: &ItemPlace,
         message: &MethodMessage<'_>,
         delta: &'a str,
         step: &mut Step<'_>,
@@ -435,14 +439,14 @@ impl Conversation {
 
     /// A turn was replaced by another one of its thread without a reported end, so its open tools get no end of their
     /// own.
-    fn replaced(&mut self, place: &OwnPlace, turn: Option<Turn>, step: &mut Step<'_>) {
+    fn replaced(&mut self, place: &ItemPlace, turn: Option<Turn>, step: &mut Step<'_>) {
         let Some(turn) = turn else { return };
-        let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
+        let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
         step.lost.tools.extend(self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key)));
         step.lost.turns.push((place.thread_id.clone(), turn));
     }
 
-    fn turn_started<'a>(&mut self, place: &OwnPlace, step: &mut Step<'_>) -> Change<'a> {
+    fn turn_started<'a>(&mut self, place: &ItemPlace, step: &mut Step<'_>) -> Change<'a> {
         let at_us = step.at_us;
         let (gone, is_new) =
             self.heard(place, step, |thread| thread.starts(place.turn_id.as_deref(), at_us)).unwrap_or_default();
@@ -451,13 +455,18 @@ impl Conversation {
         Change::TurnStarted { is_new }
     }
 
-    fn turn_completed<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+    fn turn_completed<'a>(
+        &mut self,
+        place: &ItemPlace,
+        message: &MethodMessage<'_>,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
         let at_us = step.at_us;
         let params = message.params.written().and_then(Members::of);
         let end = TurnEnd::of(params.and_then(|params| Members::of(params.get("turn")?)).as_ref());
         // An end that names no turn is that of the running one.
         let running = || self.threads.get(&place.thread_id)?.turn.as_ref()?.id.clone();
-        let place = OwnPlace { turn_id: place.turn_id.clone().or_else(running), ..place.clone() };
+        let place = ItemPlace { turn_id: place.turn_id.clone().or_else(running), ..place.clone() };
         let ended = self.heard(&place, step, |thread| thread.ends(place.turn_id.as_deref(), at_us));
         let (turn, is_new) = ended.unwrap_or_default();
         self.requests_over(|request| request.is_of_turn(&place));
@@ -470,8 +479,8 @@ impl Conversation {
     }
 
     /// Ends the open tools of a turn.
-    fn tools_over(&mut self, place: &OwnPlace) -> Vec<(OwnPlace, Tool)> {
-        let is_meant = |key: &OwnPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
+    fn tools_over(&mut self, place: &ItemPlace) -> Vec<(ItemPlace, Tool)> {
+        let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
         let over = self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key));
         for (key, Tool { started_us, .. }) in &over {
             let ended = Tool { started_us: *started_us, does: ToolCall::default(), is_ended: true, details: None };
@@ -483,7 +492,7 @@ impl Conversation {
     fn item_started<'a>(
         &mut self,
         purpose: Purpose<'_>,
-        place: OwnPlace,
+        place: ItemPlace,
         message: &MethodMessage<'_>,
         step: &mut Step<'_>,
     ) -> Change<'a> {
@@ -518,7 +527,7 @@ impl Conversation {
         Change::ItemStarted { item, is_new }
     }
 
-    fn item_completed<'a>(&mut self, place: OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+    fn item_completed<'a>(&mut self, place: ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
         let item = Item::read(message.params);
         self.heard(&place, step, |thread| {
             if let (Some(item), Some(turn_id)) = (&item, place.turn_id.as_deref()) {
@@ -536,7 +545,7 @@ impl Conversation {
     fn plan<'a>(
         &mut self,
         purpose: Purpose<'_>,
-        place: &OwnPlace,
+        place: &ItemPlace,
         message: &MethodMessage<'_>,
         step: &mut Step<'_>,
     ) -> Change<'a> {
@@ -552,7 +561,7 @@ impl Conversation {
         Change::Plan
     }
 
-    fn diff<'a>(&mut self, place: &OwnPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
+    fn diff<'a>(&mut self, place: &ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
         let text = message.params.written().and_then(Members::of).and_then(|params| params.text("diff"));
         let snapshot = self.heard(place, step, |thread| {
             let (thread_id, turn_id) = (place.thread_id.as_deref()?, place.turn_id.as_deref()?);
@@ -642,13 +651,13 @@ impl Conversation {
     }
 
     /// The request about an item, whatever its state is.
-    pub(super) fn request_about(&self, item: &OwnPlace) -> Option<&Request> {
+    pub(super) fn request_about(&self, item: &ItemPlace) -> Option<&Request> {
         self.requests.iter().map(|(_, request)| request).find(|request| request.is_about(item))
     }
 
     /// The tool in progress at a place; requests of early 2026 do not name the turn.
-    pub(super) fn tool_at(&self, place: &OwnPlace) -> Option<&Tool> {
-        let is_meant = |key: &OwnPlace| {
+    pub(super) fn tool_at(&self, place: &ItemPlace) -> Option<&Tool> {
+        let is_meant = |key: &ItemPlace| {
             key.item_id == place.item_id
                 && key.thread_id == place.thread_id
                 && (place.turn_id.is_none() || key.turn_id == place.turn_id)
@@ -657,7 +666,7 @@ impl Conversation {
     }
 
     /// The tool in progress with exactly this place.
-    pub(super) fn tool(&self, place: &OwnPlace) -> Option<&Tool> {
+    pub(super) fn tool(&self, place: &ItemPlace) -> Option<&Tool> {
         self.tools.get(place).filter(|tool| !tool.is_ended)
     }
 

@@ -5,14 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::activity::SessionActivity;
+use super::bounded::{PREVIEW_CHARS_MAX, cut, preview};
 use super::conversation::{Conversation, Purpose};
-use super::excerpt::{PREVIEW_CHARS_MAX, cut, preview};
 use super::groups::{Group, Groups};
-use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
-use super::tool_rows::{ToolRow, output_row, tool_rows};
+use super::record_event::{MethodMessage, RecordEvent, Seen};
+use super::rows::{ToolRow, TurnRow, output_row, tool_rows, turn_rows};
 use super::transcript::{Entry, Transcript};
-use super::turn_rows::{TurnRow, turn_rows};
 use crate::journal::Position;
+use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
 const OURS: [&str; 14] = [
@@ -87,7 +87,7 @@ pub struct EventRow {
 impl EventRow {
     /// The row of a message.
     pub(super) fn of(key: Key, at_us: u64, message: &MethodMessage<'_>) -> EventRow {
-        let OwnPlace { thread_id, turn_id, item_id } = message.place.owned();
+        let ItemPlace { thread_id, turn_id, item_id } = message.place.owned();
         EventRow {
             key,
             at_us,

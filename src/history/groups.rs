@@ -17,7 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::excerpt::{PREVIEW_CHARS_MAX, cut};
+use super::bounded::{PREVIEW_CHARS_MAX, cut};
 use super::fold::{EventRow, Key};
 use super::record_event::{MethodMessage, Place, name};
 use crate::engine::redacted;
@@ -352,7 +352,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::history::playbook::{play, take};
+    use crate::history::properties::{play, take};
     use crate::history::{Fold, Rows};
 
     fn say(rows: &Rows) -> Vec<String> {
@@ -404,7 +404,7 @@ mod tests {
     fn payload_of(said: &str) -> String {
         let (head, text) = said.rsplit_once(' ').expect("BUG: a test gives a text");
         let params = serde_json::json!({"delta": text, "itemId": "i", "threadId": "t", "turnId": "u"}).to_string();
-        format!("{head} {}", cut(&params, crate::history::excerpt::PREVIEW_CHARS_MAX))
+        format!("{head} {}", cut(&params, crate::history::bounded::PREVIEW_CHARS_MAX))
     }
 
     #[test]

@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::bounded::Weigh;
-use super::excerpt::{EXCERPT_CHARS_MAX, bounded, masked_json, masked_start, tail};
+use super::bounded::{EXCERPT_CHARS_MAX, Weigh, bounded, masked_json, masked_start, tail};
 use super::record_event::{Params, name};
-use crate::protocol::RequestKind;
+use crate::engine::RequestKind;
 use crate::wire::Members;
 
 /// Longest command output that is stored whole, in bytes; of a longer one the end is stored. Also the limit of any
@@ -325,12 +324,7 @@ impl ToolCall {
 
     /// Reads it from a request about an item.
     pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> ToolCall {
-        let item_type = match kind {
-            RequestKind::Command | RequestKind::OldCommand => Some("commandExecution"),
-            RequestKind::FileChange | RequestKind::OldPatch => Some("fileChange"),
-            RequestKind::Permissions | RequestKind::UserInput | RequestKind::Elicitation | RequestKind::Other => None,
-        };
-        let item_type = item_type.map(str::to_owned);
+        let item_type = kind.item_type().map(str::to_owned);
         let Some(params) = params.written().and_then(Members::of) else {
             return ToolCall { item_type, ..ToolCall::default() };
         };

@@ -13,36 +13,6 @@
 //! Pure: this room stores no rows. A fold holds bounded state of work in progress, and can be stored and resumed
 //! between any two records. A stored fold has no text of open streams; [`Recall`] reads that text again.
 
-use serde::Deserialize;
-use serde::de::IntoDeserializer as _;
-use serde::de::value::StrDeserializer;
-
-/// Declares an enum whose variants have names in rows and documents.
-macro_rules! named {
-    ($(#[$attr:meta])* $vis:vis enum $enum:ident {
-        $($(#[$doc:meta])* $variant:ident = $name:literal,)*
-    }) => {
-        $(#[$attr])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        $vis enum $enum { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
-
-        impl $enum {
-            /// The name in rows and documents. Source: the contract.
-            #[must_use]
-            $vis fn name(self) -> &'static str {
-                match self { $($enum::$variant => $name,)* }
-            }
-        }
-    };
-}
-pub(crate) use named;
-
-/// The variant with this name.
-pub(crate) fn of_name<'a, T: Deserialize<'a>>(name: &'a str) -> Option<T> {
-    let name: StrDeserializer<'a, serde::de::value::Error> = name.into_deserializer();
-    T::deserialize(name).ok()
-}
-
 /// Declares structs that become JSON without their absent members, which have a `?`.
 macro_rules! documents {
     ($($(#[$attr:meta])* $vis:vis struct $struct:ident $(<$($generic:tt),+>)? {
@@ -62,31 +32,27 @@ mod action;
 mod activity;
 mod bounded;
 mod conversation;
-mod excerpt;
 mod fold;
 mod groups;
 mod item;
 mod record_event;
 mod request;
-mod tool_rows;
+mod rows;
 mod transcript;
 mod turn;
-mod turn_rows;
 mod ui;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub use activity::SessionActivity;
 pub(crate) use activity::{Activity, ThreadActivity};
-pub(crate) use excerpt::rfc3339_millis;
+pub(crate) use bounded::rfc3339_millis;
 pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use tool_rows::{Phase, ToolRow};
+pub(crate) use rows::{Phase, ToolRow};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 
-#[cfg(test)]
-mod playbook;
 #[cfg(test)]
 mod properties;

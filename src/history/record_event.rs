@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
 use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
-use crate::protocol::Method;
+use crate::protocol::{ItemPlace, Method};
 use crate::wire::{Body, Message, RpcId, Side};
 
 /// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
@@ -111,15 +111,7 @@ pub struct Place<'a> {
     pub delta: Option<Cow<'a, str>>,
 }
 
-/// A place that outlives its record.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct OwnPlace {
-    pub(super) thread_id: Option<String>,
-    pub(super) turn_id: Option<String>,
-    pub(super) item_id: Option<String>,
-}
-
-impl Weigh for OwnPlace {
+impl Weigh for ItemPlace {
     fn weight(&self) -> usize {
         self.thread_id.weight() + self.turn_id.weight() + self.item_id.weight()
     }
@@ -212,9 +204,9 @@ impl<'a> Place<'a> {
         }
     }
 
-    pub(super) fn owned(&self) -> OwnPlace {
+    pub(super) fn owned(&self) -> ItemPlace {
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
-        OwnPlace { thread_id: owned(&self.thread_id), turn_id: owned(&self.turn_id), item_id: owned(&self.item_id) }
+        ItemPlace { thread_id: owned(&self.thread_id), turn_id: owned(&self.turn_id), item_id: owned(&self.item_id) }
     }
 }
 

@@ -7,15 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::activity::Activity;
-use super::bounded::Weigh;
+use super::bounded::{Weigh, masked_params};
 use super::conversation::Purpose;
-use super::excerpt::masked_params;
 use super::item::{ToolCall, command};
-use super::record_event::{MethodMessage, OwnPlace, Params};
+use super::record_event::{MethodMessage, Params};
 use super::turn::OUTCOME_UNKNOWN;
-use crate::engine::decisions;
-use crate::protocol::RequestKind;
+use crate::engine::{RequestKind, RequestType, Subject, decisions};
+use crate::protocol::ItemPlace;
 
 /// Longest text of a request, such as its command, that is stored whole until its end, in bytes.
 const WORDS_BYTES_MAX: usize = 64 << 10;
@@ -25,60 +23,13 @@ const WORDS_BYTES_MAX: usize = 64 << 10;
 const OFFERED_MAX: usize = 64;
 const OFFERED_BYTES_MAX: usize = 64 << 10;
 
-/// Kind of request to a human.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Wanted {
-    Command,
-    Diff,
-    Permissions,
-    Questions,
-    Elicitation,
-}
-
-/// Whether a request needs permission or input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Asks {
-    Permission,
-    Input,
-}
-
-impl Asks {
-    pub(super) fn activity(self) -> Activity {
-        match self {
-            Asks::Permission => Activity::WaitingPermission,
-            Asks::Input => Activity::WaitingInput,
-        }
-    }
-}
-
-impl Wanted {
-    fn of(kind: RequestKind) -> Option<Wanted> {
-        match kind {
-            RequestKind::Command | RequestKind::OldCommand => Some(Wanted::Command),
-            RequestKind::FileChange | RequestKind::OldPatch => Some(Wanted::Diff),
-            RequestKind::Permissions => Some(Wanted::Permissions),
-            RequestKind::UserInput => Some(Wanted::Questions),
-            RequestKind::Elicitation => Some(Wanted::Elicitation),
-            RequestKind::Other => None,
-        }
-    }
-
-    pub(super) fn asks(self) -> Asks {
-        match self {
-            Wanted::Command | Wanted::Diff | Wanted::Permissions => Asks::Permission,
-            Wanted::Questions | Wanted::Elicitation => Asks::Input,
-        }
-    }
-}
-
 /// A request to a human.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Request {
     /// The id in the ledger; without it, no note will follow.
     pub(super) request_id: Option<String>,
-    pub(super) wanted: Wanted,
-    pub(super) place: OwnPlace,
+    pub(super) wanted: Subject,
+    pub(super) place: ItemPlace,
     pub(super) at_us: u64,
     pub(super) state: RequestState,
     /// The action that it asks for, as shown in a tool row.
@@ -141,7 +92,7 @@ documents! {
     /// A request as a document.
     pub(super) struct RequestDocument<'a> {
         request_id?: &'a str,
-        kind: Wanted,
+        kind: Subject,
         command?: &'a str,
         cwd?: &'a str,
         reason?: &'a str,
@@ -167,7 +118,7 @@ impl Request {
         purpose: Purpose<'_>,
     ) -> Option<Request> {
         let kind = RequestKind::of(&message.method)?;
-        let wanted = Wanted::of(kind)?;
+        let wanted = kind.subject()?;
         let place = message.place.owned();
         let state = RequestState::Open;
         let masked = match purpose {
@@ -183,10 +134,10 @@ impl Request {
             }
             Purpose::Ui => (ToolCall::default(), bounded_decisions(kind, &params)),
         };
-        let text = match wanted {
-            Wanted::Questions => Some(bounded_words(&questions(&params))),
-            Wanted::Elicitation => words("message").or_else(|| words("description")),
-            Wanted::Command | Wanted::Diff | Wanted::Permissions => None,
+        let text = match kind.request_type() {
+            RequestType::UserInput => Some(bounded_words(&questions(&params))),
+            RequestType::Elicitation => words("message").or_else(|| words("description")),
+            RequestType::Approval | RequestType::Permissions | RequestType::Other => None,
         };
         let command = command(&params["command"]).as_deref().map(bounded_words);
         let (cwd, reason) = (words("cwd"), words("reason"));
@@ -225,7 +176,7 @@ impl Request {
         self.request_id.is_none() && open.is_open() && self.wanted == open.wanted && self.place == open.place
     }
 
-    pub(super) fn is_about(&self, item: &OwnPlace) -> bool {
+    pub(super) fn is_about(&self, item: &ItemPlace) -> bool {
         item.item_id.is_some()
             && self.place.item_id == item.item_id
             && self.place.thread_id == item.thread_id
@@ -233,7 +184,7 @@ impl Request {
     }
 
     /// Whether it ends with this turn.
-    pub(super) fn is_of_turn(&self, turn: &OwnPlace) -> bool {
+    pub(super) fn is_of_turn(&self, turn: &ItemPlace) -> bool {
         turn.thread_id.is_some()
             && self.place.thread_id == turn.thread_id
             && (self.place.turn_id.is_none() || self.place.turn_id == turn.turn_id)

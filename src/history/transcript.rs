@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::bounded::{Met, Recent};
+use super::bounded::{Met, Recent, masked_json, rfc3339_millis};
 use super::conversation::{Change, Conversation, Step};
-use super::excerpt::{masked_json, rfc3339_millis};
 use super::item::{Item, ItemKind};
 use super::request::{End, Request, RequestDocument};
 use super::turn::{Came, Known, Plan, Snapshot, Steps, Turn, TurnEnd, TurnState, digest, number};

@@ -8,12 +8,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
-use super::bounded::{Recent, Weigh};
-use super::excerpt::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, masked_so_far, masked_start, masked_text};
+use super::bounded::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, Recent, Weigh, masked_so_far, masked_start, masked_text};
 use super::item::{Item, ItemKind};
 use super::record_event::Params;
-use super::request::Asks;
+use crate::engine::Need;
 use crate::journal::Position;
+use crate::protocol::named;
 use crate::wire::{Members, elements, text};
 
 /// The error code of work left open when the child ended. Source: the contract of the history.
@@ -47,7 +47,7 @@ pub(super) struct Thread {
     /// When the server last reported anything about it.
     pub(super) heard_us: u64,
     /// The server reports that it waits, for what, and since when.
-    pub(super) waits: Option<(Asks, u64)>,
+    pub(super) waits: Option<(Need, u64)>,
     /// The tokens of all calls as last reported.
     total: Option<Tokens>,
     /// The last turn that reported its compaction by an item, so other reports are ignored.
@@ -521,7 +521,7 @@ impl Failure {
 /// A thread status reported by the server.
 pub(super) struct StatusKind {
     kind: String,
-    waits: Option<Asks>,
+    waits: Option<Need>,
 }
 
 impl StatusKind {
@@ -531,8 +531,8 @@ impl StatusKind {
         let status = Members::of(params.get("status")?)?;
         let flags = status.get("activeFlags").and_then(elements);
         let waits = flags.unwrap_or_default().into_iter().find_map(|flag| match text(flag)?.as_str() {
-            "waitingOnApproval" => Some(Asks::Permission),
-            "waitingOnUserInput" => Some(Asks::Input),
+            "waitingOnApproval" => Some(Need::Permission),
+            "waitingOnUserInput" => Some(Need::Input),
             _ => None,
         });
         Some(StatusKind { kind: status.text("type")?, waits })

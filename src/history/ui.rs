@@ -7,14 +7,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::activity::{Activity, SessionActivity, ThreadActivity};
-use super::bounded::Bounded;
+use super::bounded::{Bounded, bounded, rfc3339_millis};
 use super::conversation::{Call, Change, Conversation, Purpose, Step};
-use super::excerpt::{bounded, rfc3339_millis};
 use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
-use super::record_event::{MethodMessage, OwnPlace, RecordEvent, Seen};
-use super::request::{Asks, End, Request, Wanted};
+use super::record_event::{MethodMessage, RecordEvent, Seen};
+use super::request::{End, Request};
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
-use crate::protocol::Method;
+use crate::engine::{Need, Subject};
+use crate::protocol::{ItemPlace, Method};
 use crate::wire::RpcId;
 
 /// Prefix of the ids of our own calls, whose responses are not the client's.
@@ -147,7 +147,7 @@ documents! {
     #[derive(Debug, Clone)]
     pub(super) struct Resolved {
         request_id?: String,
-        kind: Wanted,
+        kind: Subject,
         #[serde(flatten)]
         end: End,
     }
@@ -157,7 +157,7 @@ documents! {
     pub(super) struct Pending {
         status: &'static str,
         request_id?: String,
-        kind: Wanted,
+        kind: Subject,
         command?: String,
         cwd?: String,
         reason?: String,
@@ -198,7 +198,7 @@ impl UiFold {
     pub fn take(&mut self, seen: &Seen<'_>, out: &mut Vec<UiEvent>) {
         let step = self.conversation.take(Purpose::Ui, seen);
         let at_us = step.at_us;
-        let mut view = View { at_us, place: OwnPlace::default(), conversation: &self.conversation, out };
+        let mut view = View { at_us, place: ItemPlace::default(), conversation: &self.conversation, out };
         match step.message {
             Some(message) => {
                 view.place = message.place.owned();
@@ -246,7 +246,7 @@ impl UiFold {
 struct View<'a> {
     at_us: u64,
     /// The place of the message.
-    place: OwnPlace,
+    place: ItemPlace,
     conversation: &'a Conversation,
     out: &'a mut Vec<UiEvent>,
 }
@@ -256,13 +256,13 @@ impl View<'_> {
         self.emit_at(self.place.clone(), kind, detail);
     }
 
-    fn emit_at(&mut self, place: OwnPlace, kind: UiKind, detail: Detail) {
-        let OwnPlace { thread_id, turn_id, item_id } = place;
+    fn emit_at(&mut self, place: ItemPlace, kind: UiKind, detail: Detail) {
+        let ItemPlace { thread_id, turn_id, item_id } = place;
         self.out.push(UiEvent { kind, at_us: self.at_us, thread_id, turn_id, item_id, detail });
     }
 
     fn activity(&mut self, thread_id: String, turn_id: Option<String>, activity: Activity) {
-        let place = OwnPlace { thread_id: Some(thread_id), turn_id, item_id: None };
+        let place = ItemPlace { thread_id: Some(thread_id), turn_id, item_id: None };
         self.emit_at(place, UiKind::Activity, Detail::Activity { activity });
     }
 
@@ -280,7 +280,7 @@ impl View<'_> {
             for (thread_id, turn) in step.lost.turns.iter().filter(|(id, turn)| id.is_some() && turn.is_at_work()) {
                 let Turn { id: Some(turn_id), .. } = turn else { continue };
                 let end = TurnEnd::unreported(step.lost_code()).document();
-                let place = OwnPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
+                let place = ItemPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
                 self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: "turn", end }));
             }
         } else if let Change::Resolved(request, end) = &step.change {
@@ -385,7 +385,7 @@ impl View<'_> {
             RpcId::Other(raw) => serde_json::from_str(raw).unwrap_or_default(),
         };
         let method = call.map(|call| call.method.clone());
-        let place = OwnPlace { thread_id: call.and_then(|call| call.thread_id.clone()), ..OwnPlace::default() };
+        let place = ItemPlace { thread_id: call.and_then(|call| call.thread_id.clone()), ..ItemPlace::default() };
         match error {
             Some(error) => {
                 let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
@@ -419,9 +419,9 @@ impl View<'_> {
 }
 
 fn kind(request: &Request) -> UiKind {
-    match request.wanted.asks() {
-        Asks::Permission => UiKind::Approval,
-        Asks::Input => UiKind::UserInput,
+    match request.wanted.need() {
+        Need::Permission => UiKind::Approval,
+        Need::Input => UiKind::UserInput,
     }
 }
 
@@ -444,7 +444,7 @@ impl Pending {
             grant_root: text("grantRoot"),
             permissions: member("permissions"),
             questions: member("questions"),
-            message: request.text.clone().filter(|_| wanted == Wanted::Elicitation),
+            message: request.text.clone().filter(|_| wanted == Subject::Elicitation),
             schema: member("requestedSchema"),
             server: text("serverName"),
             mode: text("mode"),

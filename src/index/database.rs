@@ -6,17 +6,20 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::epochs::{Cause, Epoch, Kept};
+use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
+use super::query::epoch_in;
 use crate::engine::Masker;
 use crate::files::{self, Access};
-use crate::history::{Entry, EventRow, Fold, GapRow, Rows, of_name, rfc3339_millis};
+use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
-use crate::store::{BESIDE, DatabaseError, Form, Opened, connect_database, open_database, set_aside, set_aside_beside};
+use crate::store::{
+    BESIDE, DatabaseError, Form, Opened, at_once, connect_database, open_database, set_aside, set_aside_beside,
+};
 
 const INSERT_EVENT: &str = "
     INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, turn_id, item_id, payload_preview,
@@ -172,11 +175,9 @@ impl Database {
         let mut work = || -> rusqlite::Result<(Option<Kept>, Option<Epoch>)> {
             let strangers: i64 = connection.query_row(OF_ANOTHER, [&*session_id], |row| row.get(0))?;
             if strangers > 0 {
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                for sql in ADOPT {
-                    transaction.execute(sql, [&*session_id])?;
-                }
-                transaction.commit()?;
+                at_once(connection, |transaction| {
+                    ADOPT.iter().try_for_each(|sql| transaction.execute(sql, [&*session_id]).map(drop))
+                })?;
             }
             let kept = match load(connection, session_id, journal_dir, again)? {
                 Some((reached, read)) => read.map_err(converted).map(|()| Some(Kept { reached }))?,
@@ -184,21 +185,10 @@ impl Database {
             };
             if let (Some(Kept { reached }), Some(_)) = (&kept, &again) {
                 // Otherwise each start would fold the journal again until there is a new record.
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                checkpoint(&transaction, session_id, reached)?;
-                transaction.commit()?;
+                at_once(connection, |transaction| checkpoint(transaction, session_id, reached))?;
             }
             *again = None;
-            let read = |row: &rusqlite::Row<'_>| {
-                let cause: String = row.get(2)?;
-                Ok(Epoch {
-                    id: row.get(0)?,
-                    after_seq: row.get::<_, i64>(1)?.unsigned_abs(),
-                    cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
-                    promised: row.get::<_, i64>(3)?.unsigned_abs(),
-                })
-            };
-            Ok((kept, connection.query_row(EPOCH, [&*session_id], read).optional()?))
+            Ok((kept, connection.query_row(EPOCH, [&*session_id], epoch_in).optional()?))
         };
         work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }
@@ -227,8 +217,7 @@ impl Database {
     /// Begins an epoch: renumbers all existing events into it. Returns the offset that was added to each number.
     pub(super) fn begin_epoch(&mut self, epoch: &Epoch) -> Result<u64, DatabaseError> {
         let Database { connection, session_id, path, .. } = self;
-        let mut work = || -> rusqlite::Result<u64> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let renumbered = at_once(connection, |transaction| {
             let first: Option<i64> = transaction.query_row(FIRST, [], |row| row.get(0))?;
             let last: Option<i64> = transaction.query_row(LOAD, [&*session_id], |row| row.get(0)).optional()?;
             let last = last.map_or(0, |seq| seq.try_into().unwrap_or(0));
@@ -238,25 +227,22 @@ impl Database {
                 transaction.execute(sql, [higher_by as i64])?;
             }
             for table in NUMBERED {
-                renumber_rows(&transaction, table, epoch.after_seq)?;
+                renumber_rows(transaction, table, epoch.after_seq)?;
             }
-            set_epoch(&transaction, session_id, epoch)?;
-            transaction.commit()?;
+            set_epoch(transaction, session_id, epoch)?;
             Ok(higher_by)
-        };
-        work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
+        });
+        renumbered.map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })
     }
 
     /// Commits rows whose numbers follow `before`, and the checkpoint `reached`.
     pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
         let Database { connection, session_id, .. } = self;
-        let mut work = || -> rusqlite::Result<()> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            insert(&transaction, session_id, rows, before)?;
-            checkpoint(&transaction, session_id, reached)?;
-            transaction.commit()
-        };
-        work().map_err(|source| DatabaseError::Sqlite { path: self.path.clone(), source })
+        let committed = at_once(connection, |transaction| {
+            insert(transaction, session_id, rows, before)?;
+            checkpoint(transaction, session_id, reached)
+        });
+        committed.map_err(|source| self.error(source))
     }
 
     pub(super) fn error(&self, source: rusqlite::Error) -> DatabaseError {

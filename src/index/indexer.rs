@@ -7,10 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{broadcast, watch};
 
 use super::database::{Database, Fate, FoldedAgain, Reached, peek};
-use super::epochs::digest;
+use super::epochs::{Numbers, digest};
 use super::follow::{Batch, Follower, Patience, Scope, Unindexed, read};
 use super::maintenance::{Pruned, prune};
-use super::opening::Numbers;
 use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, Shared, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;

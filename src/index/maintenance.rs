@@ -13,39 +13,29 @@ use crate::config::RetentionBounds;
 use crate::engine::Masker;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
-use crate::store::{
-    DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_database_as_is, open_read_only, wipe,
-};
+use crate::store::{DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_for, wipe};
 
 /// The longest wait for an index's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 const TABLES: [MaskedTable; 4] = [
     MaskedTable {
-        name: "codex_events",
-        json: &["payload_preview"],
-        text: &[],
-        only: "1",
         pieces: Some((
             "delta_count IS NOT NULL",
             "event_type || '/' || IFNULL(thread_id, '') || '/' || IFNULL(item_id, '')",
         )),
+        ..MaskedTable::new("codex_events", &["payload_preview"], &[])
     },
     MaskedTable {
-        name: "codex_tool_events",
-        json: &["raw_payload_json"],
-        text: &["command", "cwd", "file_path", "diff_summary", "error_message"],
-        only: "1",
         pieces: Some(("event_type = 'output_delta'", "IFNULL(thread_id, '') || '/' || IFNULL(item_id, '')")),
+        ..MaskedTable::new(
+            "codex_tool_events",
+            &["raw_payload_json"],
+            &["command", "cwd", "file_path", "diff_summary", "error_message"],
+        )
     },
-    MaskedTable {
-        name: "codex_turn_events",
-        json: &["raw_payload_json"],
-        text: &["output_preview", "error_message"],
-        only: "1",
-        pieces: None,
-    },
-    MaskedTable { name: "codex_transcript_entries", json: &["entry"], text: &[], only: "1", pieces: None },
+    MaskedTable::new("codex_turn_events", &["raw_payload_json"], &["output_preview", "error_message"]),
+    MaskedTable::new("codex_transcript_entries", &["entry"], &[]),
 ];
 
 const CHECKPOINT: &str = "SELECT generation, segment FROM codex_event_checkpoints";
@@ -56,12 +46,7 @@ const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE ses
 
 /// Opens a history if it exists.
 fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, String> {
-    let opened = match mode {
-        RunMode::Apply if !path.exists() => Ok(None),
-        RunMode::Apply => open_database_as_is(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..form() }).map(Some),
-        RunMode::DryRun => open_read_only(path, life, BUSY_WAIT_MAX),
-    };
-    opened.map_err(|error| error.to_string())
+    open_for(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..form() }, life, mode).map_err(|error| error.to_string())
 }
 
 fn fault(path: &Path) -> impl Fn(rusqlite::Error) -> String {
@@ -170,40 +155,60 @@ pub struct Pruned {
     pub took_ms: u64,
 }
 
-/// How the oldest rows of a table are deleted.
-pub(super) struct Pruning {
-    /// Queries the lowest and the highest number.
-    pub(super) bounds: &'static str,
-    /// Queries the time of the oldest row.
-    pub(super) oldest: &'static str,
-    /// Deletes the oldest rows: up to a number, or those before a time, at most so many. No remaining row is older than a
-    /// deleted one, so the rest has no gap.
-    pub(super) delete: &'static str,
+/// A table with consecutive numbers, of which the oldest rows are deleted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbered {
+    pub(super) name: &'static str,
+    /// The columns of its number and its time.
+    number: &'static str,
+    time: &'static str,
+    /// The columns that count for its size.
+    large: [&'static str; 2],
 }
 
-pub(super) const EVENTS: Pruning = Pruning {
-    bounds: "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)",
-    oldest: "SELECT timestamp FROM codex_events ORDER BY seq LIMIT 1",
-    delete: "DELETE FROM codex_events WHERE seq <= (
-        SELECT MAX(seq) FROM (SELECT seq, timestamp FROM codex_events ORDER BY seq LIMIT ?3)
-        WHERE seq <= ?1 OR timestamp < ?2)",
-};
+pub(super) const EVENTS: Numbered =
+    Numbered { name: "codex_events", number: "seq", time: "timestamp", large: ["payload_preview", "NULL"] };
 
-pub(super) const TOOLS: Pruning = Pruning {
-    bounds: "SELECT (SELECT MIN(id) FROM codex_tool_events), (SELECT MAX(id) FROM codex_tool_events)",
-    oldest: "SELECT created_at FROM codex_tool_events ORDER BY id LIMIT 1",
-    delete: "DELETE FROM codex_tool_events WHERE id <= (
-        SELECT MAX(id) FROM (SELECT id, created_at FROM codex_tool_events ORDER BY id LIMIT ?3)
-        WHERE id <= ?1 OR created_at < ?2)",
-};
+pub(super) const TOOLS: Numbered =
+    Numbered { name: "codex_tool_events", number: "id", time: "created_at", large: ["raw_payload_json", "command"] };
 
-pub(super) const TURNS: Pruning = Pruning {
-    bounds: "SELECT (SELECT MIN(id) FROM codex_turn_events), (SELECT MAX(id) FROM codex_turn_events)",
-    oldest: "SELECT created_at FROM codex_turn_events ORDER BY id LIMIT 1",
-    delete: "DELETE FROM codex_turn_events WHERE id <= (
-        SELECT MAX(id) FROM (SELECT id, created_at FROM codex_turn_events ORDER BY id LIMIT ?3)
-        WHERE id <= ?1 OR created_at < ?2)",
-};
+pub(super) const TURNS: Numbered =
+    Numbered { name: "codex_turn_events", large: ["raw_payload_json", "output_preview"], ..TOOLS };
+
+impl Numbered {
+    /// Queries the lowest and the highest number.
+    pub(super) fn bounds(&self) -> String {
+        let Numbered { name, number, .. } = self;
+        format!("SELECT (SELECT MIN({number}) FROM {name}), (SELECT MAX({number}) FROM {name})")
+    }
+
+    /// Queries the time of the oldest row.
+    pub(super) fn oldest(&self) -> String {
+        let Numbered { name, number, time, .. } = self;
+        format!("SELECT {time} FROM {name} ORDER BY {number} LIMIT 1")
+    }
+
+    /// Deletes the oldest rows: up to a number, or those before a time, at most so many. No remaining row is older than a
+    /// deleted one, so the rest has no gap.
+    pub(super) fn delete(&self) -> String {
+        let Numbered { name, number, time, .. } = self;
+        format!(
+            "DELETE FROM {name} WHERE {number} <= (
+            SELECT MAX({number}) FROM (SELECT {number}, {time} FROM {name} ORDER BY {number} LIMIT ?3)
+            WHERE {number} <= ?1 OR {time} < ?2)"
+        )
+    }
+
+    /// Counts the rows, and their bytes, that are not among the last so many, or are from before a time.
+    fn over(&self) -> String {
+        let Numbered { name, number, time, large: [first, second] } = self;
+        format!(
+            "SELECT COUNT(*), IFNULL(SUM(IFNULL(OCTET_LENGTH({first}), 0) + IFNULL(OCTET_LENGTH({second}), 0)), 0)
+            FROM {name} WHERE {number} <= (
+            SELECT MAX({number}) FROM {name} WHERE {number} <= (SELECT MAX({number}) FROM {name}) - ?1 OR {time} < ?2)"
+        )
+    }
+}
 
 /// Deletes one batch of the rows beyond the bounds at `now_us`, in microseconds since the Unix epoch. Returns what it
 /// deleted, which is nothing once all rows are within the bounds.
@@ -213,9 +218,9 @@ pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u
     let began = Instant::now();
     let before = rfc3339_millis(before_us(bounds, now_us));
     let mut pruned = Pruned {
-        events: batch(connection, &EVENTS, bounds.events_max, &before)?,
-        tool_events: batch(connection, &TOOLS, bounds.tool_events_max, &before)?,
-        turn_events: batch(connection, &TURNS, bounds.turn_events_max, &before)?,
+        events: batch(connection, EVENTS, bounds.events_max, &before)?,
+        tool_events: batch(connection, TOOLS, bounds.tool_events_max, &before)?,
+        turn_events: batch(connection, TURNS, bounds.turn_events_max, &before)?,
         ..Pruned::default()
     };
     if pruned.rows() > 0 {
@@ -240,47 +245,31 @@ pub(crate) struct Over {
 /// Rows beyond the bounds: events, tool events, turn events.
 pub(super) fn over(connection: &Connection, bounds: &RetentionBounds, now_us: u64) -> rusqlite::Result<[Over; 3]> {
     let before = rfc3339_millis(before_us(bounds, now_us));
-    let count = |sql: &str, rows_max: u64| {
+    let count = |table: Numbered, rows_max: u64| {
         let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-        let (rows, bytes) = connection.query_row(sql, params![rows_max, before], read)?;
+        let (rows, bytes) = connection.query_row(&table.over(), params![rows_max, before], read)?;
         Ok::<_, rusqlite::Error>(Over { rows: rows.try_into().unwrap_or(0), bytes: bytes.try_into().unwrap_or(0) })
     };
     Ok([
-        count(OVER_EVENTS, bounds.events_max)?,
-        count(OVER_TOOLS, bounds.tool_events_max)?,
-        count(OVER_TURNS, bounds.turn_events_max)?,
+        count(EVENTS, bounds.events_max)?,
+        count(TOOLS, bounds.tool_events_max)?,
+        count(TURNS, bounds.turn_events_max)?,
     ])
 }
 
-const OVER_EVENTS: &str = "
-    SELECT COUNT(*), IFNULL(SUM(OCTET_LENGTH(payload_preview)), 0) FROM codex_events WHERE seq <= (
-        SELECT MAX(seq) FROM codex_events WHERE seq <= (SELECT MAX(seq) FROM codex_events) - ?1 OR timestamp < ?2)";
-
-const OVER_TOOLS: &str = "
-    SELECT COUNT(*), IFNULL(SUM(IFNULL(OCTET_LENGTH(raw_payload_json), 0) + IFNULL(OCTET_LENGTH(command), 0)), 0)
-    FROM codex_tool_events WHERE id <= (
-        SELECT MAX(id) FROM codex_tool_events
-        WHERE id <= (SELECT MAX(id) FROM codex_tool_events) - ?1 OR created_at < ?2)";
-
-const OVER_TURNS: &str = "
-    SELECT COUNT(*), IFNULL(SUM(IFNULL(OCTET_LENGTH(raw_payload_json), 0) + IFNULL(OCTET_LENGTH(output_preview), 0)), 0)
-    FROM codex_turn_events WHERE id <= (
-        SELECT MAX(id) FROM codex_turn_events
-        WHERE id <= (SELECT MAX(id) FROM codex_turn_events) - ?1 OR created_at < ?2)";
-
-fn batch(connection: &Connection, pruning: &Pruning, rows_max: u64, before: &str) -> rusqlite::Result<u64> {
+fn batch(connection: &Connection, table: Numbered, rows_max: u64, before: &str) -> rusqlite::Result<u64> {
     let numbers = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?));
-    let (Some(lowest), Some(highest)) = connection.prepare_cached(pruning.bounds)?.query_row([], numbers)? else {
+    let (Some(lowest), Some(highest)) = connection.prepare_cached(&table.bounds())?.query_row([], numbers)? else {
         return Ok(0);
     };
     // Row numbers are consecutive from the lowest one.
     let last_gone = highest.saturating_sub(i64::try_from(rows_max).unwrap_or(i64::MAX));
-    let oldest: String = connection.prepare_cached(pruning.oldest)?.query_row([], |row| row.get(0))?;
+    let oldest: String = connection.prepare_cached(&table.oldest())?.query_row([], |row| row.get(0))?;
     if last_gone < lowest && *oldest >= *before {
         return Ok(0);
     }
-    Ok(connection.prepare_cached(pruning.delete)?.execute(params![last_gone, before, BATCH_ROWS])? as u64)
+    Ok(connection.prepare_cached(&table.delete())?.execute(params![last_gone, before, BATCH_ROWS])? as u64)
 }
 
 impl Pruned {

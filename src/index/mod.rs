@@ -18,18 +18,12 @@
 #[cfg(test)]
 mod checkpoint_tests;
 mod database;
-#[cfg(test)]
-mod epoch_tests;
 mod epochs;
 mod follow;
 mod indexer;
 mod maintenance;
-mod opening;
-#[cfg(test)]
-mod plans;
 mod query;
 mod shared;
-mod tables;
 #[cfg(test)]
 mod tests;
 mod transcripts;
@@ -41,9 +35,8 @@ pub use indexer::Index;
 pub(crate) use indexer::Stepped;
 pub(crate) use maintenance::{Pruned, indexed_before, prune_history, redact_history};
 pub use query::{Cursor, History};
-pub(crate) use query::{EventPage, GapReason, HistoryError};
+pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
-pub(crate) use tables::Table;
 pub use transcripts::TranscriptFiles;
 pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};

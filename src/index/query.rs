@@ -1,4 +1,4 @@
-//! Queries on a history.
+//! Queries on a history: its events, tool and turn rows, and transcripts.
 //!
 //! *Locking.* Each query uses a connection of its own and reads the last commit; the index never waits for it. A few
 //! connections are kept for later queries.
@@ -6,21 +6,24 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
+use super::database::last_row;
 use super::epochs::{Cause, Epoch};
+use super::maintenance::{self, Numbered};
 use crate::files;
-use crate::history::{named, of_name};
+use crate::history::{Action, KeptTool, Phase, ToolRow, actions};
+use crate::protocol::{named, of_name};
 use crate::store::is_corrupt;
 
 /// How long a reader waits if the whole file is locked.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(100);
-
-pub(super) const BOUNDS: &str = "SELECT (SELECT MIN(seq) FROM codex_events), (SELECT MAX(seq) FROM codex_events)";
 
 pub(super) const LAST_SEQ: &str = "SELECT last_seq FROM codex_event_checkpoints";
 
@@ -103,7 +106,8 @@ impl History {
         self.read(opened, |connection| {
             let transaction = connection.unchecked_transaction()?;
             let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
-            let (earliest, latest) = transaction.prepare_cached(BOUNDS)?.query_row([], bounds)?;
+            let (earliest, latest) =
+                transaction.prepare_cached(&maintenance::EVENTS.bounds())?.query_row([], bounds)?;
             let given = |row: &Row<'_>| number(row, 0);
             let last = transaction.prepare_cached(LAST_SEQ)?.query_row([], given).optional()?.flatten();
             let epoch = epoch(&transaction)?;
@@ -176,22 +180,24 @@ impl History {
 }
 
 /// A non-negative number.
-pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
     Ok(row.get::<_, Option<i64>>(column)?.and_then(|value| u64::try_from(value).ok()))
 }
 
 /// The epoch of the numbers; `None` before the index has written one.
-pub(super) fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
-    let read = |row: &Row<'_>| {
-        let cause: String = row.get(2)?;
-        Ok(Epoch {
-            id: row.get(0)?,
-            after_seq: number(row, 1)?.unwrap_or(0),
-            cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
-            promised: number(row, 3)?.unwrap_or(0),
-        })
-    };
-    connection.prepare_cached(EPOCH)?.query_row([], read).optional()
+fn epoch(connection: &Connection) -> rusqlite::Result<Option<Epoch>> {
+    connection.prepare_cached(EPOCH)?.query_row([], epoch_in).optional()
+}
+
+/// The epoch in a row of `codex_event_epochs`.
+pub(super) fn epoch_in(row: &Row<'_>) -> rusqlite::Result<Epoch> {
+    let cause: String = row.get(2)?;
+    Ok(Epoch {
+        id: row.get(0)?,
+        after_seq: number(row, 1)?.unwrap_or(0),
+        cause: of_name(&cause).unwrap_or(Cause::OtherHistory),
+        promised: number(row, 3)?.unwrap_or(0),
+    })
 }
 
 fn rows(
@@ -416,6 +422,235 @@ fn next_seq(last: Option<u64>, since: Option<u64>) -> u64 {
     last.map_or_else(|| since.map_or(1, |since| since.saturating_add(1)), |last| last + 1)
 }
 
+/// A table whose rows are returned unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// `codex_tool_events`
+    Tools,
+    /// `codex_turn_events`
+    Turns,
+}
+
+/// A page of such rows.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct RowPage {
+    /// The rows, in order.
+    pub events: Vec<Value>,
+    /// The lowest stored number.
+    pub earliest_id: Option<u64>,
+    /// The highest stored number.
+    pub latest_id: Option<u64>,
+    /// One more than the next cursor.
+    pub next_id: u64,
+    /// The page lacks something after the cursor.
+    pub history_gap: bool,
+    pub gap_reason: Option<GapReason>,
+    /// The epoch of all numbers of this history; `null` if the index has not begun it.
+    pub epoch: Option<String>,
+}
+
+const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT 5000";
+
+pub(super) const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
+
+const THREADS: &str = "
+    SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
+    ORDER BY last DESC";
+
+/// Most rows searched for a thread's last action.
+const LAST_ACTION_ROWS: i64 = 200;
+
+pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
+    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id DESC";
+
+pub(super) const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
+
+impl Table {
+    fn numbered(self) -> Numbered {
+        match self {
+            Table::Tools => maintenance::TOOLS,
+            Table::Turns => maintenance::TURNS,
+        }
+    }
+
+    pub(super) fn after(self) -> String {
+        format!("SELECT * FROM {} WHERE id > ?1 ORDER BY id LIMIT ?2", self.numbered().name)
+    }
+
+    pub(super) fn last(self) -> String {
+        format!("SELECT * FROM (SELECT * FROM {} ORDER BY id DESC LIMIT ?1) ORDER BY id", self.numbered().name)
+    }
+}
+
+impl History {
+    /// At most `limit` rows after the cursor `since`, or the last ones, like [`History::events`]. Only events report
+    /// journal gaps.
+    pub fn rows(
+        &self,
+        table: Table,
+        since: Option<&Cursor>,
+        limit: u64,
+        opened: u64,
+        is_behind: bool,
+    ) -> Result<RowPage, HistoryError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(opened, |connection| {
+            let connection = connection.unchecked_transaction()?;
+            let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
+            let (earliest, latest) = connection.prepare_cached(&table.numbered().bounds())?.query_row([], bounds)?;
+            let around = around(&connection, table, earliest, is_behind)?;
+            let begun = Begun::of(since, &around);
+            let events: Vec<Value> = match begun.from {
+                Some(since) => {
+                    let since = i64::try_from(since).unwrap_or(i64::MAX);
+                    let mut select = connection.prepare_cached(&table.after())?;
+                    select.query_map(params![since, limit], document)?.collect::<Result<_, _>>()?
+                }
+                None => {
+                    let mut select = connection.prepare_cached(&table.last())?;
+                    select.query_map(params![limit], document)?.collect::<Result<_, _>>()?
+                }
+            };
+            let id = |event: Option<&Value>| event.and_then(|event| event["id"].as_u64());
+            let (next_id, gap_reason) = begun.end(id(events.first()), id(events.last()), &around);
+            Ok(RowPage {
+                events,
+                earliest_id: earliest,
+                latest_id: latest,
+                next_id,
+                history_gap: gap_reason.is_some(),
+                gap_reason,
+                epoch: around.epoch.map(|epoch| epoch.id),
+            })
+        })
+    }
+
+    /// The `limit` most recently changed actions.
+    pub fn actions(&self, limit: u64, opened: u64) -> Result<Vec<Action>, HistoryError> {
+        self.read(opened, |connection| {
+            let mut select = connection.prepare_cached(TOOLS_NEWEST_FIRST)?;
+            let mut failed = None;
+            let rows = select.query_map([], kept_tool)?.map_while(|row| row.map_err(|error| failed = Some(error)).ok());
+            let found = actions(rows.flatten(), usize::try_from(limit).unwrap_or(usize::MAX));
+            failed.map_or(Ok(found), Err)
+        })
+    }
+
+    /// The last action in each of `threads`, if it is recent.
+    pub fn last_actions(&self, threads: &[String], opened: u64) -> Result<Vec<Option<Action>>, HistoryError> {
+        self.read(opened, |connection| {
+            let mut select = connection.prepare_cached(LAST_TOOLS)?;
+            let rows = select.query_map([LAST_ACTION_ROWS], kept_tool)?.collect::<Result<Vec<_>, _>>()?;
+            let last = |thread: &String| {
+                let of_thread = rows.iter().flatten().filter(|kept| kept.row.thread_id.as_deref() == Some(thread));
+                actions(of_thread.cloned(), 1).pop()
+            };
+            Ok(threads.iter().map(last).collect())
+        })
+    }
+
+    /// The threads with a transcript, the most recent first.
+    pub fn threads(&self, opened: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(opened, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
+    }
+
+    /// The end of a thread's transcript, as JSON, oldest first: as many whole entries as fit into `bytes_max`.
+    pub fn transcript_end(&self, thread_id: &str, bytes_max: usize, opened: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(opened, |connection| {
+            let mut select = connection.prepare_cached(TRANSCRIPT_NEWEST_FIRST)?;
+            let mut rows = select.query([thread_id])?;
+            let (mut entries, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next()? {
+                let entry: String = row.get(0)?;
+                bytes += entry.len();
+                if bytes > bytes_max {
+                    break;
+                }
+                entries.push(entry);
+            }
+            entries.reverse();
+            Ok(entries)
+        })
+    }
+
+    /// A thread's transcript, as JSON, oldest first.
+    pub fn transcript(&self, thread_id: &str, opened: u64) -> Result<Vec<String>, HistoryError> {
+        self.read(opened, |connection| {
+            let mut select = connection.prepare_cached(TRANSCRIPT)?;
+            select.query_map([thread_id], |row| row.get(0))?.collect()
+        })
+    }
+}
+
+/// Facts about a table besides the rows of a page.
+fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behind: bool) -> rusqlite::Result<Around> {
+    let last = last_row(connection, table.numbered().name)?;
+    let epoch = epoch(connection)?.map(|epoch| {
+        // An older version's row numbers did not start with the epoch.
+        let is_older = earliest.is_some_and(|earliest| earliest <= epoch.after_seq);
+        let after_seq = if is_older { 0 } else { epoch.after_seq };
+        // A database that is being rebuilt does not know its last row number.
+        let promised = if is_behind { u64::MAX } else { 0 };
+        Epoch { after_seq, promised, ..epoch }
+    });
+    let last = last.unwrap_or_else(|| epoch.as_ref().map_or(0, |epoch| epoch.after_seq));
+    // An empty table still has a last number.
+    let earliest = earliest.or((last > 0).then_some(last + 1));
+    Ok(Around { earliest, last, last_gap_after: None, is_behind, epoch })
+}
+
+/// A row as JSON. JSON columns are parsed, and lose the suffix of their name.
+fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let mut document = Map::new();
+    for (index, name) in row.as_ref().column_names().enumerate() {
+        let value = match row.get_ref(index)? {
+            ValueRef::Integer(number) => Value::from(number),
+            ValueRef::Real(number) => Value::from(number),
+            ValueRef::Text(text) => Value::from(String::from_utf8_lossy(text)),
+            ValueRef::Null | ValueRef::Blob(_) => Value::Null,
+        };
+        match (name.strip_suffix("_json"), value) {
+            (Some(plain), Value::String(json)) => {
+                document.insert(plain.to_owned(), serde_json::from_str(&json).unwrap_or_default());
+            }
+            (Some(plain), value) => drop(document.insert(plain.to_owned(), value)),
+            (None, value) => drop(document.insert(name.to_owned(), value)),
+        }
+    }
+    Ok(Value::Object(document))
+}
+
+/// A row of `codex_tool_events`; `None` if its event is unknown.
+fn kept_tool(row: &Row<'_>) -> rusqlite::Result<Option<KeptTool>> {
+    let text = |name: &str| row.get::<_, Option<String>>(name);
+    let created_at: String = row.get("created_at")?;
+    let at = humantime::parse_rfc3339(&created_at).unwrap_or(UNIX_EPOCH);
+    let session_id = row.get("session_id")?;
+    let Some(event_type) = of_name(&row.get::<_, String>("event_type")?) else { return Ok(None) };
+    let row = ToolRow {
+        at_us: at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
+        thread_id: text("thread_id")?,
+        turn_id: text("turn_id")?,
+        item_id: text("item_id")?,
+        request_id: text("request_id")?,
+        event_type,
+        item_type: text("item_type")?,
+        phase: text("phase")?.and_then(|phase| of_name(&phase)).unwrap_or(Phase::Running),
+        command: text("command")?,
+        cwd: text("cwd")?,
+        exit_code: row.get("exit_code")?,
+        file_path: text("file_path")?,
+        diff_summary: text("diff_summary")?,
+        approval_decision: text("approval_decision")?,
+        latency_ms: row.get::<_, Option<i64>>("latency_ms")?.and_then(|value| u64::try_from(value).ok()),
+        final_status: text("final_status")?,
+        error_code: text("error_code")?,
+        error_message: text("error_message")?,
+        raw_payload_json: text("raw_payload_json")?,
+    };
+    Ok(Some(KeptTool { session_id, row }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,5 +698,123 @@ mod tests {
     fn next_seq_follows_the_page() {
         assert_eq!((next_seq(Some(7), Some(3)), next_seq(None, Some(3)), next_seq(None, None)), (8, 4, 1));
         assert_eq!(next_seq(None, Some(u64::MAX)), u64::MAX);
+    }
+}
+
+/// No query of a history scans or sorts more rows than it returns, judging by SQLite's own counters.
+#[cfg(test)]
+mod plan_tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::index::{database, maintenance, transcripts};
+
+    /// Rows per table: more than a query returns, and enough that a scan would show.
+    const ROWS: i64 = 3_000;
+
+    fn filled() -> Connection {
+        let mut connection = Connection::open_in_memory().expect("memory");
+        let form = database::form();
+        form.migrations.iter().for_each(|migration| connection.execute_batch(migration).expect("our own SQL"));
+        let transaction = connection.transaction().expect("a transaction");
+        for row in 1..=ROWS {
+            let thread = format!("t{}", row % 3);
+            for (sql, words) in [
+            (
+                "INSERT INTO codex_events (seq, session_id, timestamp, event_type, thread_id, payload_preview, generation,
+                    segment, byte_offset) VALUES (?1, 's', '2026-01-01T00:00:00.000Z', 'x', ?2, '{}', 'g', 1, ?1)",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_tool_events (session_id, thread_id, event_type, phase, created_at)
+                    VALUES ('s', ?2, 'started', 'running', '2026-01-01T00:00:00.000Z' || substr(?1, 1, 0))",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_turn_events (session_id, thread_id, event_type, created_at)
+                    VALUES ('s', ?2, 'started', '2026-01-01T00:00:00.000Z' || substr(?1, 1, 0))",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_transcript_entries (session_id, thread_id, identity, entry) VALUES ('s', ?2, ?1, '{}')",
+                &thread,
+            ),
+            (
+                "INSERT INTO codex_event_gaps (session_id, after_seq, lines, reason)
+                    VALUES ('s', ?1, 1, 'x' || substr(?2, 1, 0))",
+                &thread,
+            ),
+        ] {
+            transaction.execute(sql, params![row, words]).expect("a row");
+        }
+        }
+        transaction.commit().expect("rows");
+        connection
+    }
+
+    /// Rows stepped over without an index, sorts, and rows returned or changed.
+    fn cost(connection: &Connection, sql: &str, arguments: &[&dyn rusqlite::ToSql]) -> (i32, i32, usize) {
+        let mut statement = connection.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let rows = match statement.column_count() {
+            0 => statement.execute(arguments).expect("it can be carried out"),
+            _ => {
+                let mut rows = statement.query(arguments).expect("it can be asked");
+                let mut count = 0;
+                while rows.next().expect("a row").is_some() {
+                    count += 1;
+                }
+                count
+            }
+        };
+        (statement.get_status(StatementStatus::FullscanStep), statement.get_status(StatementStatus::Sort), rows)
+    }
+
+    #[test]
+    fn no_question_reads_more_than_it_tells_of() {
+        let connection = filled();
+        let check = |sql: &str, arguments: &[&dyn rusqlite::ToSql], rows_told: usize| {
+            let (scanned, sorts, rows) = cost(&connection, sql, arguments);
+            assert_eq!(rows, rows_told, "{sql}");
+            assert!(scanned as usize <= rows_told, "{scanned} rows are looked at one by one for {rows_told}: {sql}");
+            assert_eq!(sorts, 0, "{sql}");
+        };
+        let last = ROWS - 1;
+        check(LAST_SEQ, &[], 0);
+        check(LAST_GAP, &[], 1);
+        check(EVENTS_AFTER, &[&(ROWS / 2), &500], 500);
+        check(EVENTS_AFTER, &[&last, &500], 1);
+        for table in [Table::Tools, Table::Turns] {
+            check(&table.after(), &[&(ROWS / 2), &500], 500);
+        }
+        check(LAST_TOOLS, &[&200], 200);
+        check(transcripts::LINES_BEFORE, &[&last, &300], 300);
+        check(transcripts::LINES_AFTER, &[&(ROWS / 2), &300, &last], 300);
+        check(transcripts::LINE_FROM, &[&(ROWS / 2)], 1);
+        check(transcripts::LAST_LINE, &[], 1);
+        check(transcripts::FIRST_EVENT, &[], 1);
+        check(transcripts::JOURNAL_GAPS, &[&100], 100);
+        check(TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
+        check(TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
+        check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
+        for pruning in [maintenance::EVENTS, maintenance::TOOLS, maintenance::TURNS] {
+            check(&pruning.bounds(), &[], 1);
+            check(&pruning.oldest(), &[], 1);
+            // A batch is visited twice: to find its end, and to delete it.
+            let (scanned, _, rows) = cost(&connection, &pruning.delete(), &[&10, &"2025", &500]);
+            assert!(rows == 10 && scanned <= 1_000, "{rows} {scanned}: {}", pruning.delete());
+        }
+        // Only the returned rows are sorted again.
+        for (sql, rows_told) in [(LAST_EVENTS.to_owned(), 500), (Table::Tools.last(), 500), (Table::Turns.last(), 500)]
+        {
+            let (scanned, _, rows) = cost(&connection, &sql, &[&500]);
+            assert!(rows == rows_told && scanned as usize <= 2 * rows_told, "{rows} {scanned}: {sql}");
+        }
+    }
+
+    #[test]
+    fn a_scan_is_seen_for_one() {
+        let (scanned, sorts, rows) =
+            cost(&filled(), "SELECT seq FROM codex_events WHERE event_type = 'y' ORDER BY timestamp", &[]);
+        assert!(scanned as i64 >= ROWS - 1 && sorts == 1 && rows == 0, "{scanned} {sorts} {rows}");
     }
 }

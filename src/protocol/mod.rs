@@ -2,21 +2,53 @@
 //!
 //! No other room names methods. This one never parses lines and holds no state.
 
-mod call;
+use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::StrDeserializer;
+
 mod event;
 mod method;
-mod request;
-mod secrecy;
 
-pub(crate) use call::{inject_items_params, notification_line, request_line};
-pub(crate) use event::Event;
+pub(crate) use event::{Event, ItemPlace, inject_items_params, notification_line, request_line};
+#[cfg(test)]
+pub(crate) use method::Listed;
 pub(crate) use method::{Method, RESPONSES, Secrecy};
-pub(crate) use request::RequestPlace;
-pub use request::{RequestKind, RequestType};
-pub(crate) use secrecy::{
+pub(crate) use method::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method,
 };
 
 /// Prefix of notification methods until early 2026.
 pub(crate) const EARLY_PREFIX: &str = "codex/event/";
+
+/// Declares an enum whose variants have names in rows and documents.
+macro_rules! named {
+    ($(#[$attr:meta])* $vis:vis enum $enum:ident {
+        $($(#[$doc:meta])* $variant:ident = $name:literal,)*
+    }) => {
+        $(#[$attr])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        $vis enum $enum { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
+
+        impl $enum {
+            /// The name in rows and documents. Source: the contract.
+            #[must_use]
+            $vis fn name(self) -> &'static str {
+                match self { $($enum::$variant => $name,)* }
+            }
+        }
+
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+/// The variant with this name.
+pub(crate) fn of_name<'a, T: Deserialize<'a>>(name: &'a str) -> Option<T> {
+    let name: StrDeserializer<'a, serde::de::value::Error> = name.into_deserializer();
+    T::deserialize(name).ok()
+}

@@ -7,7 +7,6 @@
 
 mod anonymizer;
 mod mapping;
-mod placeholders;
 mod player;
 mod server;
 mod survey;

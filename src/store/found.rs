@@ -1,4 +1,4 @@
-//! Lists the sessions of a home, for commands.
+//! Lists the sessions of a home, and selects the one that a command applies to.
 //!
 //! *Locking.* A session is live if its lock is held. The check takes the lock shared for an instant, through a read-only
 //! descriptor; a relay that starts at that instant retries.
@@ -6,12 +6,13 @@
 //! This module never writes or creates anything.
 
 use std::fs::{File, TryLockError};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{fmt, io};
 
 use super::session::{Holder, StoreError, io_error};
 use crate::config::SessionName;
+use crate::engine::one_line;
 use crate::files::{self, Access, Folder, Refused};
 use crate::journal::SegmentName;
 
@@ -141,10 +142,260 @@ pub(crate) fn repository_of(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned)
 }
 
+/// How to select a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice<'a> {
+    /// An id, a unique prefix or suffix of one, `latest`, or the name of a folder.
+    pub named: Option<&'a str>,
+    /// The user's working directory.
+    pub cwd: &'a Path,
+    /// The fallback if no name was given and no live session matches.
+    pub otherwise: Otherwise,
+}
+
+/// Selects the session that was used last.
+const LATEST: &str = "latest";
+
+/// Most sessions that an error lists.
+const LISTED_MAX: usize = 8;
+
+/// The remedy if there are no sessions.
+const NO_SESSIONS: &str = "no sessions yet; start your tool through codex-shim first (see `codex-shim wrap --help`)";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// The session that was used last, for commands that read.
+    Latest,
+    /// No session, for commands that act on a relay.
+    None,
+}
+
+/// Why no single session was selected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ChoiceError {
+    /// No session matches the name.
+    UnknownName {
+        named: String,
+        /// All sessions.
+        sessions: Vec<String>,
+    },
+    /// Several sessions match.
+    Ambiguous {
+        by: Clue,
+        /// Their ids.
+        candidates: Vec<String>,
+    },
+    /// There are no sessions.
+    NoSessions,
+    /// No session is live.
+    NoLiveSession {
+        /// All sessions.
+        sessions: Vec<String>,
+    },
+}
+
+/// The selector that several sessions match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Clue {
+    /// The name that the user gave.
+    Name(String),
+    /// The user's working directory.
+    Place(PathBuf),
+}
+
+impl fmt::Display for ChoiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChoiceError::UnknownName { named, sessions } if sessions.is_empty() => {
+                write!(f, "unknown session `{named}`: {NO_SESSIONS}")
+            }
+            ChoiceError::UnknownName { named, sessions } => {
+                write!(f, "unknown session `{named}`; sessions: {}", listed(sessions))
+            }
+            ChoiceError::Ambiguous { by: Clue::Name(name), candidates } => {
+                write!(f, "`{name}` matches several sessions: {}; name one by its id", listed(candidates))?;
+                let id = candidates.first().and_then(|candidate| candidate.rsplit(' ').next());
+                id.map_or(Ok(()), |id| write!(f, ", for example `{id}`"))
+            }
+            ChoiceError::Ambiguous { by: Clue::Place(dir), candidates } => {
+                let (dir, candidates) = (dir.display(), listed(candidates));
+                write!(f, "several sessions are live in {dir}: {candidates}; name one with --session")
+            }
+            ChoiceError::NoSessions => f.write_str(NO_SESSIONS),
+            ChoiceError::NoLiveSession { sessions } if sessions.is_empty() => f.write_str(NO_SESSIONS),
+            ChoiceError::NoLiveSession { sessions } => write!(
+                f,
+                "no session is live in this folder; start your tool in it, or name a session with --session: {}",
+                listed(sessions)
+            ),
+        }
+    }
+}
+
+/// Joins names for an error, at most [`LISTED_MAX`] of them.
+fn listed(names: &[String]) -> String {
+    let first = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more (see `codex-shim sessions`)"),
+    }
+}
+
+impl std::error::Error for ChoiceError {}
+
+/// Fewest characters of the end of an id that select its session.
+const SHORT_CHARS_MIN: usize = 4;
+
+/// Selects one session from `found`, which is in the order of [`Found::all`].
+///
+/// A name wins, then the live session whose working directory or repository contains ours, then the only live session.
+pub(crate) fn choose<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<&'a Found, ChoiceError> {
+    let chosen = choose_all(found, choice)?;
+    match &chosen[..] {
+        [only] => Ok(only),
+        several => Err(ambiguous(Clue::Place(choice.cwd.to_owned()), several, found)),
+    }
+}
+
+/// Like [`choose`], but returns all sessions that are live in one folder, the last used first: two clients in one folder
+/// have a session each. Never empty.
+pub(crate) fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
+    if let Some(named) = choice.named {
+        return by_name(found, named).map(|session| vec![session]);
+    }
+    let live: Vec<&Found> = found.iter().filter(|session| session.live).collect();
+    let here = by_place(&live, choice.cwd);
+    if !here.is_empty() {
+        return Ok(here);
+    }
+    match (&live[..], choice.otherwise) {
+        ([only], Otherwise::Latest | Otherwise::None) => Ok(vec![only]),
+        (_, Otherwise::Latest) => found
+            .iter()
+            .max_by_key(|session| session.last_used)
+            .map(|latest| vec![latest])
+            .ok_or(ChoiceError::NoSessions),
+        (_, Otherwise::None) => Err(ChoiceError::NoLiveSession { sessions: names(found) }),
+    }
+}
+
+/// A session by its id, a unique prefix or suffix of it, or the name of its folder.
+fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError> {
+    if let Some(exact) = found.iter().find(|session| session.id == named) {
+        return Ok(exact);
+    }
+    if named == LATEST {
+        let latest = found.iter().max_by_key(|session| (session.live, session.last_used));
+        return latest.ok_or(ChoiceError::NoSessions);
+    }
+    let is_end = |session: &&Found| named.len() >= SHORT_CHARS_MIN && session.id.ends_with(named);
+    let is_folder = |session: &&Found| label(session) == named || folder(session) == Some(named);
+    let ways: [&dyn Fn(&&Found) -> bool; 3] =
+        [&|session| !named.is_empty() && session.id.starts_with(named), &is_end, &is_folder];
+    for way in ways {
+        let candidates: Vec<&Found> = found.iter().filter(way).collect();
+        let live: Vec<&Found> = candidates.iter().copied().filter(|session| session.live).collect();
+        match (&candidates[..], &live[..]) {
+            ([], _) => {}
+            ([only], _) => return Ok(only),
+            // A folder usually has more sessions than live ones; the live one wins.
+            (_, [only]) if is_folder(only) => return Ok(only),
+            (several, _) => return Err(ambiguous(Clue::Name(named.to_owned()), several, found)),
+        }
+    }
+    Err(ChoiceError::UnknownName { named: named.to_owned(), sessions: names(found) })
+}
+
+fn names(found: &[Found]) -> Vec<String> {
+    found.iter().map(|session| full_name(session, found)).collect()
+}
+
+/// The note for a command that shows a session of another folder because this folder has none. `None` if the user named a
+/// session, or if the one that is shown belongs to this folder.
+pub(crate) fn shown_from_elsewhere(found: &[Found], choice: Choice<'_>, shown: &Found) -> Option<String> {
+    let is_here = |session: &Found| nearest_around(session, choice.cwd).is_some();
+    if choice.named.is_some() || choice.otherwise == Otherwise::None || is_here(shown) {
+        return None;
+    }
+    let session = if found.iter().any(is_here) { "live session" } else { "session" };
+    Some(format!("no {session} in this folder; showing `{}`", full_name(shown, found)))
+}
+
+/// The live sessions in the nearest directory that contains `cwd`, the last used first.
+fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Vec<&'a Found> {
+    let around: Vec<(&Path, &Found)> =
+        live.iter().filter_map(|session| Some((nearest_around(session, cwd)?, *session))).collect();
+    let Some(nearest) = around.iter().map(|(dir, _)| *dir).max_by_key(|dir| dir.components().count()) else {
+        return Vec::new();
+    };
+    let mut there: Vec<&Found> =
+        around.iter().filter(|(dir, _)| *dir == nearest).map(|(_, session)| *session).collect();
+    there.sort_by_key(|session| std::cmp::Reverse(session.last_used));
+    there
+}
+
+/// The session's working directory, else its repository, whichever contains `cwd`.
+fn nearest_around<'a>(session: &'a Found, cwd: &Path) -> Option<&'a Path> {
+    let own = session.holder.as_ref().map(|holder| Path::new(&holder.place.cwd));
+    [own, session.repository.as_deref()].into_iter().flatten().find(|dir| cwd.starts_with(dir))
+}
+
+fn ambiguous(by: Clue, candidates: &[&Found], all: &[Found]) -> ChoiceError {
+    let candidates = candidates.iter().map(|session| full_name(session, all)).collect();
+    ChoiceError::Ambiguous { by, candidates }
+}
+
+fn folder(session: &Found) -> Option<&str> {
+    Path::new(&session.holder.as_ref()?.place.cwd).file_name()?.to_str()
+}
+
+/// A session's name for display: its folder and client, `proj (vscode)`, or its id if the folder is unknown.
+#[must_use]
+pub(crate) fn label(session: &Found) -> String {
+    let client = session.holder.as_ref().and_then(|holder| holder.client.as_deref()).map(one_line);
+    match (folder(session).map(one_line), client) {
+        (Some(folder), Some(client)) => format!("{folder} ({client})"),
+        (Some(folder), None) => folder,
+        (None, _) => session.id.clone(),
+    }
+}
+
+/// A session's name in messages and headings: the label and the short id, `proj (vscode) ab01`; only one of them if they are
+/// equal.
+#[must_use]
+pub(crate) fn full_name(session: &Found, all: &[Found]) -> String {
+    let (label, short) = (label(session), short(session, all));
+    if label == session.id || label == short { label } else { format!("{label} {short}") }
+}
+
+/// The shortest name that selects this session among `all`: the end of a UUID, else the whole id.
+#[must_use]
+pub(crate) fn short<'a>(session: &'a Found, all: &[Found]) -> &'a str {
+    short_id(&session.id, all.iter().map(|other| (&*other.id, folder(other))))
+}
+
+/// [`short`] for an id among the ids and folder names of all sessions.
+#[must_use]
+pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = (&'b str, Option<&'b str>)> + Clone) -> &'a str {
+    if uuid::Uuid::try_parse(id).is_err() {
+        return id;
+    }
+    let names_only_it = |from: &usize| {
+        let end = &id[*from..];
+        !all.clone().any(|(other, folder)| {
+            other != id && (other.ends_with(end) || other.starts_with(end) || folder == Some(end))
+        })
+    };
+    let from = (0..=id.len() - SHORT_CHARS_MIN).rev().find(names_only_it).unwrap_or(0);
+    &id[from..]
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
-    use crate::store::{Place, Session};
+    use crate::store::{Holder, Place, Session};
 
     #[test]
     fn session_is_live_while_its_lock_is_held() {
@@ -183,5 +434,149 @@ mod tests {
         std::fs::create_dir(root.path().join("a/.git")).expect("a folder");
         assert_eq!(repository_of(&inner), Some(root.path().join("a")));
         assert_eq!(repository_of(&root.path().join("a")), Some(root.path().join("a")));
+    }
+
+    /// Sessions from lines `id cwd`: a `*` before the id marks a live one, `@repository` after the directory adds a
+    /// repository. Later lines were used later.
+    fn sessions(lines: &[&str]) -> Vec<Found> {
+        let session = |(number, line): (usize, &&str)| {
+            let mut words = line.trim_start_matches('*').split([' ', '@']).map(str::to_owned);
+            let mut word = || words.next();
+            let (id, cwd) = (word().expect("an id"), word().expect("a cwd"));
+            let place = Place { cwd, codex_home: String::new(), server: Vec::new() };
+            Found {
+                dir: PathBuf::from(&id),
+                id,
+                live: line.starts_with('*'),
+                holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
+                repository: word().map(PathBuf::from),
+                last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
+            }
+        };
+        lines.iter().enumerate().map(session).collect()
+    }
+
+    fn check(lines: &[&str], named: Option<&str>, cwd: &str, expect: &str) {
+        let found = sessions(lines);
+        let chosen = |otherwise| match choose(&found, Choice { named, cwd: Path::new(cwd), otherwise }) {
+            Ok(session) => session.id.clone(),
+            Err(ChoiceError::UnknownName { .. }) => "none named".to_owned(),
+            Err(ChoiceError::Ambiguous { candidates, .. }) => format!("one of {}", candidates.join(" ")),
+            Err(ChoiceError::NoSessions) => "none at all".to_owned(),
+            Err(ChoiceError::NoLiveSession { .. }) => "none live".to_owned(),
+        };
+        let (reads, acts) = (chosen(Otherwise::Latest), chosen(Otherwise::None));
+        let shown = if reads == acts { reads } else { format!("{reads}, {acts}") };
+        assert_eq!(shown, expect, "{named:?} at {cwd}");
+    }
+
+    #[test]
+    fn name_or_prefix_wins() {
+        let found = ["*work /a", "work.2 /a", "*play /b"];
+        check(&found, Some("work"), "/b", "work");
+        check(&found, Some("work."), "/b", "work.2");
+        check(&found, Some("p"), "/a", "play");
+        check(&found, Some("wo"), "/a", "one of a work a work.2");
+        check(&found, Some("x"), "/a", "none named");
+        check(&found, Some(""), "/a", "none named");
+    }
+
+    #[test]
+    fn latest_is_the_session_used_last() {
+        check(&["*work /a", "*play /b", "dead /c"], Some("latest"), "/a", "play");
+        check(&["old /a", "new /b"], Some("latest"), "/a", "new");
+        check(&["*latest /a", "*play /b"], Some("latest"), "/b", "latest");
+        check(&[], Some("latest"), "/a", "none at all");
+    }
+
+    #[test]
+    fn errors_name_the_sessions_that_exist() {
+        let shown = |found: &[Found], named, otherwise| {
+            let error = choose(found, Choice { named, cwd: Path::new("/x"), otherwise }).expect_err("there is none");
+            error.to_string()
+        };
+        let found = sessions(&["*one /a", "*two /b"]);
+        assert_eq!(shown(&found, Some("x"), Otherwise::None), "unknown session `x`; sessions: a one, b two");
+        assert!(shown(&found, None, Otherwise::None).ends_with("with --session: a one, b two"));
+        assert_eq!(shown(&[], None, Otherwise::None), NO_SESSIONS);
+        assert_eq!(shown(&[], None, Otherwise::Latest), NO_SESSIONS);
+        assert_eq!(shown(&[], Some("x"), Otherwise::None), format!("unknown session `x`: {NO_SESSIONS}"));
+        let many: Vec<String> = (0..12).map(|number| format!("s{number} /a")).collect();
+        let many = sessions(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(shown(&many, Some("x"), Otherwise::None).ends_with("a s7 and 4 more (see `codex-shim sessions`)"));
+    }
+
+    #[test]
+    fn nearest_live_session_is_selected() {
+        let found = ["*outer /r", "*inner /r/in", "*beside /q/sub@/q", "dead /z"];
+        check(&found, None, "/r/in/deep", "inner");
+        check(&found, None, "/r/inside", "outer");
+        check(&found, None, "/q/other", "beside");
+        check(&found, None, "/z", "dead, none live");
+        check(&["*one /r", "*two /r"], None, "/r/x", "one of r two r one");
+    }
+
+    #[test]
+    fn only_live_session_then_latest_is_selected() {
+        check(&["*live /a", "dead /b"], None, "/x", "live");
+        check(&["dead /a", "later /b"], None, "/x", "later, none live");
+        check(&["*one /a", "*two /b"], None, "/x", "two, none live");
+        check(&[], None, "/x", "none at all, none live");
+    }
+
+    #[test]
+    fn session_of_another_folder_is_announced() {
+        let check = |lines: &[&str], named: Option<&str>, cwd: &str, expect: Option<&str>| {
+            let found = sessions(lines);
+            let choice = Choice { named, cwd: Path::new(cwd), otherwise: Otherwise::Latest };
+            let shown = choose(&found, choice).expect("one is shown");
+            assert_eq!(shown_from_elsewhere(&found, choice, shown).as_deref(), expect, "{lines:?} at {cwd}");
+            let acts = Choice { otherwise: Otherwise::None, ..choice };
+            assert_eq!(shown_from_elsewhere(&found, acts, shown), None);
+        };
+        check(&["*work /w/proj"], None, "/x", Some("no session in this folder; showing `proj work`"));
+        check(&["dead /w/proj"], None, "/x", Some("no session in this folder; showing `proj dead`"));
+        check(&["dead /x", "*work /w/proj"], None, "/x", Some("no live session in this folder; showing `proj work`"));
+        check(&["*work /w/proj"], None, "/w/proj/src", None);
+        check(&["*work /w/proj"], Some("work"), "/x", None);
+    }
+
+    #[test]
+    fn clients_in_one_folder_have_names() {
+        let ids = ["0192aaaa-0000-7000-8000-00000000ab01", "0192aaaa-0000-7000-8000-00000000cb01", "named"];
+        let mut found =
+            sessions(&[&format!("*{} /w/proj", ids[0]), &format!("*{} /w/proj", ids[1]), "*named /w/other"]);
+        for (session, client) in found.iter_mut().zip(["vscode", "zed", "cli"]) {
+            session.holder.as_mut().expect("it is signed").client = Some(client.to_owned());
+        }
+        let names: Vec<(String, &str)> = found.iter().map(|session| (label(session), short(session, &found))).collect();
+        let name = |label: &str, short: &'static str| (label.to_owned(), short);
+        assert_eq!(names, [name("proj (vscode)", "ab01"), name("proj (zed)", "cb01"), name("other (cli)", "named")]);
+        let named = |name| {
+            choose(&found, Choice { named: Some(name), cwd: Path::new("/"), otherwise: Otherwise::None })
+                .map(|session| session.id.clone())
+        };
+        assert_eq!(named("ab01").as_deref(), Ok(ids[0]));
+        assert_eq!(named("proj (zed)").as_deref(), Ok(ids[1]));
+        assert_eq!(named("other").as_deref(), Ok("named"));
+        let message = named("proj").expect_err("there are two").to_string();
+        assert!(message.contains("proj (vscode) ab01") && message.contains("proj (zed) cb01"), "{message}");
+        found[1].holder.as_mut().expect("it is signed").client = Some("vscode".to_owned());
+        let choice = Choice { named: Some("proj (vscode)"), cwd: Path::new("/"), otherwise: Otherwise::None };
+        let message = choose(&found, choice).expect_err("there are two").to_string();
+        let expect = "`proj (vscode)` matches several sessions: proj (vscode) ab01, proj (vscode) cb01; name one by its id, for example `ab01`";
+        assert_eq!(message, expect);
+        let here = Choice { named: None, cwd: Path::new("/w/proj/src"), otherwise: Otherwise::None };
+        let all: Vec<&str> =
+            choose_all(&found, here).expect("both").iter().map(|session| session.id.as_str()).collect();
+        assert_eq!(all, [ids[1], ids[0]]);
+    }
+
+    #[test]
+    fn names_have_label_and_short_id() {
+        let mut found = sessions(&["*0192aaaa-0000-7000-8000-00000000ab01 /w/proj", "work /w"]);
+        found[0].holder.as_mut().expect("it is signed").client = Some("vscode".to_owned());
+        found[1].holder = None;
+        assert_eq!(names(&found), ["proj (vscode) ab01", "work"]);
     }
 }

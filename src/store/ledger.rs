@@ -13,12 +13,11 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::assembly_table::{self, KeptFragment};
-use super::context_table::{self, KeptDelivery, NewCommand, WhichCommands};
+use super::context_table::{self, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
 use super::request_table::{self, RunIds, WhichRequests};
@@ -68,25 +67,25 @@ impl Ledger {
 
     /// Rows of requests as JSON, oldest first.
     pub(crate) async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
-        self.ask(|reply| Job::Requests(which, reply)).await
+        self.ask(move |transaction, _| request_table::rows(transaction, which)).await
     }
 
     /// One request with its answers; `None` if the id is unknown.
     pub(crate) async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
-        self.ask(|reply| Job::Request(request_id, reply)).await
+        self.ask(move |transaction, _| kept_request(transaction, &request_id)).await
     }
 
     /// Like [`Ledger::request`], for a thread that may block; `None` also if the ledger cannot be read.
     #[must_use]
     pub(crate) fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
-        let (reply, answer) = oneshot::channel();
-        self.0.try_send(Job::Request(request_id, reply)).ok()?;
+        let (question, answer) = Question::new(move |transaction, _| kept_request(transaction, &request_id));
+        self.queue(Job::Question(question)).ok()?;
         answer.blocking_recv().ok()?.ok()?
     }
 
     /// Stores an answer that came too late, and returns the request's row.
     pub(crate) async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
-        self.ask(|reply| Job::AnswerLate(Box::new(given), reply)).await
+        self.ask(move |transaction, _| request_table::answer_late(transaction, &given)).await
     }
 
     /// Appends commands to the queue and returns its length. An empty `pushed` only picks up what other processes have
@@ -96,48 +95,55 @@ impl Ledger {
     ///
     /// [`LedgerError`]; nothing is stored then.
     pub(crate) async fn push_context(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
-        self.ask(|reply| Job::Push(pushed, reply)).await
+        let (reply, answer) = oneshot::channel();
+        self.queue(Job::Push(pushed, reply))?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Like [`Ledger::push_context`], for a thread that may block.
     pub(crate) fn push_context_blocking(&self, pushed: Vec<NewCommand>) -> Result<usize, LedgerError> {
         let (reply, answer) = oneshot::channel();
-        match self.0.try_send(Job::Push(pushed, reply)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
-            Err(TrySendError::Disconnected(_)) => return Err(ended()),
-        }
+        self.queue(Job::Push(pushed, reply))?;
         answer.blocking_recv().unwrap_or_else(|_| Err(ended()))
     }
 
     /// The waiting commands, oldest first.
     pub(crate) async fn waiting_context(&self) -> Result<Vec<WaitingCommand>, LedgerError> {
-        self.ask(Job::Waiting).await
+        self.ask(|transaction, _| context_table::waiting_after(transaction, 0)).await
     }
 
     /// Deletes waiting commands; returns how many.
     pub(crate) async fn clear_context(&self, which: WhichCommands) -> Result<usize, LedgerError> {
-        self.ask(|reply| Job::Clear(which, reply)).await
+        let (reply, answer) = oneshot::channel();
+        self.queue(Job::Clear(which, reply))?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Stored deliveries, oldest first.
     pub(crate) async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
-        self.ask(Job::Deliveries).await
+        self.ask(|transaction, _| context_table::deliveries(transaction)).await
     }
 
     /// Fragments sent to threads, in the order in which they were sent.
     pub(crate) async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
-        self.ask(Job::Fragments).await
+        self.ask(|transaction, _| context_table::fragments(transaction)).await
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, LedgerError> {
-        let (reply, answer) = oneshot::channel();
-        match self.0.try_send(job(reply)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
-            Err(TrySendError::Disconnected(_)) => return Err(ended()),
-        }
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&Transaction<'_>, &RunIds) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let (question, answer) = Question::new(ask);
+        self.queue(Job::Question(question))?;
         answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Queues a job whose caller waits for its result.
+    fn queue(&self, job: Job) -> Result<(), LedgerError> {
+        self.0.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => LedgerError::Unavailable("its queue is full".to_owned()),
+            TrySendError::Disconnected(_) => ended(),
+        })
     }
 
     /// Reserves event numbers, so that they are never issued again; waits for the commit, at most `wait_max`.
@@ -147,11 +153,10 @@ impl Ledger {
     /// [`LedgerError`]; the caller must not assume that any number is reserved.
     pub(crate) fn reserve_seq(&self, wish: SeqWish, wait_max: Duration) -> Result<SeqMark, LedgerError> {
         let (reply, answer) = sync_channel(1);
-        match self.0.try_send(Job::ReserveSeq(wish, reply)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(LedgerError::Unavailable("its queue is full".to_owned())),
-            Err(TrySendError::Disconnected(_)) => return Err(ended()),
-        }
+        let reserve = move |transaction: &Transaction<'_>, run: &RunIds| {
+            witness::reserve_seq(transaction, &run.session_id, &wish)
+        };
+        self.queue(Job::Question(Question::replying(reserve, move |reserved| drop(reply.send(reserved)))))?;
         let late = |_| LedgerError::Unavailable("it did not answer in time".to_owned());
         answer.recv_timeout(wait_max).map_err(late)?
     }
@@ -213,19 +218,61 @@ impl std::error::Error for LedgerError {}
 /// The channel for a job's result.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 
+/// A question to the ledger. Its answer is sent after the commit, which may fail although the question was answered.
+pub(super) struct Question(Box<dyn FnMut(Stage<'_>) -> rusqlite::Result<()> + Send>);
+
+/// What happens to a question: it is asked, and then answered.
+pub(super) enum Stage<'a> {
+    Asked(&'a Transaction<'a>, &'a RunIds),
+    Committed,
+    Failed(&'a LedgerError),
+}
+
+impl Question {
+    fn new<T: Send + 'static>(
+        ask: impl Fn(&Transaction<'_>, &RunIds) -> rusqlite::Result<T> + Send + 'static,
+    ) -> (Question, oneshot::Receiver<Result<T, LedgerError>>) {
+        let (reply, answer) = oneshot::channel();
+        // The caller may have stopped waiting.
+        (Question::replying(ask, move |result| drop(reply.send(result))), answer)
+    }
+
+    fn replying<T: Send + 'static>(
+        ask: impl Fn(&Transaction<'_>, &RunIds) -> rusqlite::Result<T> + Send + 'static,
+        reply: impl FnOnce(Result<T, LedgerError>) + Send + 'static,
+    ) -> Question {
+        let (mut value, mut reply) = (None, Some(reply));
+        Question(Box::new(move |stage| {
+            let result = match stage {
+                Stage::Asked(transaction, run) => {
+                    value = Some(ask(transaction, run)?);
+                    return Ok(());
+                }
+                Stage::Committed => value.take().map(Ok),
+                Stage::Failed(why) => Some(Err(why.clone())),
+            };
+            if let (Some(result), Some(reply)) = (result, reply.take()) {
+                reply(result);
+            }
+            Ok(())
+        }))
+    }
+
+    pub(super) fn ask(&mut self, transaction: &Transaction<'_>, run: &RunIds) -> rusqlite::Result<()> {
+        (self.0)(Stage::Asked(transaction, run))
+    }
+
+    pub(super) fn answer(mut self, done: Result<(), &LedgerError>) {
+        let _ = (self.0)(done.map_or_else(Stage::Failed, |()| Stage::Committed));
+    }
+}
+
 /// A job of the ledger's thread.
-#[derive(Debug)]
 pub(super) enum Job {
     Order(Order),
-    Requests(WhichRequests, Reply<Vec<Value>>),
-    Request(String, Reply<Option<KeptRequest>>),
-    AnswerLate(Box<GivenRow>, Reply<Option<Value>>),
+    Question(Question),
     Push(Vec<NewCommand>, Reply<usize>),
-    Waiting(Reply<Vec<WaitingCommand>>),
     Clear(WhichCommands, Reply<usize>),
-    Deliveries(Reply<Vec<KeptDelivery>>),
-    Fragments(Reply<Vec<KeptFragment>>),
-    ReserveSeq(SeqWish, SyncSender<Result<SeqMark, LedgerError>>),
     BeginRun(String),
     Finish(SyncSender<()>),
 }
@@ -307,7 +354,7 @@ impl OfflineLedger {
 
     /// See [`super::Ledger::fragments`].
     pub fn fragments(&mut self) -> Result<Vec<KeptFragment>, LedgerError> {
-        self.within(assembly_table::fragments)
+        self.within(context_table::fragments)
     }
 
     /// See [`super::Ledger::reserve_seq`].
@@ -316,13 +363,7 @@ impl OfflineLedger {
     }
 
     fn within<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, LedgerError> {
-        let done = || {
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let value = work(&transaction)?;
-            transaction.commit()?;
-            Ok(value)
-        };
-        done().map_err(|source| self.unavailable(source))
+        database::at_once(&mut self.connection, work).map_err(|source| self.unavailable(source))
     }
 
     fn unavailable(&self, source: rusqlite::Error) -> LedgerError {

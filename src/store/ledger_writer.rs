@@ -7,15 +7,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
-use serde_json::Value;
+use rusqlite::{Connection, Transaction};
 
-use super::assembly_table::{self, KeptFragment};
-use super::context_table::{self, KeptDelivery, WhichCommands};
+use super::context_table::{self, WhichCommands};
 use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger::{Job, KeptRequest, LedgerError};
 use super::request_table::{self, RunIds};
-use super::witness::{self, SeqMark};
+use super::witness;
 use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
 
 /// Sends input to the engine.
@@ -45,7 +43,7 @@ const MIGRATIONS: &[&str] = &[
     request_table::TABLES,
     witness::SEQ_TABLES,
     context_table::BLOCKS_TABLE,
-    assembly_table::TABLES,
+    context_table::ASSEMBLY_TABLES,
     witness::EPOCH_COLUMN,
 ];
 
@@ -73,15 +71,8 @@ struct Loaded {
 enum Done {
     Pushed { waiting: usize, added: Vec<WaitingCommand>, forgotten: Vec<ContextChange> },
     ThreadNotFound(String),
-    Waiting(Vec<WaitingCommand>),
     Cleared(Vec<RowId>),
-    Deliveries(Vec<KeptDelivery>),
-    Fragments(Vec<KeptFragment>),
-    Requests(Vec<Value>),
-    Request(Option<KeptRequest>),
-    Answered(Option<Value>),
     Committed(bool),
-    Reserved(SeqMark),
     Nothing,
 }
 
@@ -153,8 +144,8 @@ impl LedgerWriter {
     }
 
     /// Carries out jobs in one transaction, in order, after the backlog.
-    fn carry_out(&mut self, jobs: Vec<Job>) {
-        match self.together(&jobs) {
+    fn carry_out(&mut self, mut jobs: Vec<Job>) {
+        match self.together(&mut jobs) {
             Ok(outcomes) => {
                 self.backlog.clear();
                 self.works_again();
@@ -169,7 +160,7 @@ impl LedgerWriter {
     }
 
     /// Carries out all jobs, or none if one fails.
-    fn together(&mut self, jobs: &[Job]) -> Result<Vec<Done>, DatabaseError> {
+    fn together(&mut self, jobs: &mut [Job]) -> Result<Vec<Done>, DatabaseError> {
         if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
             return Ok(jobs.iter().map(|_| Done::Nothing).collect());
         }
@@ -177,17 +168,13 @@ impl LedgerWriter {
         let LedgerWriter { connection: Some(connection), backlog, run, path, .. } = self else {
             unreachable!("BUG: `connected` has opened it");
         };
-        let mut work = || -> rusqlite::Result<Vec<Done>> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = database::at_once(connection, |transaction| {
             for entry in &*backlog {
-                keep(&transaction, run, entry)?;
+                keep(transaction, run, entry)?;
             }
-            let done: Vec<Done> =
-                jobs.iter().map(|job| carry_out(&transaction, run, job, &mut sent_row)).collect::<Result<_, _>>()?;
-            transaction.commit()?;
-            Ok(done)
-        };
-        let done = work().map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
+            jobs.iter_mut().map(|job| carry_out(transaction, run, job, &mut sent_row)).collect::<rusqlite::Result<_>>()
+        });
+        let done = done.map_err(|source| DatabaseError::Sqlite { path: path.clone(), source })?;
         self.sent_row = sent_row;
         Ok(done)
     }
@@ -219,15 +206,16 @@ impl LedgerWriter {
     }
 
     fn load(&self, connection: &mut Connection) -> rusqlite::Result<Loaded> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        context_table::end_earlier_deliveries(&transaction, &self.run.generation)?;
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        request_table::orphan_earlier(&transaction, &self.run, since_epoch.as_micros() as u64)?;
-        let added = context_table::waiting_after(&transaction, self.sent_row)?;
-        let beginnings = context_table::beginnings(&transaction)?;
-        let remembered = assembly_table::remembered(&transaction)?;
-        transaction.commit()?;
-        Ok(Loaded { added, beginnings, remembered })
+        database::at_once(connection, |transaction| {
+            context_table::end_earlier_deliveries(transaction, &self.run.generation)?;
+            request_table::orphan_earlier(transaction, &self.run, since_epoch.as_micros() as u64)?;
+            Ok(Loaded {
+                added: context_table::waiting_after(transaction, self.sent_row)?,
+                beginnings: context_table::beginnings(transaction)?,
+                remembered: context_table::remembered(transaction)?,
+            })
+        })
     }
 
     /// Sends a job's result after the commit, to the engine first.
@@ -242,9 +230,7 @@ impl LedgerWriter {
             (Job::Push(_, reply), Done::ThreadNotFound(thread_id)) => {
                 let _ = reply.send(Err(LedgerError::ThreadNotFound(thread_id)));
             }
-            (Job::Waiting(reply), Done::Waiting(waiting)) => {
-                let _ = reply.send(Ok(waiting));
-            }
+            (Job::Question(question), _) => question.answer(Ok(())),
             (Job::Clear(which, reply), Done::Cleared(mut rows)) => {
                 let count = rows.len();
                 // Another process may have deleted it from the file since the relay read it.
@@ -253,24 +239,6 @@ impl LedgerWriter {
                 }
                 (self.notify)(Input::Context(ContextChange::Cleared(rows)));
                 let _ = reply.send(Ok(count));
-            }
-            (Job::Deliveries(reply), Done::Deliveries(deliveries)) => {
-                let _ = reply.send(Ok(deliveries));
-            }
-            (Job::Fragments(reply), Done::Fragments(fragments)) => {
-                let _ = reply.send(Ok(fragments));
-            }
-            (Job::Requests(_, reply), Done::Requests(rows)) => {
-                let _ = reply.send(Ok(rows));
-            }
-            (Job::Request(_, reply), Done::Request(request)) => {
-                let _ = reply.send(Ok(request));
-            }
-            (Job::AnswerLate(_, reply), Done::Answered(row)) => {
-                let _ = reply.send(Ok(row));
-            }
-            (Job::ReserveSeq(_, reply), Done::Reserved(mark)) => {
-                let _ = reply.send(Ok(mark));
             }
             (Job::Order(Order::Commit(token, _)), Done::Committed(done)) => {
                 (self.notify)(Input::Committed { token, done });
@@ -286,18 +254,7 @@ impl LedgerWriter {
                 self.connection = None;
                 let _ = done.try_send(());
             }
-            (
-                Job::Push(..)
-                | Job::Waiting(_)
-                | Job::Clear(..)
-                | Job::Deliveries(_)
-                | Job::Fragments(_)
-                | Job::Requests(..)
-                | Job::Request(..)
-                | Job::AnswerLate(..)
-                | Job::ReserveSeq(..),
-                _,
-            ) => unreachable!("BUG: each job has a result of its own kind"),
+            (Job::Push(..) | Job::Clear(..), _) => unreachable!("BUG: each job has a result of its own kind"),
         }
     }
 
@@ -315,14 +272,8 @@ impl LedgerWriter {
                 }
             }
             Job::Push(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::Waiting(reply) => drop(reply.send(Err(why.clone()))),
             Job::Clear(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::Deliveries(reply) => drop(reply.send(Err(why.clone()))),
-            Job::Fragments(reply) => drop(reply.send(Err(why.clone()))),
-            Job::Requests(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::Request(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::AnswerLate(_, reply) => drop(reply.send(Err(why.clone()))),
-            Job::ReserveSeq(_, reply) => drop(reply.send(Err(why.clone()))),
+            Job::Question(question) => question.answer(Err(why)),
             Job::BeginRun(_) => {}
             // Waiting would not help.
             Job::Finish(done) => drop(done.try_send(())),
@@ -366,11 +317,15 @@ pub(super) fn form(busy_wait_max: Duration) -> Form {
 /// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.generation, entry)?;
-    assembly_table::keep(transaction, entry)?;
     request_table::keep(transaction, run, entry)
 }
 
-fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &mut RowId) -> rusqlite::Result<Done> {
+fn carry_out(
+    transaction: &Transaction<'_>,
+    run: &RunIds,
+    job: &mut Job,
+    sent_row: &mut RowId,
+) -> rusqlite::Result<Done> {
     Ok(match job {
         Job::Order(Order::Keep(entry) | Order::KeepFirst(_, entry)) => {
             keep(transaction, run, entry)?;
@@ -387,14 +342,11 @@ fn carry_out(transaction: &Transaction<'_>, run: &RunIds, job: &Job, sent_row: &
             *sent_row = added.last().map_or(*sent_row, |last| last.row);
             Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
         }
-        Job::Waiting(_) => Done::Waiting(context_table::waiting_after(transaction, 0)?),
         Job::Clear(which, _) => Done::Cleared(context_table::clear(transaction, *which)?),
-        Job::Deliveries(_) => Done::Deliveries(context_table::deliveries(transaction)?),
-        Job::Fragments(_) => Done::Fragments(assembly_table::fragments(transaction)?),
-        Job::Requests(which, _) => Done::Requests(request_table::rows(transaction, *which)?),
-        Job::Request(request_id, _) => Done::Request(kept_request(transaction, request_id)?),
-        Job::AnswerLate(given, _) => Done::Answered(request_table::answer_late(transaction, given)?),
-        Job::ReserveSeq(wish, _) => Done::Reserved(witness::reserve_seq(transaction, &run.session_id, wish)?),
+        Job::Question(question) => {
+            question.ask(transaction, run)?;
+            Done::Nothing
+        }
         Job::BeginRun(_) | Job::Finish(_) => Done::Nothing,
     })
 }

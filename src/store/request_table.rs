@@ -3,13 +3,13 @@
 //! Every function runs in the caller's transaction. A row only moves forward: its end is written once, except that policy
 //! may still end an expired one.
 
-use std::time::{Duration, SystemTime};
-
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestRow, field_order, kept_result};
-use crate::protocol::RequestKind;
+use crate::engine::{
+    FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestKind, RequestRow, field_order, kept_result,
+};
+use crate::history::rfc3339_millis;
 
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_pending_requests (
@@ -71,11 +71,6 @@ const LIST_BYTES_MAX: usize = 8 << 20;
 /// Columns that may be as large as a line.
 const LARGE: [&str; 4] = ["request_payload_json", "changes_json", "item_json", "resolved_payload_json"];
 
-/// A time in the format of the rows: RFC 3339, UTC, milliseconds.
-fn time(at_us: u64) -> String {
-    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)).to_string()
-}
-
 /// Applies an entry about requests; returns how many rows changed, 0 for any other entry.
 pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     const DISPATCHED: &str =
@@ -94,13 +89,13 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
         LedgerEntry::RequestEnded(ended) => end(transaction, ended),
         LedgerEntry::AnswerLost(given) => add_answer(transaction, given, false),
         LedgerEntry::RequestExpired { request_id, at_us } => {
-            set(transaction, EXPIRED, params![request_id, time(*at_us)])
+            set(transaction, EXPIRED, params![request_id, rfc3339_millis(*at_us)])
         }
         LedgerEntry::RequestDispatched { request_id, at_us } => {
-            set(transaction, DISPATCHED, params![request_id, time(*at_us)])
+            set(transaction, DISPATCHED, params![request_id, rfc3339_millis(*at_us)])
         }
         LedgerEntry::RequestConfirmed { request_id, at_us } => {
-            set(transaction, CONFIRMED, params![request_id, time(*at_us)])
+            set(transaction, CONFIRMED, params![request_id, rfc3339_millis(*at_us)])
         }
         LedgerEntry::RequestUncertain { request_id, at_us: _ } => set(transaction, UNCERTAIN, params![request_id]),
         LedgerEntry::RequestLate { request_id } => set(transaction, LATE, params![request_id]),
@@ -139,8 +134,8 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
         row.place.item_id,
         row.kind.request_type().name(),
         row.method,
-        time(row.requested_at_us),
-        row.expires_at_us.map(time),
+        rfc3339_millis(row.requested_at_us),
+        row.expires_at_us.map(rfc3339_millis),
         row.payload,
         row.late,
         row.changes,
@@ -158,7 +153,7 @@ fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<us
     let values = params![
         ended.request_id,
         ended.status.name(),
-        time(ended.at_us),
+        rfc3339_millis(ended.at_us),
         ended.source.name(),
         ended.by,
         ended.payload,
@@ -184,7 +179,7 @@ fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rus
     set(
         transaction,
         SQL,
-        params![given.request_id, time(given.at_us), given.source.name(), given.by, given.payload, won],
+        params![given.request_id, rfc3339_millis(given.at_us), given.source.name(), given.by, given.payload, won],
     )
 }
 
@@ -193,7 +188,7 @@ pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us:
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
         error_message = 'the server was started anew before there was an answer', resolution_source = 'policy',
         resolved_at = ?2 WHERE status IN ('pending', 'expired') AND process_generation <> ?1";
-    set(transaction, SQL, params![run.generation, time(at_us)])
+    set(transaction, SQL, params![run.generation, rfc3339_millis(at_us)])
 }
 
 /// The runs that have open requests.
@@ -208,7 +203,7 @@ pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us:
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
         error_message = 'the relay ended before there was an answer', resolution_source = 'policy', resolved_at = ?2
         WHERE status IN ('pending', 'expired') AND process_generation = ?1";
-    runs.iter().map(|run| set(transaction, SQL, params![run, time(at_us)])).sum()
+    runs.iter().map(|run| set(transaction, SQL, params![run, rfc3339_millis(at_us)])).sum()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

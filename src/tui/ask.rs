@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::diff::{Diff, relative, unified};
 use super::doc::{Doc, Role};
-use crate::control::answer::{self, Word, kind_name};
+use crate::control::answer;
 use crate::control::form::{self, FieldError};
 use crate::control::request_view::{self, Choice, Meant, Question, RequestView, Row};
-use crate::protocol::RequestKind;
+use crate::engine::{RequestType, Word};
 
 /// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
 const DIFF_LINES_MAX: usize = 200;
@@ -127,7 +127,7 @@ impl Ask {
 
     /// Whether the request is answered by text or options.
     pub(crate) fn wants_input(&self) -> bool {
-        matches!(self.view.kind, RequestKind::UserInput | RequestKind::Elicitation)
+        matches!(self.view.kind.request_type(), RequestType::UserInput | RequestType::Elicitation)
     }
 
     /// The subject on one line.
@@ -135,7 +135,7 @@ impl Ask {
         match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
             Some(summary) => summary.to_owned(),
             None => {
-                format!("{} {}", kind_name(self.view.kind), self.row["request_method"].as_str().unwrap_or_default())
+                format!("{} {}", self.view.kind.name(), self.row["request_method"].as_str().unwrap_or_default())
             }
         }
     }
@@ -207,9 +207,9 @@ impl Ask {
 
     /// The questions, in order. Those of an elicitation follow the question whether to answer it.
     pub(crate) fn steps(&self) -> Vec<Step> {
-        match self.view.kind {
-            RequestKind::UserInput => self.view.questions.iter().map(Step::of).collect(),
-            RequestKind::Elicitation => {
+        match self.view.kind.request_type() {
+            RequestType::UserInput => self.view.questions.iter().map(Step::of).collect(),
+            RequestType::Elicitation => {
                 let options = ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec();
                 let action = Step {
                     id: ACTION.to_owned(),
@@ -222,18 +222,13 @@ impl Ask {
                 };
                 std::iter::once(action).chain(self.view.fields.iter().map(Step::of_field)).collect()
             }
-            RequestKind::Command
-            | RequestKind::FileChange
-            | RequestKind::OldCommand
-            | RequestKind::OldPatch
-            | RequestKind::Permissions
-            | RequestKind::Other => Vec::new(),
+            RequestType::Approval | RequestType::Permissions | RequestType::Other => Vec::new(),
         }
     }
 
     /// The error in an answer to one field of a form, if it has one.
     pub(crate) fn refuses(&self, id: &str, answer: &str) -> Option<String> {
-        if self.view.kind != RequestKind::Elicitation || id == ACTION || answer.is_empty() {
+        if self.view.kind.request_type() != RequestType::Elicitation || id == ACTION || answer.is_empty() {
             return None;
         }
         let errors = form::content(&self.row, &[(id.to_owned(), answer.to_owned())]).err()?;
@@ -259,7 +254,7 @@ impl Ask {
         }
         let given: Vec<(String, String)> =
             answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
-        if self.view.kind == RequestKind::UserInput && given.is_empty() {
+        if self.view.kind.request_type() == RequestType::UserInput && given.is_empty() {
             return Err(whole("no question was answered, so nothing was sent"));
         }
         answer::of_answers(&self.row, &given)

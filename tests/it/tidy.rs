@@ -158,11 +158,10 @@ const OPENING: [&str; 14] = [
 ];
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
-const OPENS: [(&str, &str, usize); 19] = [
+const OPENS: [(&str, &str, usize); 18] = [
     ("files/mod.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
-    ("index/plans.rs", "a database in memory", 1),
     ("cli/doctor/state.rs", "connects to what `files` has checked", 1),
     ("keeping/redact.rs", "syncs a folder that it has written into", 1),
     ("replay/tape.rs", "a tape that the user names, which may be a pipe", 1),
@@ -259,5 +258,4 @@ fn method_names_stay_in_the_protocol_room() {
 }
 
 /// Files that only tests use.
-const TEST_FILES: [&str; 7] =
-    ["tests.rs", "checkpoint_tests.rs", "playbook.rs", "properties.rs", "simulation.rs", "cases.rs", "epoch_tests.rs"];
+const TEST_FILES: [&str; 5] = ["tests.rs", "checkpoint_tests.rs", "properties.rs", "simulation.rs", "cases.rs"];

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use codex_shim::testing::engine::{
     ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
-    Input, Now, PushedCommand, RequestSettings, RequestSource, ServerOwner, WaitingCommand,
+    Input, Now, PushedCommand, RequestSettings, RequestSource, RequestType, ServerOwner, WaitingCommand,
 };
 use codex_shim::testing::journal::{
     Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer,
 };
-use codex_shim::testing::protocol::RequestType;
 use codex_shim::testing::store::SeqMark;
 use codex_shim::testing::wire::Side;
 use serde_json::json;

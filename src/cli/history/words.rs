@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::clock::Clock;
 use super::super::screen::{Screen, Tone};
 use super::super::table::{Cell, Column, Table};
-use crate::engine::{one_line, without_shell};
+use crate::engine::{RequestKind, one_line, without_shell};
 use crate::history::action_in_words;
 use crate::protocol::Method;
 
@@ -118,7 +118,7 @@ impl Event {
 }
 
 fn is_request(event_type: &str) -> bool {
-    event_type.ends_with("/requestApproval") || Method::of(event_type).is_some_and(Method::asks_human)
+    event_type.ends_with("/requestApproval") || RequestKind::of(event_type).is_some_and(RequestKind::is_for_human)
 }
 
 /// A payload, whole or cut.

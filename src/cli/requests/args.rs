@@ -9,7 +9,8 @@ use super::super::clock::Times;
 use super::super::complete;
 use super::super::session_args::{SessionFlag, SessionWord};
 use crate::config::parse_duration;
-use crate::control::answer::Word;
+use crate::control::answer::argument;
+use crate::engine::Word;
 
 /// The session and the output format, for tools whose first word is the session.
 #[derive(Debug, Args)]
@@ -75,14 +76,13 @@ impl ValueEnum for Word {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Word::Accept => PossibleValue::new("accept").help("Allow it once"),
-            Word::AcceptForSession => {
-                PossibleValue::new("accept-for-session").help("Allow it, and the same again in this session")
-            }
-            Word::Decline => PossibleValue::new("decline").help("Refuse it; the turn goes on"),
-            Word::Cancel => PossibleValue::new("cancel").help("Refuse it, and end the turn"),
-        })
+        let help = match self {
+            Word::Accept => "Allow it once",
+            Word::AcceptForSession => "Allow it, and the same again in this session",
+            Word::Decline => "Refuse it; the turn goes on",
+            Word::Cancel => "Refuse it, and end the turn",
+        };
+        Some(PossibleValue::new(argument(*self)).help(help))
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::super::table::{Cell, Column, Table};
 use super::args::RequestsArguments;
-use super::{Done, kind_name, kind_of, name, print_json, readable_all, rows, select_session, text};
+use super::{Done, kind_of, name, print_json, readable_all, rows, select_session, text};
 use crate::config::Environment;
 use crate::control::answer::outcome_word;
 use crate::store::{Found, WhichRequests};
@@ -60,7 +60,7 @@ fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
         vec![
             (Tone::Faint, age(row, clock)),
             (Tone::Warning, name::short(row, rows).to_owned()),
-            (Tone::Faint, kind_name(kind_of(row)).to_owned()),
+            (Tone::Faint, kind_of(row).name().to_owned()),
             (Tone::Strong, text(row, "summary").to_owned()),
         ]
     });
@@ -87,7 +87,7 @@ fn history_table(rows: &[Value], clock: &Clock, to: Screen) -> (Vec<Column>, Vec
         vec![
             (Tone::Faint, age(row, clock)),
             (Tone::Warning, name::short(row, rows).to_owned()),
-            (Tone::Faint, kind_name(kind_of(row)).to_owned()),
+            (Tone::Faint, kind_of(row).name().to_owned()),
             outcome(row),
             (Tone::Faint, by(row)),
             (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),

@@ -17,7 +17,7 @@ use super::error::{CliError, Done};
 use super::offline::{self, answered, settle};
 use super::{NO_SUCH_REQUEST, screen, select_session};
 use crate::config::Environment;
-use crate::control::answer::{self as body, kind_name, kind_of};
+use crate::control::answer::{self as body, kind_of};
 use crate::control::client::{Answer, ClientError};
 use crate::control::with_choices;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};

@@ -17,11 +17,10 @@ use super::args::RespondArguments;
 use super::name::NotNamed;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
 use crate::config::Environment;
-use crate::control::answer::Word;
 use crate::control::client;
 use crate::control::form::{self, Field};
 use crate::control::request_view::{Choice, Gives, Question, RequestView, ending};
-use crate::protocol::RequestKind;
+use crate::engine::{RequestType, Word};
 use crate::store::Found;
 use crate::tui::Pager;
 
@@ -182,18 +181,13 @@ fn is_there() -> bool {
 /// The reason why there is no answer.
 fn ask(row: &Value, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
     let request = RequestView::of(row);
-    match request.kind {
-        RequestKind::UserInput => questions(row, &request.questions),
-        RequestKind::Other => Err(format!(
+    match request.kind.request_type() {
+        RequestType::UserInput => questions(row, &request.questions),
+        RequestType::Other => Err(format!(
             "codex-shim does not know this method; answer it with `codex-shim respond {} --json '{{\"result\":…}}'`",
             text(row, "request_id")
         )),
-        RequestKind::Command
-        | RequestKind::FileChange
-        | RequestKind::OldCommand
-        | RequestKind::OldPatch
-        | RequestKind::Permissions
-        | RequestKind::Elicitation => choose(row, &request, diff),
+        RequestType::Approval | RequestType::Permissions | RequestType::Elicitation => choose(row, &request, diff),
     }
 }
 

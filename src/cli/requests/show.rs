@@ -9,14 +9,14 @@ use serde_json::Value;
 use super::super::clock::Clock;
 use super::super::screen::{self, Screen, Tone};
 use super::args::ShowRequestArguments;
-use super::{Done, body, kind_name, named, print_json, text};
+use super::{Done, body, named, print_json, text};
 use crate::config::Environment;
 use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
 use crate::control::request_view::{
     ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who,
 };
-use crate::protocol::RequestKind;
+use crate::engine::RequestKind;
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
@@ -133,7 +133,7 @@ pub(super) fn changes(request: &RequestView) -> Option<String> {
 pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Screen) -> String {
     let mut view = DetailView::new(to);
     let request = RequestView::of(row);
-    view.row("request", &format!("{}, {}", text(row, "request_id"), kind_name(request.kind)));
+    view.row("request", &format!("{}, {}", text(row, "request_id"), request.kind.name()));
     if request.kind == RequestKind::Other {
         view.some("method", &row["request_method"]);
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::engine::threads::{Known, Thread};
-use crate::protocol::inject_items_params;
+use crate::protocol::{inject_items_params, named};
 
 /// Longest developer addition, in bytes; the rest is cut off.
 const ADDITION_BYTES_MAX: usize = 64 << 10;
@@ -30,22 +30,16 @@ pub struct Fragment {
     pub bytes_max: usize,
 }
 
-/// The role that a fragment speaks in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FragmentRole {
-    Developer,
-    /// The user's role, for text that the user did not write.
-    ContextualUser,
+named! {
+    /// The role that a fragment speaks in.
+    pub enum FragmentRole {
+        Developer = "developer",
+        /// The user's role, for text that the user did not write.
+        ContextualUser = "contextual_user",
+    }
 }
 
 impl FragmentRole {
-    pub fn name(self) -> &'static str {
-        match self {
-            FragmentRole::Developer => "developer",
-            FragmentRole::ContextualUser => "contextual_user",
-        }
-    }
-
     /// The role of the message that carries it. Source: codex's items.
     pub(in crate::engine) fn of_message(self) -> &'static str {
         match self {
@@ -76,20 +70,12 @@ impl fmt::Display for FragmentSource {
     }
 }
 
-/// Which threads receive a fragment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FragmentThreads {
-    All,
-    /// Threads that start while the relay runs; they also receive later changes.
-    New,
-}
-
-impl FragmentThreads {
-    pub fn name(self) -> &'static str {
-        match self {
-            FragmentThreads::All => "all",
-            FragmentThreads::New => "new",
-        }
+named! {
+    /// Which threads receive a fragment.
+    pub enum FragmentThreads {
+        All = "all",
+        /// Threads that start while the relay runs; they also receive later changes.
+        New = "new",
     }
 }
 
@@ -104,21 +90,13 @@ pub struct SentFragment {
     pub text: String,
 }
 
-/// How a fragment reaches the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FragmentCarrier {
-    /// A call of our own before a turn.
-    InjectItems,
-    /// The developer instructions of `thread/start` or `thread/resume`.
-    DeveloperInstructions,
-}
-
-impl FragmentCarrier {
-    pub fn name(self) -> &'static str {
-        match self {
-            FragmentCarrier::InjectItems => "inject_items",
-            FragmentCarrier::DeveloperInstructions => "developer_instructions",
-        }
+named! {
+    /// How a fragment reaches the model.
+    pub enum FragmentCarrier {
+        /// A call of our own before a turn.
+        InjectItems = "inject_items",
+        /// The developer instructions of `thread/start` or `thread/resume`.
+        DeveloperInstructions = "developer_instructions",
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
 use super::context::{Projection, THREAD_ID_BYTES_MAX, is_unknown_method};
-use super::input::Token;
+use super::interface::Token;
 use super::open_calls::CallKey;
 use super::threads::Known;
 use super::turn_gate::{Awaited, Holds, Prepared};
@@ -502,7 +502,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::engine::effect::LateLine;
+    use crate::engine::interface::LateLine;
     use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, Assembled, AssemblySettings, ContextEngineSettings, ContextSettings,
         EngineSettings, Fragment, Incoming, Injection, Input, RequestSettings, ServerOwner, Token,

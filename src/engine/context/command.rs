@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::redaction::{may_hold_secret, redacted};
+use crate::protocol::named;
 
 /// Limits on the context of one message. Source: the contract of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -312,38 +313,20 @@ fn clean(text: &str, keep: Keep) -> String {
     }
 }
 
-/// The source of a command.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Origin {
-    /// `context push`, or a program at the control socket.
-    #[default]
-    Push,
-    Exec,
-    /// A shell hook.
-    Hook,
-    /// A `codex-shim shell`.
-    Shell,
-    /// The events of an `agent_pty`.
-    WatchPty,
-}
-
-impl Origin {
-    /// The name in settings and output.
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Push => "push",
-            Origin::Exec => "exec",
-            Origin::Hook => "hook",
-            Origin::Shell => "shell",
-            Origin::WatchPty => "watch-pty",
-        }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// The source of a command.
+    #[derive(Default)]
+    pub enum Origin {
+        /// `context push`, or a program at the control socket.
+        #[default]
+        Push = "push",
+        Exec = "exec",
+        /// A shell hook.
+        Hook = "hook",
+        /// A `codex-shim shell`.
+        Shell = "shell",
+        /// The events of an `agent_pty`.
+        WatchPty = "watch-pty",
     }
 }
 

@@ -8,10 +8,7 @@
 
 pub(super) mod command;
 mod envelope;
-mod inject;
 mod strip;
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,7 +18,7 @@ use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingComman
 use super::open_calls::{CallKey, Calls, OpenCall};
 use super::threads::Threads;
 use super::{Effect, Note, Now, Seen, Warning};
-use crate::protocol::{Method, inject_items_params};
+use crate::protocol::{Method, inject_items_params, named, of_name};
 use crate::wire::{Members, Message, RpcId};
 
 pub(crate) use command::{Command, Label, Origin, PushError};
@@ -29,7 +26,8 @@ pub use command::{ContextBounds, Preview, Provenance, PushedCommand};
 pub(crate) use envelope::Envelope;
 pub use envelope::{MARKER_END, MARKER_START};
 
-pub(super) use inject::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
+pub(super) use envelope::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
+pub(super) use strip::OwnItems;
 
 use strip::{Previews, Scanner, minor_of};
 
@@ -40,29 +38,19 @@ const INVALID_REQUEST: i64 = -32_600;
 /// The first 0.x version of codex observed to support `thread/inject_items`; 0.98 does not.
 const INJECTS_FROM_MINOR: u32 = 125;
 
-/// The way to deliver context to the model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Carrier {
-    /// In front of the user's words.
-    #[default]
-    Envelope,
-    /// A call of our own before the turn.
-    InjectItems,
-    /// A call of our own, or in front of the user's words once the server has rejected such calls.
-    Auto,
-    /// Not at all; commands stay queued.
-    Off,
-}
-
-impl Carrier {
-    pub fn name(self) -> &'static str {
-        match self {
-            Carrier::Envelope => "envelope",
-            Carrier::InjectItems => "inject_items",
-            Carrier::Auto => "auto",
-            Carrier::Off => "off",
-        }
+named! {
+    /// The way to deliver context to the model.
+    #[derive(Default)]
+    pub enum Carrier {
+        /// In front of the user's words.
+        #[default]
+        Envelope = "envelope",
+        /// A call of our own before the turn.
+        InjectItems = "inject_items",
+        /// A call of our own, or in front of the user's words once the server has rejected such calls.
+        Auto = "auto",
+        /// Not at all; commands stay queued.
+        Off = "off",
     }
 }
 
@@ -70,16 +58,7 @@ impl std::str::FromStr for Carrier {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Carrier, String> {
-        let all = [Carrier::Envelope, Carrier::InjectItems, Carrier::Auto, Carrier::Off];
-        all.into_iter()
-            .find(|carrier| carrier.name() == text)
-            .ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
-    }
-}
-
-impl fmt::Display for Carrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        of_name(text).ok_or_else(|| format!("`{text}` is none of envelope, inject_items, auto and off"))
     }
 }
 

@@ -4,13 +4,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::protocol::RequestKind;
-
-/// Decisions that every approval accepts. Source: the real server.
-const DECISIONS: [&str; 4] = ["accept", "acceptForSession", "decline", "cancel"];
-
-/// The same decisions in the protocol of early 2026.
-const OLD_DECISIONS: [&str; 4] = ["approved", "approved_for_session", "denied", "abort"];
+use super::OMITTED;
+use super::kind::{RequestKind, RequestType, Word};
+use crate::engine::credentials::Carrier;
+use crate::engine::secrets::{Verdict, asks_secret};
 
 /// Longest recorded decision, in bytes; a client may send anything.
 const DECIDED_BYTES_MAX: usize = 100;
@@ -115,42 +112,33 @@ impl GivenAnswer {
             }
         }
         let plain = |result| Ok(CheckedAnswer { result, reason: None, is_cancel: false });
-        match (name, kind) {
+        match (name, kind.request_type()) {
             ("result", _) => plain(self.result.clone().unwrap_or_default()),
-            (
-                "decision",
-                RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch,
-            ) => self.decision(kind, &params).map_err(invalid),
-            ("answers", RequestKind::UserInput) => {
+            ("decision", RequestType::Approval) => self.decision(kind, &params).map_err(invalid),
+            ("answers", RequestType::UserInput) => {
                 answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
             }
-            ("action", RequestKind::Elicitation) => self.elicited().map_err(invalid).and_then(plain),
-            ("permissions", RequestKind::Permissions) => self.granted().map_err(invalid).and_then(plain),
+            ("action", RequestType::Elicitation) => self.elicited().map_err(invalid).and_then(plain),
+            ("permissions", RequestType::Permissions) => self.granted().map_err(invalid).and_then(plain),
             (_, _) => Err(invalid(format!("`{name}` does not answer this request"))),
         }
     }
 
     fn decision(&self, kind: RequestKind, params: &Value) -> Result<CheckedAnswer, String> {
         let decision = self.decision.clone().unwrap_or_default();
-        let is_old = matches!(kind, RequestKind::OldCommand | RequestKind::OldPatch);
-        let offered = params["availableDecisions"].as_array().cloned().unwrap_or_default();
-        let word = decision.as_str();
-        let index = word.and_then(|word| {
-            let known = DECISIONS.iter().position(|known| *known == word);
-            known.or_else(|| OLD_DECISIONS.iter().position(|known| is_old && *known == word))
-        });
-        let sent = match index {
-            Some(index) if is_old => json!(OLD_DECISIONS[index]),
-            Some(_) => decision,
-            None if offered.contains(&decision) => decision,
+        let word = decision.as_str().and_then(|given| kind.word_of(given));
+        let sent = match word {
+            Some(word) => json!(kind.decision(word)),
+            None if offered(params).contains(&decision) => decision,
             None => return Err(format!("{decision} is not one of the offered decisions")),
         };
-        let is_refusal = matches!(index, Some(2 | 3));
+        let is_refusal = matches!(word, Some(Word::Decline | Word::Cancel));
         if self.reason.is_some() && !is_refusal {
             return Err("a reason goes with `decline` or `cancel`".to_owned());
         }
         let reason = self.reason.clone().filter(|reason| !reason.trim().is_empty());
-        Ok(CheckedAnswer { result: json!({ "decision": sent }), reason, is_cancel: index == Some(3) })
+        let is_cancel = word == Some(Word::Cancel);
+        Ok(CheckedAnswer { result: json!({ "decision": sent }), reason, is_cancel })
     }
 
     fn elicited(&self) -> Result<Value, String> {
@@ -220,13 +208,12 @@ fn answers(given: Option<&Value>, params: &Value) -> Result<Value, String> {
 
 /// Examples of valid answers.
 pub fn valid(kind: RequestKind, params: &Value) -> Value {
-    match kind {
-        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
-            let decisions = decisions(kind, params);
-            json!({ "decision": decisions, "reason": "a text, with decline or cancel" })
+    match kind.request_type() {
+        RequestType::Approval => {
+            json!({ "decision": decisions(kind, params), "reason": "a text, with decline or cancel" })
         }
-        RequestKind::Permissions => json!({ "permissions": params["permissions"], "scope": ["turn", "session"] }),
-        RequestKind::UserInput => {
+        RequestType::Permissions => json!({ "permissions": params["permissions"], "scope": ["turn", "session"] }),
+        RequestType::UserInput => {
             let ids = params["questions"].as_array().into_iter().flatten().filter_map(|question| {
                 let options: Vec<&Value> =
                     question["options"].as_array().into_iter().flatten().map(|option| &option["label"]).collect();
@@ -234,40 +221,62 @@ pub fn valid(kind: RequestKind, params: &Value) -> Value {
             });
             json!({ "answers": ids.collect::<Map<String, Value>>() })
         }
-        RequestKind::Elicitation => {
-            json!({ "action": ["accept", "decline", "cancel"], "content": params["requestedSchema"] })
+        RequestType::Elicitation => {
+            json!({ "action": decisions(kind, params), "content": params["requestedSchema"] })
         }
-        RequestKind::Other => json!({ "result": "whatever this method takes" }),
+        RequestType::Other => json!({ "result": "whatever this method takes" }),
     }
+}
+
+fn offered(params: &Value) -> &[Value] {
+    params["availableDecisions"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// The possible decisions: those offered, and the words that are always accepted.
 pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
-    match kind {
-        RequestKind::Command | RequestKind::FileChange | RequestKind::OldCommand | RequestKind::OldPatch => {
-            let mut decisions = params["availableDecisions"].as_array().cloned().unwrap_or_default();
-            for word in DECISIONS {
-                if !decisions.contains(&json!(word)) {
-                    decisions.push(json!(word));
-                }
-            }
-            decisions
+    let words = kind.words().iter().map(|word| json!(word.decision()));
+    match kind.request_type() {
+        RequestType::Approval => {
+            let offered = offered(params);
+            offered.iter().cloned().chain(words.filter(|word| !offered.contains(word))).collect()
         }
-        RequestKind::Elicitation => vec![json!("accept"), json!("decline"), json!("cancel")],
-        RequestKind::Permissions | RequestKind::UserInput | RequestKind::Other => Vec::new(),
+        RequestType::Elicitation => words.collect(),
+        RequestType::Permissions | RequestType::UserInput | RequestType::Other => Vec::new(),
     }
 }
 
 /// The answer that policy gives after a timeout.
 pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
-    Some(match kind {
-        RequestKind::Command | RequestKind::FileChange => json!({ "decision": "decline" }),
-        RequestKind::OldCommand | RequestKind::OldPatch => json!({ "decision": "denied" }),
-        RequestKind::Permissions => json!({ "permissions": {}, "scope": "turn" }),
-        RequestKind::UserInput => json!({ "answers": {} }),
-        RequestKind::Elicitation => json!({ "action": "decline", "content": null, "_meta": null }),
-        RequestKind::Other => return None,
+    Some(match kind.request_type() {
+        RequestType::Approval => json!({ "decision": kind.decision(Word::Decline) }),
+        RequestType::Permissions => json!({ "permissions": {}, "scope": "turn" }),
+        RequestType::UserInput => json!({ "answers": {} }),
+        RequestType::Elicitation => json!({ "action": "decline", "content": null, "_meta": null }),
+        RequestType::Other => return None,
     })
+}
+
+/// How much of an answer may be recorded. The rest goes to the server from memory, and never to the record or the ledger.
+pub(super) fn verdict(kind: RequestKind, params: &str) -> Verdict {
+    match kind.request_type() {
+        RequestType::UserInput if asks_secret(params) => Verdict::Secret,
+        RequestType::Elicitation => Verdict::Masked(Carrier::of_form(params)),
+        RequestType::Approval | RequestType::Permissions | RequestType::UserInput | RequestType::Other => Verdict::Open,
+    }
+}
+
+/// A result for the ledger.
+pub(super) fn kept(verdict: &Verdict, result: &str) -> String {
+    match verdict {
+        Verdict::Open => result.to_owned(),
+        Verdict::Secret => OMITTED.to_owned(),
+        Verdict::Masked(carrier) => {
+            let answer = format!("{{\"result\":{result}}}");
+            let masked = carrier.masked(&answer).map(|masked| masked.unwrap_or(answer));
+            let masked = masked.ok().and_then(|masked| serde_json::from_str::<Value>(&masked).ok());
+            masked.map_or(OMITTED.to_owned(), |answer| answer["result"].to_string())
+        }
+    }
 }
 
 #[cfg(test)]

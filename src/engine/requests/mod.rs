@@ -12,7 +12,8 @@
 //! for the ledger; after a timeout nothing waits until a commit succeeds again.
 
 pub(super) mod answer;
-mod describe;
+mod items;
+mod kind;
 mod open;
 #[cfg(test)]
 mod simulation;
@@ -24,19 +25,20 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached_client::Audience;
-use super::effect::{ApiReply, Decision, Effect, Injection, Note, OwnLine, Passage};
-use super::input::Now;
-use super::input::{ApiCallId, Token};
+use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use crate::protocol::{RequestKind, RequestPlace, RequestType};
+use super::secrets::Verdict;
+use crate::protocol::ItemPlace;
 use crate::wire::{Body, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
-pub(super) use describe::Items;
-pub(crate) use describe::{FIELD_ORDER, command_line, field_order, permissions_in_words, without_shell};
-use describe::{is_same_item, summary};
-use open::{Commit, Deciding, EXPIRED, Ended, Hides, LateAnswer, Request, State, Withheld, request_name};
+pub(super) use items::Items;
+use items::is_same_item;
+use kind::summary;
+pub(crate) use kind::{Need, Subject, Word, command_line, permissions_in_words, without_shell};
+pub use kind::{RequestKind, RequestType};
+use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -144,7 +146,7 @@ impl Requests {
     pub(super) fn gate(&self, thread_id: &str) -> Option<&RequestRow> {
         let of_thread = self.open.values().filter(|request| {
             request.is_pending()
-                && request.kind.request_type().is_for_human()
+                && request.kind.is_for_human()
                 && request.row.place.thread_id.as_deref() == Some(thread_id)
         });
         of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
@@ -182,21 +184,20 @@ impl Requests {
         let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
         self.ended.forget(&id);
         let Some(kind) = RequestKind::of(method).filter(|_| self.open.len() < OPEN_MAX) else { return };
-        let is_for_human = kind.request_type().is_for_human();
+        let is_for_human = kind.is_for_human();
         // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
         let expiry = expiry.map(|(_, after)| *after);
-        let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
         let params = message.params.map(read).unwrap_or_default();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
         let row = RequestRow {
             request_id: name.clone(),
             rpc_request_id: raw_id.get().to_owned(),
-            place: RequestPlace::of(message.params),
+            place: ItemPlace::of(message.params),
             kind,
             method: method.to_owned(),
             requested_at_us: now.unix_us,
@@ -211,7 +212,7 @@ impl Requests {
             row: row.clone(),
             kind,
             params: message.params.map(ToOwned::to_owned),
-            hides: Hides::of(kind, message.params.map_or("", RawValue::get)),
+            verdict: answer::verdict(kind, message.params.map_or("", RawValue::get)),
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
             withheld: is_held.then(|| Withheld::Until(seen.line.to_vec())),
@@ -356,7 +357,7 @@ impl Requests {
             (Ok(answer), State::Pending) => answer,
         };
         let id = id.clone();
-        let payload = request.hides.kept(&answer.result);
+        let payload = answer::kept(&request.verdict, &answer.result.to_string());
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
         let deciding = Deciding { api_call, source, answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
@@ -411,7 +412,7 @@ impl Requests {
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
                 resolve(end, effects);
                 self.tokens += 1;
-                effects.push(inject(bytes, &request.hides, self.tokens));
+                effects.push(inject(bytes, &request.verdict, self.tokens));
                 self.await_dispatch(self.tokens, id);
             }
             return;
@@ -424,10 +425,10 @@ impl Requests {
             request_id: row.request_id.clone(),
             status: RequestStatus::Resolved.name(),
             source: source.name(),
-            decision: answer::decided(&request.hides.kept(&answer.result)),
+            decision: answer::decided(&answer::kept(&request.verdict, &answer.result.to_string())),
             error_code: None,
         }));
-        let hides = request.hides.clone();
+        let verdict = request.verdict.clone();
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
         let bytes = response_line(&row.rpc_request_id, &answer.result);
         if over.is_some() {
@@ -436,7 +437,7 @@ impl Requests {
             self.forget(id, LateAnswer::Withhold);
         } else {
             self.tokens += 1;
-            effects.push(inject(bytes, &hides, self.tokens));
+            effects.push(inject(bytes, &verdict, self.tokens));
             self.await_dispatch(self.tokens, id);
         }
         if let (Some(reason), Some(thread_id)) = (answer.reason, thread_id) {
@@ -465,7 +466,7 @@ impl Requests {
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         self.tokens += 1;
         self.by_policy.insert(self.tokens, (id.clone(), end));
-        effects.push(inject(bytes, &Hides::Nothing, self.tokens));
+        effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 
     /// Everything up to the mark `token` was written.
@@ -491,13 +492,12 @@ impl Requests {
     }
 
     /// The changes behind a request became known after it.
-    pub(super) fn shown(&mut self, place: &RequestPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
+    pub(super) fn shown(&mut self, place: &ItemPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
         let asked = self
             .open
             .values_mut()
             .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
         for request in asked {
-            let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap_or_default();
             let params = request.params.as_deref().map(read).unwrap_or_default();
             request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
             effects.push(Effect::keep(LedgerEntry::RequestShown {
@@ -588,11 +588,7 @@ pub(super) fn answered(message: &Message<'_>) -> String {
 
 /// The result of a request of this kind with these parameters, as stored in the ledger.
 pub(crate) fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
-    match (Hides::of(kind, params), serde_json::from_str(result)) {
-        (Hides::Nothing, _) => result.to_owned(),
-        (hides, Ok(result)) => hides.kept(&result),
-        (_, Err(_)) => OMITTED.to_owned(),
-    }
+    answer::kept(&answer::verdict(kind, params), result)
 }
 
 /// The API caller of an answer.
@@ -612,6 +608,10 @@ pub(super) struct About<'a> {
     pub(super) item: Option<&'a RawValue>,
 }
 
+fn read(raw: &RawValue) -> Value {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
 /// Adds the item's members to parameters that omit them.
 fn with_item(mut params: Value, item: Option<&Value>) -> Value {
     for name in ["command", "cwd"] {
@@ -625,8 +625,8 @@ fn with_item(mut params: Value, item: Option<&Value>) -> Value {
 }
 
 /// Sends our answer.
-fn inject(bytes: Vec<u8>, hides: &Hides, mark: Token) -> Effect {
-    let form = form(&hides.verdict(), &Body::parse(&bytes), &bytes);
+fn inject(bytes: Vec<u8>, verdict: &Verdict, mark: Token) -> Effect {
+    let form = form(verdict, &Body::parse(&bytes), &bytes);
     Effect::Inject(Injection { lines: vec![OwnLine { to: Side::Server, form, bytes }], mark: Some(mark) })
 }
 

@@ -3,20 +3,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::answer::CheckedAnswer;
-use super::describe::is_same_item;
-use super::{HOLD_MAX, OMITTED, Requests, resolve};
+use super::items::is_same_item;
+use super::kind::RequestKind;
+use super::{HOLD_MAX, Requests, resolve};
 use crate::engine::attached_client::Audience;
-use crate::engine::credentials::Carrier;
-use crate::engine::effect::Effect;
-use crate::engine::input::{ApiCallId, Now, Token};
+use crate::engine::interface::{ApiCallId, Effect, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use crate::engine::secrets::{Verdict, asks_secret};
-use crate::protocol::{RequestKind, RequestPlace};
+use crate::engine::secrets::Verdict;
+use crate::protocol::ItemPlace;
 use crate::wire::{Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.
@@ -48,7 +46,8 @@ pub(super) struct Request {
     pub(super) row: RequestRow,
     pub(super) kind: RequestKind,
     pub(super) params: Option<Box<RawValue>>,
-    pub(super) hides: Hides,
+    /// How much of an answer may be recorded.
+    pub(super) verdict: Verdict,
     pub(super) expires_at: Option<Duration>,
     /// Set if the client has not received the request; holds its line until the row is stored.
     pub(super) withheld: Option<Withheld>,
@@ -57,55 +56,6 @@ pub(super) struct Request {
     /// Earlier rows of the same request whose answers the server has not confirmed, oldest first.
     pub(super) answered_before: VecDeque<String>,
     pub(super) state: State,
-}
-
-/// The secret part of an answer, which goes to the server from memory and never to the record or the ledger.
-#[derive(Debug, Clone)]
-pub(super) enum Hides {
-    Nothing,
-    All,
-    Fields(Carrier),
-}
-
-impl Hides {
-    pub(super) fn of(kind: RequestKind, params: &str) -> Hides {
-        match kind {
-            RequestKind::UserInput if asks_secret(params) => Hides::All,
-            RequestKind::Elicitation => Hides::Fields(Carrier::of_form(params)),
-            RequestKind::UserInput
-            | RequestKind::Command
-            | RequestKind::FileChange
-            | RequestKind::Permissions
-            | RequestKind::OldCommand
-            | RequestKind::OldPatch
-            | RequestKind::Other => Hides::Nothing,
-        }
-    }
-
-    /// How much of a line with the answer may be recorded.
-    pub(super) fn verdict(&self) -> Verdict {
-        match self {
-            Hides::Nothing => Verdict::Open,
-            Hides::All => Verdict::Secret,
-            Hides::Fields(carrier) => Verdict::Masked(carrier.clone()),
-        }
-    }
-
-    /// The result for the ledger.
-    pub(super) fn kept(&self, result: &Value) -> String {
-        match self {
-            Hides::Nothing => result.to_string(),
-            Hides::All => OMITTED.to_owned(),
-            Hides::Fields(carrier) => {
-                let answer = serde_json::json!({ "result": result }).to_string();
-                let masked = match carrier.masked(&answer) {
-                    Ok(masked) => serde_json::from_str::<Value>(&masked.unwrap_or(answer)).ok(),
-                    Err(_) => None,
-                };
-                masked.map_or(OMITTED.to_owned(), |answer| answer["result"].to_string())
-            }
-        }
-    }
 }
 
 /// A request that the client has not received.
@@ -238,7 +188,7 @@ impl Requests {
     }
 
     /// An item completed, which ends requests about it. Servers of early 2026 report nothing more specific.
-    pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
         let of_item = |request: &Request| is_same_item(&request.row.place, place);
         for id in self.ids_where(of_item) {
             self.end(now, &id, &Why::ItemCompleted, effects);
@@ -246,7 +196,7 @@ impl Requests {
     }
 
     /// A turn completed, which ends its requests.
-    pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &RequestPlace, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
         let of_turn = |Request { row, .. }: &Request| {
             place.thread_id.is_some()
                 && row.place.thread_id == place.thread_id

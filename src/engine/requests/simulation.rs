@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
 use crate::engine::attached_client::Audience;
-use crate::engine::effect::{Decision, Effect, Passage};
-use crate::engine::input::Now;
-use crate::engine::input::Token;
+use crate::engine::interface::{Decision, Effect, Now, Passage, Token};
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
 use crate::engine::secrets::Verdict;

@@ -1,0 +1,442 @@
+//! The kinds of server requests. Everything that sets one kind apart is in this file: its row in [`RequestKind::facts`] and
+//! its one-line summary. All other code goes by [`RequestType`].
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::engine::visible::one_line;
+use crate::protocol::{Method, named};
+
+named! {
+    /// What a request asks for, which decides the form of its answer.
+    #[derive(Hash)]
+    pub enum RequestType {
+        /// Permission to act: a decision.
+        Approval = "request_approval",
+        /// A profile of permissions: those that are granted, and for how long.
+        Permissions = "request_permissions",
+        /// Answers to questions.
+        UserInput = "request_user_input",
+        /// Input for a tool server: an action, and the content of a form.
+        Elicitation = "request_elicitation",
+        /// An unknown method: forwarded and stored, and answered by us only with the result that an API caller gives.
+        Other = "server_request",
+    }
+}
+
+impl RequestType {
+    pub const ALL: [RequestType; 5] = [
+        RequestType::Approval,
+        RequestType::Permissions,
+        RequestType::UserInput,
+        RequestType::Elicitation,
+        RequestType::Other,
+    ];
+
+    /// Whether it waits for a human: such a request blocks chat, can expire, and can be held.
+    #[must_use]
+    pub fn is_for_human(self) -> bool {
+        self != RequestType::Other
+    }
+}
+
+/// A decision in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Approve once.
+    Accept,
+    /// Approve, and approve the same again in this session without asking.
+    AcceptForSession,
+    /// Decline; the model goes on without it.
+    Decline,
+    /// Decline and end the turn.
+    Cancel,
+}
+
+impl Word {
+    /// The word in answers. Source: the real server.
+    pub(crate) const fn decision(self) -> &'static str {
+        match self {
+            Word::Accept => "accept",
+            Word::AcceptForSession => "acceptForSession",
+            Word::Decline => "decline",
+            Word::Cancel => "cancel",
+        }
+    }
+
+    /// The same in the protocol of early 2026.
+    const fn old_decision(self) -> &'static str {
+        match self {
+            Word::Accept => "approved",
+            Word::AcceptForSession => "approved_for_session",
+            Word::Decline => "denied",
+            Word::Cancel => "abort",
+        }
+    }
+}
+
+/// What a request is about, as its documents name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Subject {
+    Command,
+    Diff,
+    Permissions,
+    Questions,
+    Elicitation,
+}
+
+/// What an agent that waits for a human needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Need {
+    Permission,
+    Input,
+}
+
+impl Subject {
+    pub(crate) fn need(self) -> Need {
+        match self {
+            Subject::Command | Subject::Diff | Subject::Permissions => Need::Permission,
+            Subject::Questions | Subject::Elicitation => Need::Input,
+        }
+    }
+}
+
+/// A kind of request: a method, or two that differ only in their release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    Command,
+    FileChange,
+    /// A command, until early 2026.
+    OldCommand,
+    /// A file change, until early 2026.
+    OldPatch,
+    Permissions,
+    UserInput,
+    Elicitation,
+    /// Any other method.
+    Other,
+}
+
+/// The facts that set one kind apart.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    request_type: RequestType,
+    /// The kind as users read it.
+    name: &'static str,
+    /// `None` if it is not for a human.
+    subject: Option<Subject>,
+    /// The type of the item that it is about, for the row of a tool.
+    item_type: Option<&'static str>,
+    /// The decisions that it takes, whatever it offers.
+    words: &'static [Word],
+    /// Its answers have the words of early 2026.
+    is_old: bool,
+}
+
+const APPROVAL: Facts = Facts {
+    request_type: RequestType::Approval,
+    name: "command",
+    subject: Some(Subject::Command),
+    item_type: Some("commandExecution"),
+    words: &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel],
+    is_old: false,
+};
+
+const PATCH: Facts =
+    Facts { name: "file change", subject: Some(Subject::Diff), item_type: Some("fileChange"), ..APPROVAL };
+
+const OTHER: Facts = Facts {
+    request_type: RequestType::Other,
+    name: "other",
+    subject: None,
+    item_type: None,
+    words: &[],
+    is_old: false,
+};
+
+impl RequestKind {
+    /// The kind of a method; `None` if only the client can answer it.
+    #[must_use]
+    pub fn of(method: &str) -> Option<RequestKind> {
+        Some(match Method::of(method) {
+            Some(Method::CommandApproval) => RequestKind::Command,
+            Some(Method::FileChangeApproval) => RequestKind::FileChange,
+            Some(Method::OldCommandApproval) => RequestKind::OldCommand,
+            Some(Method::OldPatchApproval) => RequestKind::OldPatch,
+            Some(Method::PermissionsApproval) => RequestKind::Permissions,
+            Some(Method::UserInput) => RequestKind::UserInput,
+            Some(Method::Elicitation) => RequestKind::Elicitation,
+            Some(Method::ToolCall | Method::CurrentTimeRead) => return None,
+            _ if ["account/", "attestation/"].iter().any(|prefix| method.starts_with(prefix)) => return None,
+            _ => RequestKind::Other,
+        })
+    }
+
+    const fn facts(self) -> Facts {
+        match self {
+            RequestKind::Command => APPROVAL,
+            RequestKind::FileChange => PATCH,
+            RequestKind::OldCommand => Facts { is_old: true, ..APPROVAL },
+            RequestKind::OldPatch => Facts { is_old: true, ..PATCH },
+            RequestKind::Permissions => Facts {
+                request_type: RequestType::Permissions,
+                name: "permissions",
+                subject: Some(Subject::Permissions),
+                words: &[Word::Accept, Word::AcceptForSession, Word::Decline],
+                ..OTHER
+            },
+            RequestKind::UserInput => Facts {
+                request_type: RequestType::UserInput,
+                name: "question",
+                subject: Some(Subject::Questions),
+                ..OTHER
+            },
+            RequestKind::Elicitation => Facts {
+                request_type: RequestType::Elicitation,
+                name: "elicitation",
+                subject: Some(Subject::Elicitation),
+                words: &[Word::Accept, Word::Decline, Word::Cancel],
+                ..OTHER
+            },
+            RequestKind::Other => OTHER,
+        }
+    }
+
+    #[must_use]
+    pub fn request_type(self) -> RequestType {
+        self.facts().request_type
+    }
+
+    pub(crate) fn is_for_human(self) -> bool {
+        self.request_type().is_for_human()
+    }
+
+    /// The kind as users read it.
+    pub(crate) fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// What it is about; `None` if it is not for a human.
+    pub(crate) fn subject(self) -> Option<Subject> {
+        self.facts().subject
+    }
+
+    /// The type of the item that it is about, if it always is about one.
+    pub(crate) fn item_type(self) -> Option<&'static str> {
+        self.facts().item_type
+    }
+
+    /// The decisions that it takes, whatever it offers.
+    pub(crate) fn words(self) -> &'static [Word] {
+        self.facts().words
+    }
+
+    /// The word that a caller gives as its decision: that of today, or that of the request's own release.
+    pub(super) fn word_of(self, given: &str) -> Option<Word> {
+        let is_given = |word: &Word| word.decision() == given || self.decision(*word) == given;
+        self.words().iter().copied().find(is_given)
+    }
+
+    /// The decision that the server reads.
+    pub(super) fn decision(self, word: Word) -> &'static str {
+        if self.facts().is_old { word.old_decision() } else { word.decision() }
+    }
+}
+
+/// Longest summary, in characters.
+const SUMMARY_CHARS_MAX: usize = 160;
+
+/// A one-line summary that fits on a phone. `changes` are those of a file change, if known.
+pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: Option<&Value>) -> String {
+    let text = |name: &str| params[name].as_str().map(one_line);
+    let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let summary = match kind {
+        RequestKind::Command => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
+            (_, Some(host)) => format!("reach {}{because}", one_line(host)),
+            (Some(command), None) => format!("run {}{because}", without_shell(&command)),
+            (None, None) => format!("run a command{because}"),
+        },
+        RequestKind::OldCommand => {
+            let words: Vec<&str> =
+                params["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            format!("run {}{because}", one_line(&command_line(&words)))
+        }
+        RequestKind::FileChange | RequestKind::OldPatch => format!("change {}{because}", files(params, changes)),
+        RequestKind::Permissions => {
+            let wanted = permissions_in_words(&params["permissions"]).join(", ");
+            format!("allow {}{because}", if wanted.is_empty() { "nothing more" } else { &wanted })
+        }
+        RequestKind::UserInput => {
+            let questions: Vec<&Value> = params["questions"].as_array().into_iter().flatten().collect();
+            let first = questions.first().and_then(|question| question["question"].as_str()).unwrap_or("a question");
+            let more = if questions.len() > 1 { format!(" (and {} more)", questions.len() - 1) } else { String::new() };
+            format!("{}{more}", one_line(first))
+        }
+        RequestKind::Elicitation => {
+            let server = text("serverName").map(|server| format!("{server}: ")).unwrap_or_default();
+            let says = ["message", "title"].iter().find_map(|name| text(name));
+            format!("{server}{}", says.unwrap_or_else(|| "a question".to_owned()))
+        }
+        RequestKind::Other => one_line(method),
+    };
+    bounded(&summary)
+}
+
+fn files(params: &Value, changes: Option<&Value>) -> String {
+    let of_now = changes.and_then(Value::as_array).into_iter().flatten().filter_map(|change| change["path"].as_str());
+    let of_old = params["fileChanges"].as_object().into_iter().flatten().map(|(path, _)| path.as_str());
+    let paths: Vec<String> = of_now.chain(of_old).map(one_line).collect();
+    match &paths[..] {
+        [] => "files".to_owned(),
+        [path] => path.clone(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+    }
+}
+
+/// A command line without the shell that runs it: `ls` for `/bin/bash -lc 'ls'`.
+pub(crate) fn without_shell(command: &str) -> String {
+    let words = shlex::split(command).unwrap_or_default();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    script_of(&words).map_or_else(|| command.to_owned(), str::to_owned)
+}
+
+/// The arguments of a command as one line to read: the script if a shell runs one, else the words as a shell quotes them.
+pub(crate) fn command_line(words: &[&str]) -> String {
+    let quoted = || shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" "));
+    script_of(words).map_or_else(quoted, str::to_owned)
+}
+
+/// The script in `SHELL -c SCRIPT`. Further arguments would change its meaning, so a line with them is left alone.
+fn script_of<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let [shell, "-c" | "-lc" | "-ic" | "-lic", script] = words else { return None };
+    let name = shell.rsplit('/').next().unwrap_or_default();
+    matches!(name, "bash" | "sh" | "zsh" | "dash" | "ksh" | "fish").then_some(*script)
+}
+
+/// The permissions of a profile in words: `network access`, `write /tmp/x`. A permission of an unknown form is shown as JSON.
+pub(crate) fn permissions_in_words(profile: &Value) -> Vec<String> {
+    let mut words = Vec::new();
+    for (name, wanted) in profile.as_object().into_iter().flatten().filter(|(_, wanted)| !wanted.is_null()) {
+        match &**name {
+            "network" if wanted["enabled"] == false => {}
+            "network" => words.push("network access".to_owned()),
+            "fileSystem" => words.extend(files_in_words(wanted)),
+            name => words.push(format!("{}: {}", one_line(name), one_line(&wanted.to_string()))),
+        }
+    }
+    words
+}
+
+fn files_in_words(wanted: &Value) -> Vec<String> {
+    let list = |access: &'static str| {
+        let paths = wanted[access].as_array().into_iter().flatten().filter_map(Value::as_str);
+        paths.map(move |path| format!("{access} {}", one_line(path)))
+    };
+    let entries = wanted["entries"].as_array().into_iter().flatten().map(|entry| {
+        let access = entry["access"].as_str().map(one_line).unwrap_or_else(|| "access".to_owned());
+        let path = &entry["path"];
+        let place = [&path["path"], &path["pattern"]].into_iter().find_map(Value::as_str).map(one_line);
+        let special = || match path["value"]["kind"].as_str().or(path["kind"].as_str()) {
+            Some("root") => "everything".to_owned(),
+            Some("project_roots") => "the project folders".to_owned(),
+            _ => one_line(&path.to_string()),
+        };
+        format!("{access} {}", place.unwrap_or_else(special))
+    });
+    let mut words: Vec<String> = entries.collect();
+    // Newer servers list each path twice: here, and in `entries`.
+    for word in list("read").chain(list("write")) {
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+fn bounded(text: &str) -> String {
+    if text.chars().count() <= SUMMARY_CHARS_MAX {
+        return text.to_owned();
+    }
+    let cut: String = text.chars().take(SUMMARY_CHARS_MAX - 1).collect();
+    format!("{cut}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Listed;
+
+    #[test]
+    fn requests_for_humans_are_recognized() {
+        for method in ["item/tool/call", "currentTime/read", "account/x/refresh", "attestation/generate"] {
+            assert_eq!(RequestKind::of(method), None);
+        }
+        let types: Vec<RequestType> = ["applyPatchApproval", "item/tool/requestUserInput", "new/method"]
+            .into_iter()
+            .filter_map(|method| RequestKind::of(method).map(RequestKind::request_type))
+            .collect();
+        assert_eq!(types, [RequestType::Approval, RequestType::UserInput, RequestType::Other]);
+    }
+
+    #[test]
+    fn each_request_in_the_schema_has_a_kind() {
+        let requests = Method::ALL.iter().filter(|method| method.listed() == Listed::ServerRequest);
+        for method in requests {
+            assert_ne!(RequestKind::of(method.name()), Some(RequestKind::Other), "{}", method.name());
+        }
+    }
+
+    fn check(kind: RequestKind, params: &str, changes: Option<&str>, expect: &str) {
+        let read = |text: &str| serde_json::from_str::<Value>(text).expect("BUG: test parameters are JSON");
+        assert_eq!(summary(kind, "new/method", &read(params), changes.map(read).as_ref()), expect);
+    }
+
+    #[test]
+    fn summaries_are_one_line() {
+        check(
+            RequestKind::Command,
+            r#"{"command":"/bin/bash -lc 'touch x\nls'","reason":"why\u001b[1m"}"#,
+            None,
+            "run touch x ls (why [1m)",
+        );
+        check(RequestKind::Command, r#"{"command":null}"#, None, "run a command");
+        check(RequestKind::Command, r#"{"command":"rm \u202egpj.a"}"#, None, r"run rm \u{202e}gpj.a");
+        check(RequestKind::FileChange, "{}", Some(r#"[{"path":"/a"},{"path":"/b"}]"#), "change /a and 1 more");
+        check(RequestKind::FileChange, "{}", None, "change files");
+        check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{}}}"#, None, "change /a");
+        check(RequestKind::OldCommand, r#"{"command":["ls","a b"]}"#, None, "run ls 'a b'");
+        check(RequestKind::OldCommand, r#"{"command":["bash","-lc","ls -l"]}"#, None, "run ls -l");
+        check(
+            RequestKind::Permissions,
+            r#"{"permissions":{"network":{"enabled":true},"x":null}}"#,
+            None,
+            "allow network access",
+        );
+        check(
+            RequestKind::Permissions,
+            r#"{"permissions":{"fileSystem":{"entries":[{"access":"write","path":{"type":"path","path":"/a"}},
+                {"access":"read","path":{"type":"special","value":{"kind":"root"}}}],"write":["/a","/b"]},"new":{"x":1}}}"#,
+            None,
+            "allow write /a, read everything, write /b, new: {\"x\":1}",
+        );
+        check(RequestKind::Permissions, r#"{"permissions":{}}"#, None, "allow nothing more");
+        check(RequestKind::UserInput, r#"{"questions":[{"question":"Which?"},{}]}"#, None, "Which? (and 1 more)");
+        check(RequestKind::Elicitation, r#"{"serverName":"lab","message":"Sure?"}"#, None, "lab: Sure?");
+        check(RequestKind::Other, "{}", None, "new/method");
+        let long = format!(r#"{{"command":"{}"}}"#, "x".repeat(500));
+        check(RequestKind::Command, &long, None, &format!("run {}…", "x".repeat(155)));
+    }
+
+    #[test]
+    fn command_lines_omit_the_shell() {
+        let check = |command: &str, expect: &str| assert_eq!(without_shell(command), expect);
+        check("/bin/bash -lc 'ls -l'", "ls -l");
+        check(r#"bash -lc "echo 'a b'""#, "echo 'a b'");
+        check(r"/usr/bin/zsh -lc 'echo it'\''s'", "echo it's");
+        check("sh -c ls", "ls");
+        check("sh -c ls name", "sh -c ls name");
+        check("cargo test -- -lc 'x'", "cargo test -- -lc 'x'");
+        check("bash -lc 'open", "bash -lc 'open");
+    }
+}
