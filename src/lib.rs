@@ -37,7 +37,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← protocol ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
 //! a rule, go to:
 //!
@@ -77,6 +77,8 @@
 mod wire;
 
 mod protocol;
+
+mod secrets;
 
 mod engine;
 

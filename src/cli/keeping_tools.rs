@@ -14,9 +14,9 @@ use super::session_args::SessionWord;
 use super::table::{Column, Table};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
-use crate::engine::Masker;
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
+use crate::secrets::Masker;
 use crate::store::{Found, Otherwise, RunMode, full_name};
 
 /// Delete stored data that is over its limits

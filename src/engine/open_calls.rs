@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
-use super::secrets::{Awaited, Verdict};
+use super::verdict::{Awaited, Verdict};
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, RpcId};
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::record_event::Params;
-use crate::engine::{Masker, redacted, redacted_json};
+use crate::secrets::{Masker, redacted, redacted_json};
 
 /// Longest payload of an event that is stored whole, in characters. Source: the contract of the history.
 pub(super) const PREVIEW_CHARS_MAX: usize = 1_500;

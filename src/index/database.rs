@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 
 use super::epochs::{Cause, Epoch, Kept};
 use super::follow::{fold_again, recalled};
-use crate::engine::Masker;
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, of_name, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
+use crate::secrets::Masker;
 use crate::store::{BESIDE, DatabaseError, Form, Opened, connect_database, open_database, set_aside, set_aside_beside};
 
 const INSERT_EVENT: &str = "

@@ -15,7 +15,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::pipes::{Sink, Source};
 use crate::config::DEPTH_VARIABLE;
-use crate::engine::{Exit, Signal, masked_args};
+use crate::engine::{Exit, Signal};
+use crate::secrets::masked_args;
 use crate::launch;
 
 /// A server command line.

@@ -12,7 +12,7 @@ use rusqlite::{Connection, TransactionBehavior, params_from_iter};
 use super::database::{self, DatabaseError, Life};
 use super::ledger::LEDGER_FILE;
 use super::ledger_writer::form;
-use crate::engine::{InPieces, Masker, Pieces};
+use crate::secrets::{InPieces, Masker, Pieces};
 
 /// Most rows that one transaction changes.
 const BATCH_ROWS: usize = 100;

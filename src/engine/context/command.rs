@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::redaction::{may_hold_secret, redacted};
+use crate::secrets::{may_hold_secret, redacted};
 
 /// Limits on the context of one message. Source: the contract of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,12 +11,12 @@ use super::answer::CheckedAnswer;
 use super::describe::is_same_item;
 use super::{HOLD_MAX, OMITTED, Requests, resolve};
 use crate::engine::attached_client::Audience;
-use crate::engine::credentials::Carrier;
 use crate::engine::effect::Effect;
 use crate::engine::input::{ApiCallId, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use crate::engine::secrets::{Verdict, asks_secret};
+use crate::engine::verdict::{Verdict, asks_secret};
 use crate::protocol::{RequestKind, RequestPlace};
+use crate::secrets::Carrier;
 use crate::wire::{Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.

@@ -13,7 +13,7 @@ use crate::engine::input::Now;
 use crate::engine::input::Token;
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
-use crate::engine::secrets::Verdict;
+use crate::engine::verdict::Verdict;
 use crate::wire::{Body, Message};
 
 /// Enough for about one second.

@@ -3,13 +3,16 @@
 //! A text is looked through line by line, and a long line in parts, so that no pattern is looked for over more than
 //! [`LINE_BYTES_MAX`] bytes at once.
 
+use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::judged::is_open;
+use super::names::names_secret;
+use super::value::is_open;
+use super::{merged, quote_at, secret_spans};
 
 /// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
 macro_rules! word {
@@ -346,9 +349,118 @@ fn parts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Blanks that are tried at the end of a part.
 const BLANKS_MAX: usize = 64;
 
+/// Longest list that is read as a command, in bytes.
+const LIST_BYTES_MAX: usize = 8 << 10;
+
+/// Returns the places of secrets that commands are given in lists of words in JSON, in order.
+pub(super) fn given_in_lists(json: &str) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    in_lists(json.as_bytes(), &mut spans);
+    merged(spans)
+}
+
+/// Adds where secrets stand in lists of texts that are commands. A list that does not close is passed over.
+pub(super) fn in_lists(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    while let Some(open) = memchr::memchr(b'[', &text[at..]).map(|found| at + found) {
+        let limit = text.len().min(open + LIST_BYTES_MAX);
+        let (command, end) = command(&text[open..limit]);
+        if !command.is_empty() {
+            let mut found = Vec::new();
+            find(&command, &mut found);
+            spans.extend(found.into_iter().map(|span| open + span.start..open + span.end));
+        }
+        at = open + end.max(1);
+    }
+}
+
+/// The words of a list as a line of the same length, with a blank for all between them, and how much of the text was read. Blanks
+/// and marks within a word are written as a sign that no command holds. The line is empty if the list is not one of texts.
+fn command(list: &[u8]) -> (Vec<u8>, usize) {
+    let mut line = Vec::new();
+    let mut at = 1 + layout(&list[1..]);
+    let mut words = 0;
+    while let Some(quote) = quote_at(&list[at..]) {
+        let from = at + quote.bytes();
+        let Some((bytes, mark)) = list.get(from..).and_then(|rest| quote.close_in(rest)) else {
+            return (Vec::new(), list.len());
+        };
+        line.resize(from, b' ');
+        line.extend(list[from..from + bytes].iter().map(|byte| {
+            let is_mark = byte.is_ascii_whitespace() || b"\"'`|;&<>()".contains(byte);
+            if is_mark { WITHIN } else { *byte }
+        }));
+        words += 1;
+        at = from + bytes + mark;
+        at += layout(&list[at..]);
+        match list.get(at) {
+            Some(b',') => at += 1 + layout(&list[at + 1..]),
+            Some(b']') if words > 1 => {
+                line.resize(at, b' ');
+                return (line, at + 1);
+            }
+            Some(_) | None => break,
+        }
+    }
+    (Vec::new(), at)
+}
+
+/// What stands for a blank or a mark within a word.
+const WITHIN: u8 = 1;
+
+/// Returns the length of blanks and line ends, also as JSON in a text has them.
+fn layout(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+}
+
+/// A command line for the record. Masks the value of each name that names a secret, and each argument that looks like a key.
+#[must_use]
+pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
+    let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
+    let mut after_secret_option = false;
+    args.iter()
+        .map(|arg| {
+            let arg = arg.to_string_lossy();
+            let is_value = std::mem::replace(&mut after_secret_option, arg.starts_with('-') && names_secret(&arg));
+            match arg.split_once('=') {
+                // `-c env={API_KEY="…"}` names the secret in the value.
+                Some((name, value)) if names_secret(name) || names_secret(value) || has_secret(value) => {
+                    after_secret_option = false;
+                    format!("{name}={MASK}")
+                }
+                Some(_) => arg.into_owned(),
+                None if is_value || has_secret(&arg) => MASK.to_owned(),
+                // `Authorization: Bearer …`
+                None if arg.contains([':', ' ']) && names_secret(&arg) => MASK.to_owned(),
+                None => arg.into_owned(),
+            }
+        })
+        .collect()
+}
+
+/// Replaces a secret in a command line.
+const MASK: &str = "[secret]";
+
 #[cfg(test)]
 mod tests {
-    use super::{LINE_BYTES_MAX, parts};
+    use super::*;
+
+    #[test]
+    fn command_lines_are_masked() {
+        let check = |arg: &str, expect: &str| assert_eq!(masked_args(&[OsString::from(arg)]), [expect]);
+        check("x.api_key=sk-1", "x.api_key=[secret]");
+        check("model=gpt", "model=gpt");
+        check("max_tokens=5", "max_tokens=5");
+        check(r#"mcp_servers.x.env={API_KEY="k"}"#, "mcp_servers.x.env=[secret]");
+        check("Authorization: Bearer abc", "[secret]");
+        check("sk-abcdefghijklmnopqrst", "[secret]");
+        check("--token=t", "--token=[secret]");
+        check("AWS_SECRET_ACCESS_KEY=x", "AWS_SECRET_ACCESS_KEY=[secret]");
+        check("--listen=postgres://u:pw@h/db", "--listen=[secret]");
+        check("密钥ghp_abcdefghijklmnopqrst", "[secret]");
+        let args = ["--api-key", "k", "--verbose", "k"].map(OsString::from);
+        assert_eq!(masked_args(&args), ["--api-key", "[secret]", "--verbose", "k"]);
+    }
 
     #[test]
     fn long_lines_are_divided_between_words() {

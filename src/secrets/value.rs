@@ -1,13 +1,12 @@
-//! Finds the start and the end of the value behind a name.
+//! Finds the start and the end of the value behind a name, and decides if it is a secret, a word, a number, or an expression of a
+//! program.
 
 use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
-use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_remark, is_setting, is_small_number};
-use super::names::names_secret;
-use super::quotes::{Quote, quote_at};
-use super::table::{DESCRIBING, SCHEMES};
-use super::wrapped::wrapper;
+use super::names::{names_secret, word_names_secret};
+use super::table::{DESCRIBING, SCHEMES, WORDS_OF_CODE};
+use super::{Quote, quote_at};
 
 /// Bytes of a list or an object behind a name that are read.
 const BRACKET_BYTES_MAX: usize = 16 << 10;
@@ -481,4 +480,259 @@ fn indent_at(text: &[u8], from: usize, end: usize) -> (usize, usize) {
     let mark = usize::from(matches!(text.get(from), Some(b'+' | b'-')) && text.get(from + 1) == Some(&b' '));
     let indent = text[from + mark..end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     (indent + mark, from + mark + indent)
+}
+
+/// Functions and constructors that give back what they are given.
+#[rustfmt::skip]
+const CONSTRUCTORS: [&str; 18] = [
+    "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "str", "bytes", "Password", "ApiKey",
+    "b64decode", "b64encode", "atob", "btoa", "bytearray", "Sensitive", "SecureString",
+];
+
+/// Those whose argument may stand without quotation marks.
+const BARE: [&str; 3] = ["Some", "Secret", "SecretString"];
+
+/// Functions that are given the name of a value.
+#[rustfmt::skip]
+const GETTERS: [&str; 26] = [
+    "getenv", "env", "get", "environ", "getEnv", "var", "prop", "property", "getProperty", "config", "input", "prompt",
+    "getpass", "split", "find", "replace", "strip", "format", "print", "log", "require", "load", "open", "read",
+    "lookup", "t",
+];
+
+/// Constructors within each other that are looked through.
+const WRAPPERS_MAX: usize = 3;
+
+/// Shortest text of an unknown function that is a value, in bytes.
+const TEXT_BYTES_MIN: usize = 8;
+
+/// Returns the length of what stands around a value in quotation marks, and of the letter in `b"…"` and `$'…'`.
+pub(super) fn wrapper(text: &[u8]) -> usize {
+    let mut at = 0;
+    for _ in 0..WRAPPERS_MAX {
+        match constructor(&text[at..]) {
+            0 => break,
+            bytes => at += bytes,
+        }
+    }
+    let rest = &text[at..];
+    let letter = rest.len() > 1 && b"bBrRfFuUL$@".contains(&rest[0]) && matches!(rest[1], b'"' | b'\'');
+    at + usize::from(letter)
+}
+
+/// Returns the length of a call up to its first argument, if that is a value.
+fn constructor(text: &[u8]) -> usize {
+    let new = if text.starts_with(b"new ") { 4 } else { 0 };
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:".contains(byte);
+    let path = text[new..].iter().take(JUDGED_BYTES_MAX).take_while(|byte| is_part(byte)).count();
+    let end = new + path;
+    if path == 0 || text.get(end) != Some(&b'(') {
+        return 0;
+    }
+    let path = &text[new..end];
+    let last = path.rsplit(|byte| b".:".contains(byte)).next().unwrap_or_default();
+    let is = |name: &&str| last == name.as_bytes();
+    // `String::from`, `Buffer.from`
+    let is_from = last == b"from" && path[0].is_ascii_uppercase();
+    let is_value = new > 0 || is_from || CONSTRUCTORS.iter().any(&is);
+    let argument = &text[end + 1..];
+    let is_nested = || {
+        CONSTRUCTORS.iter().any(|name| argument.starts_with(name.as_bytes())) || argument.starts_with(b"String::from")
+    };
+    let is_known = is_value && (quote_at(argument).is_some() || BARE.iter().any(&is) || is_nested());
+    let is_key = || !GETTERS.iter().any(&is) && quote_at(argument).is_some_and(|quote| holds_key(quote, argument));
+    if is_known || is_key() { end + 1 } else { 0 }
+}
+
+/// Whether a text in quotation marks is more likely a key than a name or a sentence.
+fn holds_key(quote: Quote, argument: &[u8]) -> bool {
+    let near = &argument[quote.bytes()..argument.len().min(quote.bytes() + JUDGED_BYTES_MAX)];
+    let Some((end, _)) = quote.close_in(near) else { return false };
+    let value = &near[..end];
+    let has = |is: fn(&u8) -> bool| value.iter().any(is);
+    let is_path = value.contains(&b'/') || value.iter().any(u8::is_ascii_whitespace);
+    value.len() >= TEXT_BYTES_MIN && has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && !is_path
+}
+
+/// Longest value that is judged as a program or a sentence, in bytes: longer ones are secrets, and are not looked at again.
+pub(super) const JUDGED_BYTES_MAX: usize = 128;
+
+/// Whether what follows a name is a sentence: a small word, and another one.
+pub(super) fn is_prose(word: &[u8], rest: &[u8]) -> bool {
+    let is_word = |word: &[u8]| (1..JUDGED_BYTES_MAX).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
+    let rest = &rest[..rest.len().min(JUDGED_BYTES_MAX)];
+    let next = rest.trim_ascii_start();
+    is_word(word)
+        && next.len() < rest.len()
+        && next.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'`')
+        && !is_next_name(next)
+}
+
+/// Whether a word is the name of the next value: `password: abc user: bob`.
+fn is_next_name(next: &[u8]) -> bool {
+    let word = next.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')).count();
+    matches!(next.get(word), Some(b':' | b'='))
+}
+
+/// Whether one word behind a name and `: ` says something about the name: `token: identifier`, `missing secret: DATABASE_URL`.
+/// A password may be any word, and so may the value of a name that says more than what sort of thing it names.
+pub(super) fn is_remark(name: &[u8], value: &[u8]) -> bool {
+    const SORTS: [&[u8]; 9] = [
+        b"token",
+        b"tokens",
+        b"auth",
+        b"authorization",
+        b"secret",
+        b"secrets",
+        b"credential",
+        b"credentials",
+        b"cookies",
+    ];
+    let is_word = value.len() <= 24 && value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
+    let is_constant = value.contains(&b'_') && value.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');
+    SORTS.contains(&name) && (is_word || is_constant)
+}
+
+pub(super) fn is_small_number(value: &[u8]) -> bool {
+    value.len() <= 9
+        && value.first().is_some_and(u8::is_ascii_digit)
+        && value.iter().all(|byte| byte.is_ascii_digit() || b"._,%".contains(byte))
+}
+
+/// Whether a value only says where the secret is, or that there is none.
+pub(super) fn is_open(value: &[u8]) -> bool {
+    let wrapped = |front: &[u8], back: &[u8]| {
+        value.len() >= front.len() + back.len() && value.starts_with(front) && value.ends_with(back)
+    };
+    let is_name = |name: &[u8]| {
+        name.len() > 1 && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+    };
+    let inner = |front: usize, back: usize| &value[front..value.len() - back];
+    const WORDS: [&str; 19] = [
+        "inherit",
+        "read",
+        "write",
+        "true",
+        "false",
+        "null",
+        "none",
+        "nil",
+        "undefined",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "redacted",
+        "hidden",
+        "sensitive",
+        "required",
+        "optional",
+        "()",
+    ];
+    let is_row = |of: &[u8]| value.len() >= 3 * of.len() && value.chunks(of.len()).all(|sign| sign == of);
+    [&b"*"[..], b".", b"-", b"x", b"X", b"#", "•".as_bytes()].into_iter().any(is_row)
+        || WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
+        || (wrapped(b"${", b"}") && !inner(2, 1).contains(&b'}') && !inner(2, 1).contains(&b':'))
+        || (wrapped(b"{{", b"}}"))
+        || (wrapped(b"<", b">") && inner(1, 1).iter().all(|byte| byte.is_ascii_alphabetic() || b" _-.".contains(byte)))
+        || (value.starts_with(b"$") && is_name(&value[1..]))
+        || value.starts_with(b"$(")
+        || is_version(value)
+        || is_file(value)
+        || is_of_system(value)
+        || value.starts_with(b"(sensitive")
+        || value.starts_with(b"${{")
+        || (wrapped(b"%", b"%") && is_name(inner(1, 1)))
+}
+
+/// Whether a value is a word that settings of tokens and credentials take: `credentials: "include"`.
+pub(super) fn is_setting(value: &[u8]) -> bool {
+    matches!(value, b"include" | b"omit" | b"same-origin" | b"enabled" | b"disabled")
+}
+
+/// Whether a value is the path of a file that holds a secret: `/etc/ssl/key.pem`, `./key.json`.
+fn is_file(value: &[u8]) -> bool {
+    const ENDS: [&[u8]; 22] = [
+        b"pem", b"key", b"crt", b"cer", b"cert", b"p12", b"pfx", b"jks", b"der", b"ppk", b"gpg", b"asc", b"pub",
+        b"age", b"json", b"yaml", b"yml", b"toml", b"txt", b"env", b"conf", b"ini",
+    ];
+    const ROOTS: [&[u8]; 9] =
+        [b"/etc/", b"/var/", b"/home/", b"/Users/", b"/usr/", b"/opt/", b"/root/", b"/run/", b"/tmp/"];
+    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
+    let end = value.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    let is_root = || ROOTS.iter().any(|root| value.starts_with(root));
+    value.contains(&b'/')
+        && value.len() <= JUDGED_BYTES_MAX
+        && value.iter().all(is_sign)
+        && (ENDS.contains(&end) || is_root())
+}
+
+/// Whether a value stands in a table of the system: `passwd:x:1000`, `passwd: files systemd`.
+fn is_of_system(value: &[u8]) -> bool {
+    let is_account = matches!(value, [b'x' | b'*' | b'!', b':', b'0'..=b'9', ..]);
+    let first = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    is_account || matches!(first, b"files" | b"compat")
+}
+
+/// Whether a value is the version of a package: `^4.0.0`.
+fn is_version(value: &[u8]) -> bool {
+    let number = value.trim_ascii_start();
+    let number = &number[number.iter().take_while(|byte| b"^~>=<v".contains(byte)).count()..];
+    let parts = number.split(|byte| *byte == b'.');
+    let is_number = |part: &[u8]| (1..=4).contains(&part.len()) && part.iter().all(u8::is_ascii_digit);
+    value.len() <= 20 && (2..=4).contains(&parts.clone().count()) && parts.into_iter().all(is_number)
+}
+
+/// Whether a value without quotation marks is an expression of a program.
+pub(super) fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
+    let value = &text[span.clone()];
+    if value.len() > JUDGED_BYTES_MAX {
+        return false;
+    }
+    let word = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'&' | b'*'))
+        .count();
+    let next = text.get(span.start + word).copied();
+    let behind = &text[span.start + word..text.len().min(span.start + word + JUDGED_BYTES_MAX)];
+    let behind = &behind[..memchr::memchr(b'\n', behind).unwrap_or(behind.len())];
+    // A call is closed, or goes on in the next line: `ab(x` is a value.
+    let is_closed = || behind.trim_ascii_end().ends_with(b"(") || memchr::memchr(b')', behind).is_some();
+    let is_call = word > 0
+        && !value[0].is_ascii_digit()
+        && (next == Some(b'(')
+            && (value[..word.min(value.len())].contains(&b'.') || is_closed() || behind.len() == JUDGED_BYTES_MAX)
+            || behind.starts_with(b"::"));
+    let plain = value.strip_prefix(b"&").unwrap_or(value);
+    let of_other = [
+        &b"self."[..],
+        b"this.",
+        b"process.env",
+        b"os.",
+        b"env.",
+        b"config.",
+        b"settings.",
+        b"var.",
+        b"local.",
+        b"module.",
+        b"secrets.",
+        b"args.",
+        b"req.",
+        b"request.",
+        b"ctx.",
+        b"params.",
+        b"opts.",
+        b"options.",
+        b"props.",
+        b"vars.",
+    ];
+    let is_type =
+        WORDS_OF_CODE.iter().any(|word| plain == word.as_bytes()) || (next == Some(b'<') && word == value.len());
+    let is_own_name = value.eq_ignore_ascii_case(&text[name.range.clone()]);
+    let is_other_name = !value.iter().any(u8::is_ascii_digit)
+        && value.contains(&b'_')
+        && std::str::from_utf8(value).is_ok_and(|value| {
+            value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word_names_secret(value)
+        });
+    is_call || is_type || is_own_name || is_other_name || of_other.iter().any(|other| plain.starts_with(other))
 }

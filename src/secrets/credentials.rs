@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ambiguous::unescaped;
-use super::form_fields::{SecretFields, is_secret_name};
-use super::json_string::{JsonString, MaskSigns};
-use super::redaction::{given_in_lists, secret_spans};
+use super::commands::given_in_lists;
+use super::masking::{JsonString, MaskSigns, unescaped};
+use super::names::{SecretFields, is_secret_name};
+use super::{merged, secret_spans};
 use crate::protocol::{Method, answers_with_credentials};
 use crate::wire::{Members, TokenKind, string_end, tokens};
 
@@ -32,7 +32,7 @@ const VALUE_BYTES_MIN: usize = 4;
 
 /// The members of a message in which credentials are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Carrier {
+pub(crate) enum Carrier {
     /// `config` in the parameters.
     Config,
     /// Any member of the parameters or of the result.
@@ -45,7 +45,7 @@ pub(super) enum Carrier {
 
 /// The credentials that a request has carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Values {
+pub(crate) enum Values {
     /// More than are remembered: every text is masked.
     Any,
     These(Vec<String>),
@@ -53,11 +53,11 @@ pub(super) enum Values {
 
 /// A line is nested too deep to be walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooDeep;
+pub(crate) struct TooDeep;
 
 impl Carrier {
     /// That of a request's or a notification's parameters.
-    pub(super) fn of_params(method: &str) -> Carrier {
+    pub(crate) fn of_params(method: &str) -> Carrier {
         match Method::of(method).is_some_and(Method::has_config) {
             true => Carrier::Config,
             false => Carrier::AnyMember,
@@ -65,18 +65,18 @@ impl Carrier {
     }
 
     /// That of the result of a request; `None` if its results carry no credentials.
-    pub(super) fn of_result(method: &str) -> Option<Carrier> {
+    pub(crate) fn of_result(method: &str) -> Option<Carrier> {
         (Method::of(method) == Some(Method::ThreadStart) || answers_with_credentials(method))
             .then_some(Carrier::AnyMember)
     }
 
     /// That of the answer to a form with these parameters.
-    pub(super) fn of_form(params: &str) -> Carrier {
+    pub(crate) fn of_form(params: &str) -> Carrier {
         Carrier::Form(Arc::new(SecretFields::of(params)))
     }
 
     /// The line with its credentials masked; `None` if it has no credentials.
-    pub(super) fn masked(&self, line: &str) -> Result<Option<String>, TooDeep> {
+    pub(crate) fn masked(&self, line: &str) -> Result<Option<String>, TooDeep> {
         let found = self.found(line)?;
         if found.is_empty() {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Carrier {
     }
 
     /// The credentials in a line, to know them again in an error.
-    pub(super) fn values(&self, line: &str) -> Result<Option<Values>, TooDeep> {
+    pub(crate) fn values(&self, line: &str) -> Result<Option<Values>, TooDeep> {
         let found = self.found(line)?;
         if found.is_empty() {
             return Ok(None);
@@ -142,17 +142,8 @@ impl Values {
         };
         let parsed = JsonString::of_inner(written);
         let said = parsed.text();
-        let mut spans: Vec<Range<usize>> =
-            values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
-        spans.sort_unstable_by_key(|span| (span.start, span.end));
-        let mut apart: Vec<Range<usize>> = Vec::new();
-        for span in spans {
-            match apart.last_mut() {
-                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-                Some(_) | None => apart.push(span),
-            }
-        }
-        parsed.written_spans(&apart)
+        let spans = values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
+        parsed.written_spans(&merged(spans))
     }
 }
 
@@ -418,13 +409,13 @@ fn named_role(parent: Role, path: &str) -> Role {
 }
 
 /// Whether `path`, the path of a setting that is written, or something in its `value`, is a credential.
-pub(super) fn writes_credential(path: &str, value: &Value) -> bool {
+pub(crate) fn writes_credential(path: &str, value: &Value) -> bool {
     let edit = serde_json::json!({ path: value }).to_string();
     Carrier::AnyMember.found(&edit).map_or(true, |found| !found.is_empty())
 }
 
 /// Whether any word of a line that cannot be read may be the name of a credential or of a place for them.
-pub(super) fn may_name_credential(text: &str) -> bool {
+pub(crate) fn may_name_credential(text: &str) -> bool {
     let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
     text.split(|char| !is_part(char)).any(|word| {
         let role = named_role(Role::Plain, word);
@@ -450,7 +441,7 @@ fn secret_part(written: &str) -> Option<usize> {
 }
 
 /// The values that a request carries, to be known again in an error that answers it.
-pub(super) fn remembered(carrier: &Carrier, line: &[u8]) -> Option<Arc<Values>> {
+pub(crate) fn remembered(carrier: &Carrier, line: &[u8]) -> Option<Arc<Values>> {
     let line = std::str::from_utf8(line).ok()?;
     carrier.values(line).unwrap_or(Some(Values::Any)).map(Arc::new)
 }
