@@ -12,7 +12,10 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::keys::ends_escape;
 use super::names::{NAME_BYTES_MAX, word_names_secret};
-use super::table::{NAME_MARKS, NAMES_ELSEWHERE, WORDS_OF_CODE};
+use super::table::{
+    BEARER_WORDS, LABEL_KEYS, LINE_WORDS, NAME_MARKS, NAMES_ELSEWHERE, ONE_DASH_OPTIONS, QUERY_NAMES, SETTERS,
+    WORDS_OF_CODE,
+};
 use super::value::{Values, blanks, escapes, is_open};
 use super::{Quote, open_in, quote_at, quote_before};
 
@@ -153,20 +156,8 @@ fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
 
 /// Whether what stands behind one dash is the name of an option: `-psecret` is `-p` and its value.
 fn is_long_option(name: &[u8]) -> bool {
-    const OPTIONS: [&str; 10] = [
-        "pass",
-        "passwd",
-        "password",
-        "passphrase",
-        "token",
-        "secret",
-        "apikey",
-        "storepass",
-        "keypass",
-        "credentials",
-    ];
     let is = |option: &&str| name.eq_ignore_ascii_case(option.as_bytes());
-    OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
+    ONE_DASH_OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
 }
 
 /// Returns the start of a word whose first letters belong to an escape: `\n`, `\u001b`, `ESC[32m`.
@@ -233,8 +224,7 @@ fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
 fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
     let front = &text[..name.range.start];
     let is_part = [&b"?"[..], b"&", b"&amp;", b"\\u0026"].iter().any(|mark| front.ends_with(mark));
-    let is_word = ["key", "sig", "signature", "x-amz-signature", "x-goog-signature"].iter();
-    if !is_part || !is_word.clone().any(|open| word.eq_ignore_ascii_case(open)) {
+    if !is_part || !QUERY_NAMES.iter().any(|open| word.eq_ignore_ascii_case(open)) {
         return false;
     }
     let Some(value) = text[name.range.end..].strip_prefix(b"=") else { return false };
@@ -263,21 +253,7 @@ fn is_label(text: &[u8], at: usize, word: &str) -> bool {
     let Some((b' ', front)) = text[..at].split_last().map(|(last, front)| (*last, front)) else { return false };
     let before = front.iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let before = String::from_utf8_lossy(&front[front.len() - before..]).to_ascii_lowercase();
-    matches!(
-        before.as_str(),
-        "access"
-            | "api"
-            | "private"
-            | "secret"
-            | "signing"
-            | "encryption"
-            | "master"
-            | "account"
-            | "unseal"
-            | "auth"
-            | "license"
-            | "recovery"
-    )
+    LABEL_KEYS.contains(&before.as_str())
 }
 
 /// `Bearer …`, and `Basic …` if that holds a name and a password.
@@ -293,20 +269,10 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let token = &text[from..from + bytes];
     let fits = match is_bearer {
         true => {
-            const WORDS: [&str; 8] = [
-                "authentication",
-                "authorization",
-                "certificate",
-                "certificates",
-                "credential",
-                "credentials",
-                "security",
-                "challenge",
-            ];
             let is_word = |word: &&str| token.eq_ignore_ascii_case(word.as_bytes());
             let is_name = std::str::from_utf8(token).is_ok_and(|token| token.starts_with("token")) && token.len() < 12;
             // `Bearer: x` and `bearer = x` are names with values.
-            from > name.range.end && bytes >= 8 && !WORDS.iter().any(is_word) && !is_name && token[0] != b'='
+            from > name.range.end && bytes >= 8 && !BEARER_WORDS.iter().any(is_word) && !is_name && token[0] != b'='
         }
         false => {
             let padded = token.len() / 4 * 4;
@@ -432,10 +398,7 @@ fn is_at_line(text: &[u8], name: &Name) -> bool {
     let line = String::from_utf8_lossy(line);
     line.split_whitespace().enumerate().all(|(at, word)| {
         let is_mark = word.bytes().all(|byte| b"+-><*|#\"'`\\[]{}(".contains(&byte));
-        let is_word = matches!(
-            word,
-            "export" | "set" | "env" | "ENV" | "ARG" | "declare" | "typeset" | "local" | "readonly" | "//"
-        );
+        let is_word = LINE_WORDS.contains(&word);
         // `file:12:`, `12:` and the time of a log
         let is_place = at == 0 && (word.ends_with(':') || word.bytes().all(|byte| byte.is_ascii_digit()));
         is_mark || is_word || is_place || word.starts_with('-') && word.len() <= 4
@@ -471,20 +434,6 @@ const FIELD_BYTES_MAX: usize = 400;
 
 /// Longest cell of a table that is a value, in bytes.
 const CELL_BYTES_MAX: usize = 512;
-
-/// Words behind which a name and its value follow with blanks between.
-const SETTERS: [&str; 10] = [
-    "setenv",
-    "setx",
-    "ENV",
-    "ARG",
-    "SetEnv",
-    "fastcgi_param",
-    "uwsgi_param",
-    "scgi_param",
-    "proxy_set_header",
-    "add_header",
-];
 
 /// Returns the syntax if only blanks separate a name from its value at `at`. `closed` is the mark behind the name.
 pub(super) fn spaced(text: &[u8], name: &Name, at: usize, closed: Option<Quote>) -> Option<Joined> {

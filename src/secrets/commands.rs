@@ -1,4 +1,4 @@
-//! Secrets in the arguments of commands.
+//! Secrets in the arguments of commands, by the shapes of `table`.
 //!
 //! A text is looked through line by line, and a long line in parts, so that no pattern is looked for over more than
 //! [`LINE_BYTES_MAX`] bytes at once.
@@ -11,226 +11,51 @@ use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::names::names_secret;
+use super::table::{COMMAND_SHAPES, CommandShape, DIVIDING};
 use super::value::is_open;
 use super::{merged, quote_at, secret_spans};
-
-/// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
-macro_rules! word {
-    () => {
-        r#"(?:"[^"\n]+"|'[^'\n]+'|[^\s"'`|;&<>)-][^\s"'`|;&<>)]*)"#
-    };
-}
-
-/// Secrets in one or two words of any command. The text of the groups `keep` and `then` stays.
-const SHAPES: [&str; 8] = [
-    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#,
-    // `-H X-Key:x`
-    r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#,
-    // `-p'secret'`
-    r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+')"#,
-    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
-    r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#,
-    // `openssl … -passin pass:x`
-    r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#,
-    // `kubectl create secret … --from-literal=name=x`
-    r#"(?<keep>\B--from-literal[ \t=]+["']?[\w.-]+=)[^\s"']+"#,
-    // `echo x | docker login --password-stdin`
-    concat!(
-        r"(?<keep>\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?)",
-        word!(),
-        r"(?<then>[ \t]*\|[^\n|]*(?:-stdin\b|--with-token\b|\bsudo\b[^\n|]*[ \t](?:-S|--stdin)\b|\bchpasswd\b))"
-    ),
-    // `IDENTIFIED WITH plugin BY 'x'`
-    r"(?<keep>\b(?i:identified[ \t]+with[ \t]+\S+[ \t]+(?:by|as))[ \t]+')[^'\n]+",
-];
-
-/// A secret that follows an option anywhere behind the name of a command.
-struct Given {
-    /// Names of the command, or what they begin with.
-    commands: &'static [&'static str],
-    /// The option and the secret; the text of the group `keep` stays.
-    option: &'static str,
-}
-
-const GIVEN: [Given; 18] = [
-    // `curl -u name:x`, `curl --user name:x`
-    Given {
-        commands: &["curl"],
-        option: r#"(?<keep>\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#,
-    },
-    // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
-    Given {
-        commands: &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
-        option: r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#,
-    },
-    // `curl -b name=x`
-    Given { commands: &["curl"], option: r#"(?<keep>\s(?:-b|--cookie)[ \t=]*["'][^\s"'=;]+=)[^"'\n]+"# },
-    Given { commands: &["curl"], option: r#"(?<keep>\s(?:-b|--cookie)[ \t=]*[^\s"'=;]+=)[^\s"']+"# },
-    // `redis-cli -a x`
-    Given { commands: &["redis-cli"], option: r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"# },
-    // `mysql -psecret`
-    Given { commands: &["mysql", "mariadb"], option: r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
-    // `sshpass -p secret`
-    Given { commands: &["sshpass"], option: r#"(?<keep>\s-p[ \t]*)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"# },
-    // `http -a name:x`
-    Given {
-        commands: &["http", "https", "xh", "xhs"],
-        option: concat!(r#"(?<keep>^\s(?s:.)*?(?:-a|--auth)[ \t=]+["']?[^\s:"']+:)"#, r#"[^\s"']+"#),
-    },
-    // `gh secret set NAME --body x`
-    Given {
-        commands: &["gh", "glab"],
-        option: concat!(r"(?<keep>^\s+(?:secret|variable)\s+set\b(?s:.)*?\s(?:-b|--body|-v|--value)[ \t=]+)", word!()),
-    },
-    // `fly secrets set NAME=x`, `vault kv put path name=x`
-    Given {
-        commands: &["secrets set", "secret set", "config:set", "kv put", "kv patch", "env set", "env:set"],
-        option: r#"(?<keep>\s["']?[A-Za-z_][\w.-]*=["']?)[^\s"']+"#,
-    },
-    // `openssl enc -k x`
-    Given { commands: &["openssl"], option: concat!(r"(?<keep>\s-[kK][ \t]+)", word!()) },
-    // `zip -P x`, `sqlcmd -P x`
-    Given {
-        commands: &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "osql"],
-        option: concat!(r"(?<keep>\s-P[ \t]*)", word!()),
-    },
-    // `7z a -px`
-    Given { commands: &["7z", "7za", "7zz", "7zr", "rar", "unrar"], option: concat!(r"(?<keep>\s-h?p)", word!()) },
-    // `htpasswd -b file name x`, `htpasswd -nb name x`
-    Given {
-        commands: &["htpasswd"],
-        option: concat!(
-            r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#,
-            word!(),
-            r"(?<then>[ \t]*(?:$|[\r\n;&|)>#]))"
-        ),
-    },
-    // `ldapsearch -w x`
-    Given {
-        commands: &[
-            "ldapsearch",
-            "ldapmodify",
-            "ldapadd",
-            "ldapdelete",
-            "ldappasswd",
-            "ldapwhoami",
-            "ldapcompare",
-            "ldapmodrdn",
-        ],
-        option: concat!(r"(?<keep>\s-[A-Za-z]*w[ \t]*)", word!()),
-    },
-    // `smbclient -U name%x`
-    Given {
-        commands: &["smbclient", "rpcclient"],
-        option: r#"(?<keep>\s(?:-U|--user)[ \t=]*["']?[^\s"'%]+%)[^\s"']+"#,
-    },
-    // `mongosh -p x`
-    Given {
-        commands: &["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"],
-        option: concat!(r"(?<keep>\s-p[ \t]*)", word!()),
-    },
-    // `plink -pw x`
-    Given { commands: &["plink", "pscp", "psftp"], option: concat!(r"(?<keep>\s-pw[ \t]+)", word!()) },
-];
-
-/// Commands in front of which a long line is divided: those of [`GIVEN`], but for names that are parts of many words.
-const COMMANDS: [&str; 17] = [
-    "curl",
-    "docker",
-    "podman",
-    "nerdctl",
-    "buildah",
-    "skopeo",
-    "helm",
-    "oras",
-    "redis-cli",
-    "mysql",
-    "mariadb",
-    "sshpass",
-    "openssl",
-    "htpasswd",
-    "ldap",
-    "mongo",
-    "smbclient",
-];
 
 /// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// Marks of which every match of a shape holds one, in the order of [`SHAPES`].
-const MARKS: [&[&str]; 8] = [
-    &["-H", "--header"],
-    &["-H", "--header"],
-    // The last one as it stands in JSON.
-    &["-p'", "-p\"", "-p\\"],
-    &["vault"],
-    &["-pass"],
-    &["--from-literal"],
-    &["-stdin", "--with-token", "sudo", "chpasswd"],
-    &["dentified with", "DENTIFIED WITH"],
-];
-
 /// Marks of which every command with a secret holds one.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
-    // `login` is the mark of each command that takes it.
-    let commands = [
-        "curl",
-        "login",
-        "redis-cli",
-        "mysql",
-        "mariadb",
-        "sshpass",
-        " -a ",
-        "--auth",
-        "secret",
-        "config:set",
-        "kv p",
-        "env set",
-        "env:set",
-        "openssl",
-        "zip",
-        "sqlcmd",
-        "osql",
-        "bcp",
-        "7z",
-        "rar ",
-        "htpasswd",
-        "ldap",
-        "smbclient",
-        "rpcclient",
-        "mongo",
-        "plink",
-        "pscp",
-        "psftp",
-    ];
-    MARKS.concat().into_iter().chain(commands)
+    COMMAND_SHAPES.iter().flat_map(|shape| shape.marks).copied()
 }
 
 static MARKED: LazyLock<AhoCorasick> =
     LazyLock::new(|| AhoCorasick::new(marks()).expect("BUG: the marks are few and short"));
 
-/// Each shape with its marks.
-static WITH_MARKS: LazyLock<Vec<(&[&str], Regex)>> =
-    LazyLock::new(|| MARKS.into_iter().zip(SHAPES.iter().map(|shape| compiled(shape))).collect());
+/// Each shape with its pattern.
+static SHAPES: LazyLock<Vec<(&CommandShape, Regex)>> = LazyLock::new(|| {
+    let compiled = |pattern| RegexBuilder::new(pattern).unicode(false).build();
+    let compiled = |pattern| compiled(pattern).expect("BUG: the patterns are regular expressions");
+    COMMAND_SHAPES.iter().map(|shape| (shape, compiled(shape.pattern))).collect()
+});
 
-static OPTIONS: LazyLock<Vec<Regex>> = LazyLock::new(|| GIVEN.iter().map(|given| compiled(given.option)).collect());
-
-fn compiled(shape: &str) -> Regex {
-    let regex = RegexBuilder::new(shape).unicode(false).build();
-    regex.expect("BUG: the shapes are regular expressions")
-}
-
-/// Adds where secrets stand that a command is given.
+/// Adds where secrets stand that a command is given. An apostrophe may open a quotation or not, so the commands are divided both
+/// ways.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let mut at = 0;
     for part in parts(text) {
         if MARKED.is_match(part) {
             let has = |mark: &&str| memchr::memmem::find(part, mark.as_bytes()).is_some();
-            for (_, shape) in WITH_MARKS.iter().filter(|(marks, _)| marks.iter().any(has)) {
-                add(shape, part, at, spans);
+            for (shape, pattern) in SHAPES.iter() {
+                match shape.commands {
+                    [] if shape.marks.iter().any(has) => add(pattern, part, at, spans),
+                    names if names.iter().any(has) => {
+                        for command in
+                            [Quotes::Seen, Quotes::Unseen].into_iter().flat_map(|quotes| commands(part, quotes))
+                        {
+                            if let Some(behind) = behind_name(&part[command.clone()], names) {
+                                let from = command.start + behind;
+                                add(pattern, &part[from..command.end], at + from, spans);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
             }
-            given(part, at, spans);
         }
         at += part.len();
     }
@@ -246,23 +71,6 @@ fn add(shape: &Regex, text: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
         let is_place = value.starts_with(b"$") && is_open(value.strip_suffix(b"\"").unwrap_or(value));
         (!is_place).then_some(at + from..at + to)
     }));
-}
-
-/// Adds secrets that follow options of commands. An apostrophe may open a quotation or not, so the commands are divided both
-/// ways.
-fn given(part: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
-    for (given, option) in GIVEN.iter().zip(OPTIONS.iter()) {
-        if !given.commands.iter().any(|command| memchr::memmem::find(part, command.as_bytes()).is_some()) {
-            continue;
-        }
-        for quotes in [Quotes::Seen, Quotes::Unseen] {
-            for command in commands(part, quotes) {
-                if let Some(behind) = behind_name(&part[command.clone()], given.commands) {
-                    add(option, &part[command.start + behind..command.end], at + command.start + behind, spans);
-                }
-            }
-        }
-    }
 }
 
 /// Returns the end of the first name of a command.
@@ -312,9 +120,9 @@ fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Returns the start of the last command of [`GIVEN`] in the second half of a text.
+/// Returns the start of the last of [`DIVIDING`] in the second half of a text.
 fn last_command(text: &[u8]) -> Option<usize> {
-    let last = COMMANDS.iter().filter_map(|command| memchr::memmem::rfind(text, command.as_bytes())).max();
+    let last = DIVIDING.iter().filter_map(|command| memchr::memmem::rfind(text, command.as_bytes())).max();
     last.filter(|at| *at > text.len() / 2)
 }
 

@@ -19,7 +19,7 @@ struct Starts {
 }
 
 static STARTS: LazyLock<Starts> = LazyLock::new(|| {
-    let all = KEY_SHAPES.iter().flat_map(|shape| shape.starts.iter().map(move |start| (*start, shape)));
+    let all = KEY_SHAPES.iter().flat_map(|shape| shape.starts().map(move |start| (start, shape)));
     // The longest first: `EAAA` before `EAA`.
     let mut all: Vec<(&'static str, &'static KeyShape)> = all.collect();
     all.sort_by_key(|(start, _)| std::cmp::Reverse(start.len()));
@@ -34,7 +34,7 @@ static STARTS: LazyLock<Starts> = LazyLock::new(|| {
 /// Marks of which every key holds one, apart from the keys of Discord.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
     let middle = [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
-    KEY_SHAPES.iter().flat_map(|shape| shape.starts).copied().chain(["eyJ", PEM_IN_BASE64]).chain(middle)
+    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(["eyJ", PEM_IN_BASE64]).chain(middle)
 }
 
 /// Whether a text holds two dots as a key of Discord has them.

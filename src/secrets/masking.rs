@@ -17,38 +17,9 @@ use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
 use super::names::{Members, may_hold_environment};
+use super::table::KEPT;
 use super::{may_hold_secret, merged, secret_spans};
 use crate::wire::{Token, TokenKind, tokens};
-
-/// Members that classify or identify something: two different values must still differ after masking.
-const KEPT: [&str; 26] = [
-    "jsonrpc",
-    "method",
-    "id",
-    "type",
-    "kind",
-    "status",
-    "role",
-    "event",
-    "event_type",
-    "phase",
-    "ts",
-    "threadId",
-    "thread_id",
-    "turnId",
-    "turn_id",
-    "itemId",
-    "item_id",
-    "callId",
-    "call_id",
-    "requestId",
-    "request_id",
-    "conversationId",
-    "sessionId",
-    "session_id",
-    "generation",
-    "shim",
-];
 
 /// Levels of escaped JSON inside a text that are searched.
 const NESTED_MAX: u32 = 2;

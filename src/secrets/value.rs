@@ -5,7 +5,10 @@ use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
 use super::names::{names_secret, word_names_secret};
-use super::table::{DESCRIBING, SCHEMES, WORDS_OF_CODE};
+use super::table::{
+    BARE_CONSTRUCTORS, CONSTRUCTORS, DESCRIBING, ELSEWHERE, FILE_ENDS, FILE_ROOTS, GETTERS, OPEN_WORDS, SCHEMES,
+    SECRET_SORTS, WORDS_OF_CODE,
+};
 use super::{Quote, quote_at};
 
 /// Bytes of a list or an object behind a name that are read.
@@ -482,24 +485,6 @@ fn indent_at(text: &[u8], from: usize, end: usize) -> (usize, usize) {
     (indent + mark, from + mark + indent)
 }
 
-/// Functions and constructors that give back what they are given.
-#[rustfmt::skip]
-const CONSTRUCTORS: [&str; 18] = [
-    "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "str", "bytes", "Password", "ApiKey",
-    "b64decode", "b64encode", "atob", "btoa", "bytearray", "Sensitive", "SecureString",
-];
-
-/// Those whose argument may stand without quotation marks.
-const BARE: [&str; 3] = ["Some", "Secret", "SecretString"];
-
-/// Functions that are given the name of a value.
-#[rustfmt::skip]
-const GETTERS: [&str; 26] = [
-    "getenv", "env", "get", "environ", "getEnv", "var", "prop", "property", "getProperty", "config", "input", "prompt",
-    "getpass", "split", "find", "replace", "strip", "format", "print", "log", "require", "load", "open", "read",
-    "lookup", "t",
-];
-
 /// Constructors within each other that are looked through.
 const WRAPPERS_MAX: usize = 3;
 
@@ -539,7 +524,7 @@ fn constructor(text: &[u8]) -> usize {
     let is_nested = || {
         CONSTRUCTORS.iter().any(|name| argument.starts_with(name.as_bytes())) || argument.starts_with(b"String::from")
     };
-    let is_known = is_value && (quote_at(argument).is_some() || BARE.iter().any(&is) || is_nested());
+    let is_known = is_value && (quote_at(argument).is_some() || BARE_CONSTRUCTORS.iter().any(&is) || is_nested());
     let is_key = || !GETTERS.iter().any(&is) && quote_at(argument).is_some_and(|quote| holds_key(quote, argument));
     if is_known || is_key() { end + 1 } else { 0 }
 }
@@ -577,20 +562,9 @@ fn is_next_name(next: &[u8]) -> bool {
 /// Whether one word behind a name and `: ` says something about the name: `token: identifier`, `missing secret: DATABASE_URL`.
 /// A password may be any word, and so may the value of a name that says more than what sort of thing it names.
 pub(super) fn is_remark(name: &[u8], value: &[u8]) -> bool {
-    const SORTS: [&[u8]; 9] = [
-        b"token",
-        b"tokens",
-        b"auth",
-        b"authorization",
-        b"secret",
-        b"secrets",
-        b"credential",
-        b"credentials",
-        b"cookies",
-    ];
     let is_word = value.len() <= 24 && value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
     let is_constant = value.contains(&b'_') && value.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');
-    SORTS.contains(&name) && (is_word || is_constant)
+    SECRET_SORTS.iter().any(|sort| name == sort.as_bytes()) && (is_word || is_constant)
 }
 
 pub(super) fn is_small_number(value: &[u8]) -> bool {
@@ -608,30 +582,9 @@ pub(super) fn is_open(value: &[u8]) -> bool {
         name.len() > 1 && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
     };
     let inner = |front: usize, back: usize| &value[front..value.len() - back];
-    const WORDS: [&str; 19] = [
-        "inherit",
-        "read",
-        "write",
-        "true",
-        "false",
-        "null",
-        "none",
-        "nil",
-        "undefined",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "redacted",
-        "hidden",
-        "sensitive",
-        "required",
-        "optional",
-        "()",
-    ];
     let is_row = |of: &[u8]| value.len() >= 3 * of.len() && value.chunks(of.len()).all(|sign| sign == of);
     [&b"*"[..], b".", b"-", b"x", b"X", b"#", "•".as_bytes()].into_iter().any(is_row)
-        || WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
+        || OPEN_WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
         || (wrapped(b"${", b"}") && !inner(2, 1).contains(&b'}') && !inner(2, 1).contains(&b':'))
         || (wrapped(b"{{", b"}}"))
         || (wrapped(b"<", b">") && inner(1, 1).iter().all(|byte| byte.is_ascii_alphabetic() || b" _-.".contains(byte)))
@@ -652,19 +605,13 @@ pub(super) fn is_setting(value: &[u8]) -> bool {
 
 /// Whether a value is the path of a file that holds a secret: `/etc/ssl/key.pem`, `./key.json`.
 fn is_file(value: &[u8]) -> bool {
-    const ENDS: [&[u8]; 22] = [
-        b"pem", b"key", b"crt", b"cer", b"cert", b"p12", b"pfx", b"jks", b"der", b"ppk", b"gpg", b"asc", b"pub",
-        b"age", b"json", b"yaml", b"yml", b"toml", b"txt", b"env", b"conf", b"ini",
-    ];
-    const ROOTS: [&[u8]; 9] =
-        [b"/etc/", b"/var/", b"/home/", b"/Users/", b"/usr/", b"/opt/", b"/root/", b"/run/", b"/tmp/"];
     let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
     let end = value.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
-    let is_root = || ROOTS.iter().any(|root| value.starts_with(root));
+    let is_root = || FILE_ROOTS.iter().any(|root| value.starts_with(root.as_bytes()));
     value.contains(&b'/')
         && value.len() <= JUDGED_BYTES_MAX
         && value.iter().all(is_sign)
-        && (ENDS.contains(&end) || is_root())
+        && (FILE_ENDS.iter().any(|known| end == known.as_bytes()) || is_root())
 }
 
 /// Whether a value stands in a table of the system: `passwd:x:1000`, `passwd: files systemd`.
@@ -704,28 +651,6 @@ pub(super) fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
             && (value[..word.min(value.len())].contains(&b'.') || is_closed() || behind.len() == JUDGED_BYTES_MAX)
             || behind.starts_with(b"::"));
     let plain = value.strip_prefix(b"&").unwrap_or(value);
-    let of_other = [
-        &b"self."[..],
-        b"this.",
-        b"process.env",
-        b"os.",
-        b"env.",
-        b"config.",
-        b"settings.",
-        b"var.",
-        b"local.",
-        b"module.",
-        b"secrets.",
-        b"args.",
-        b"req.",
-        b"request.",
-        b"ctx.",
-        b"params.",
-        b"opts.",
-        b"options.",
-        b"props.",
-        b"vars.",
-    ];
     let is_type =
         WORDS_OF_CODE.iter().any(|word| plain == word.as_bytes()) || (next == Some(b'<') && word == value.len());
     let is_own_name = value.eq_ignore_ascii_case(&text[name.range.clone()]);
@@ -734,5 +659,9 @@ pub(super) fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
         && std::str::from_utf8(value).is_ok_and(|value| {
             value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word_names_secret(value)
         });
-    is_call || is_type || is_own_name || is_other_name || of_other.iter().any(|other| plain.starts_with(other))
+    is_call
+        || is_type
+        || is_own_name
+        || is_other_name
+        || ELSEWHERE.iter().any(|other| plain.starts_with(other.as_bytes()))
 }
