@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
-use super::names::{Members, may_hold_environment};
+use super::names::{Member, Members, may_hold_environment};
 use super::table::KEPT;
 use super::{may_hold_secret, merged, secret_spans};
 use crate::wire::{Token, TokenKind, tokens};
@@ -58,10 +58,13 @@ pub struct Masker {
 
 /// Strings that were written in pieces, by the text they belong to. A secret may span several pieces.
 #[derive(Debug, Default)]
-pub struct Pieces {
-    whole: HashMap<String, Vec<u8>>,
-    /// For each piece, the name of its whole, its number, and its offset in the whole.
-    pieces: Vec<(String, u64, usize)>,
+pub struct Pieces(HashMap<String, Whole>);
+
+/// The joined text of several pieces, and the range of each in it, by the number of the piece.
+#[derive(Debug, Default)]
+struct Whole {
+    text: Vec<u8>,
+    pieces: Vec<(u64, Range<usize>)>,
 }
 
 /// Spans to mask, by the number of their piece.
@@ -70,10 +73,28 @@ pub(crate) type InPieces = HashMap<u64, Vec<Range<usize>>>;
 impl Pieces {
     /// Appends the text of the piece in `json` to `whole`; adds nothing if `json` has no piece.
     pub fn add(&mut self, whole: String, number: u64, json: &str) {
-        let Some(place) = PieceAt::find(json) else { return };
-        let so_far = self.whole.entry(whole.clone()).or_default();
-        self.pieces.push((whole, number, so_far.len()));
-        so_far.extend_from_slice(&place.text(json));
+        if let Some(place) = PieceAt::find(json) {
+            self.0.entry(whole).or_default().add(number, &place.text(json));
+        }
+    }
+}
+
+impl Whole {
+    fn add(&mut self, number: u64, piece: &[u8]) {
+        let from = self.text.len();
+        self.text.extend_from_slice(piece);
+        self.pieces.push((number, from..self.text.len()));
+    }
+
+    /// Divides sorted `spans` of the text among its pieces.
+    fn divided(&self, spans: &[Range<usize>]) -> impl Iterator<Item = (u64, Vec<Range<usize>>)> {
+        self.pieces.iter().map(|(number, piece)| {
+            let first = spans.partition_point(|span| span.end <= piece.start);
+            let near = spans[first..].iter().take_while(|span| span.start < piece.end);
+            let within =
+                near.map(|span| span.start.max(piece.start) - piece.start..span.end.min(piece.end) - piece.start);
+            (*number, within.collect())
+        })
     }
 }
 
@@ -146,12 +167,9 @@ impl PieceAt {
     /// Masks the secrets that `masker` finds in the decoded Base64, and the spans `in_delta` of it.
     fn masked_base64(&self, masker: &Masker, written: &str, in_delta: &[Range<usize>]) -> Option<String> {
         let string = JsonString::of(written);
-        let (range, mut bytes) = self.decoded(&string.text())?;
+        let (range, bytes) = self.decoded(&string.text())?;
         let spans = merged(masker.spans(&bytes).into_iter().chain(in_delta.iter().cloned()).collect());
-        if spans.is_empty() {
-            return None;
-        }
-        mask(&mut bytes, &spans);
+        let bytes = masked_bytes(&bytes, &spans)?;
         // Escaped Base64 characters take more space than the new ones would; such a string is not masked here.
         let [at] = &string.written_spans(&[range])[..] else { return None };
         let inner = written.strip_prefix('"')?;
@@ -189,37 +207,28 @@ impl Masker {
     /// The text with its secrets masked; `None` if it has none.
     #[must_use]
     pub fn text(&self, text: &str) -> Option<String> {
-        let masked = self.bytes(text.as_bytes())?;
-        Some(String::from_utf8(masked).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Some(String::from_utf8_lossy(&self.bytes(text.as_bytes())?).into_owned())
     }
 
     /// Like [`Masker::text`], for bytes that may not be UTF-8.
     #[must_use]
     pub fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let spans = self.spans(bytes);
-        (!spans.is_empty()).then(|| {
-            let mut masked = bytes.to_vec();
-            mask(&mut masked, &spans);
-            masked
-        })
+        masked_bytes(bytes, &self.spans(bytes))
     }
 
     /// JSON with the secrets in its strings masked; `None` if it has none. Invalid JSON is masked as text.
     #[must_use]
     pub fn json(&self, json: &str) -> Option<String> {
-        if serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
-            return self.text(json);
-        }
-        self.strings(json, Of::Value, &[])
+        self.json_piece(json, &[])
     }
 
     /// Like [`Masker::json`], and also masks the spans `in_delta` of the piece in it.
     #[must_use]
     pub fn json_piece(&self, json: &str, in_delta: &[Range<usize>]) -> Option<String> {
-        match in_delta {
-            [] => self.json(json),
-            spans => self.strings(json, Of::Value, spans),
+        if in_delta.is_empty() && serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
+            return self.text(json);
         }
+        self.strings(json, Of::Value, in_delta)
     }
 
     /// A journal record, without its `\n`, with the secrets in its line masked, and the spans `in_delta` of the piece in it;
@@ -232,26 +241,8 @@ impl Masker {
     /// Finds the secrets in joined pieces, and returns their spans in each piece.
     #[must_use]
     pub fn in_pieces(&self, pieces: &Pieces) -> InPieces {
-        let spans: HashMap<&String, Vec<Range<usize>>> =
-            pieces.whole.iter().map(|(name, text)| (name, self.spans(text))).collect();
-        let mut found = InPieces::new();
-        let mut ends: HashMap<&String, usize> = pieces.whole.iter().map(|(name, text)| (name, text.len())).collect();
-        for (name, number, begin) in pieces.pieces.iter().rev() {
-            let end = ends.insert(name, *begin).unwrap_or(*begin);
-            // The spans are sorted, so only those of this piece are read.
-            let spans = spans.get(name).map_or(&[][..], Vec::as_slice);
-            let first = spans.partition_point(|span| span.end <= *begin);
-            let of_piece: Vec<Range<usize>> = spans[first..]
-                .iter()
-                .take_while(|span| span.start < end)
-                .map(|span| span.start.max(*begin) - begin..span.end.min(end) - begin)
-                .filter(|span| !span.is_empty())
-                .collect();
-            if !of_piece.is_empty() {
-                found.insert(*number, of_piece);
-            }
-        }
-        found
+        let found = pieces.0.values().flat_map(|whole| whole.divided(&self.spans(&whole.text)).collect::<Vec<_>>());
+        found.filter(|(_, spans)| !spans.is_empty()).collect()
     }
 
     /// Spans of unmasked secrets, sorted and not adjacent. Escaped JSON in the text is searched too.
@@ -280,87 +271,67 @@ impl Masker {
         let has = |name: &[u8]| memchr::memmem::find(json.as_bytes(), name).is_some();
         let may_have_piece = !in_delta.is_empty() || has(b"chunk") || has(b"deltaBase64");
         let piece_at = if may_have_piece { PieceAt::find(json) } else { None };
-        let mut masked: Option<String> = None;
-        let mut kept_to = 0;
-        let (mut place, mut members) = (Place::default(), Members::of(json));
-        let mut in_lines: HashMap<usize, Vec<Range<usize>>> = HashMap::new();
-        for token in tokens(json) {
-            if token.kind == TokenKind::Name && json[token.range.clone()] == *"\"lines\"" {
-                in_lines.extend(self.in_lines(json, token.range.end));
+        let (mut members, mut in_lines) = (Members::of(json), InPieces::new());
+        // The member of a record.
+        let mut top = "";
+        rewritten(json, |Token { kind, range }, written| {
+            let Member { name, depth, is_secret } = members.next(&Token { kind, range: range.clone() });
+            let is_of_record = of == Of::Record && depth == 1;
+            if is_of_record && kind == TokenKind::Name {
+                top = name;
             }
-            let named = if members.is_secret(&token) { Role::Secret } else { Role::Text };
-            let Token { kind, range } = token;
-            let written = &json[range.clone()];
-            let role = place.role(json, of, kind, &range, named);
-            let of_piece = piece_at.as_ref().filter(|piece| piece.string == range);
-            let instead = match role {
-                Role::Kept => None,
-                Role::Text if let Some(piece) = of_piece.filter(|piece| piece.is_base64) => {
-                    // A key may happen to be valid Base64.
-                    piece.masked_base64(self, written, in_delta).or_else(|| Masker::key_in(written))
-                }
-                Role::Base64 => self.base64(written),
-                Role::Number => Some(number(written)),
-                Role::Name | Role::Text | Role::Secret => {
-                    let parsed = JsonString::of(written);
-                    let text = parsed.text();
-                    let spans = match role {
-                        Role::Secret if !text.is_empty() && !is_masked(&text) => {
-                            std::iter::once(0..text.len()).collect()
-                        }
-                        Role::Name | Role::Text | Role::Secret | Role::Kept | Role::Base64 | Role::Number => {
-                            let mut more = of_piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta));
-                            more.extend(in_lines.remove(&range.start).unwrap_or_default());
-                            merged(self.spans(&text).into_iter().chain(more).collect())
-                        }
-                    };
-                    parsed.masked(&text, &spans)
-                }
-            };
-            if let Some(instead) = instead.filter(|instead| instead != written) {
-                let out = masked.get_or_insert_with(|| String::with_capacity(json.len()));
-                out.push_str(&json[kept_to..range.start]);
-                out.push_str(&instead);
-                kept_to = range.end;
+            // What a record says about its line is never masked.
+            let is_kept = of == Of::Record && !matches!(top, "line" | "data" | "argv" | "codex");
+            let piece = piece_at.as_ref().filter(|piece| piece.string == range);
+            let string = JsonString::of(written);
+            match kind {
+                TokenKind::Name if name == "lines" => in_lines.extend(self.in_lines(json, range.end)),
+                TokenKind::Name | TokenKind::Text | TokenKind::Number => {}
             }
-        }
-        let mut masked = masked?;
-        masked.push_str(&json[kept_to..]);
-        Some(masked)
+            match kind {
+                TokenKind::Number => return (is_secret && !is_of_record && !is_kept).then(|| other_digits(written)),
+                TokenKind::Name if is_of_record || is_kept || is_word(name) => return None,
+                TokenKind::Text if is_of_record => match top {
+                    "text" | "line" | "cwd" => {}
+                    "base64" => return self.base64(written),
+                    _ => return None,
+                },
+                TokenKind::Text if is_kept || KEPT.contains(&name) => return None,
+                TokenKind::Text if name.ends_with("ase64") => return self.base64(written),
+                TokenKind::Name | TokenKind::Text => {}
+            }
+            let text = string.text();
+            let is_secret = is_secret && !is_of_record;
+            if let Some(piece) = piece.filter(|piece| piece.is_base64 && !is_secret) {
+                // A key may happen to be valid Base64; patterns of the user are not looked for in it.
+                return piece.masked_base64(self, written, in_delta).or_else(|| string.masked(&secret_spans(&text)));
+            }
+            if is_secret && !text.is_empty() && !is_masked(&text) {
+                return string.masked(std::slice::from_ref(&(0..text.len())));
+            }
+            let mut spans = self.spans(&text);
+            spans.extend(piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta)));
+            spans.extend(in_lines.remove(&(range.start as u64)).unwrap_or_default());
+            string.masked(&merged(spans))
+        })
     }
 
     /// The spans to mask in the lines of output at `from`, by the position of each line's string. A secret may begin in one
     /// line and end in another.
-    fn in_lines(&self, json: &str, from: usize) -> Vec<(usize, Vec<Range<usize>>)> {
-        let rest = &json[from..];
-        let Some(list) = rest.trim_start_matches([':', ' ']).strip_prefix('[') else { return Vec::new() };
-        let list_at = json.len() - list.len();
-        let (mut lines, mut whole, mut seen_to) = (Vec::new(), Vec::new(), 0);
+    fn in_lines(&self, json: &str, from: usize) -> Vec<(u64, Vec<Range<usize>>)> {
+        let Some(list) = json[from..].trim_start_matches([':', ' ']).strip_prefix('[') else { return Vec::new() };
+        let (mut whole, mut seen_to) = (Whole::default(), 0);
         for token in tokens(list) {
             let is_next = list[seen_to..token.range.start].bytes().all(|byte| matches!(byte, b',' | b' '));
             if !is_next || token.kind != TokenKind::Text {
                 break;
             }
-            lines.push((list_at + token.range.start, whole.len()));
-            whole.extend_from_slice(&JsonString::of(&list[token.range.clone()]).text());
-            whole.push(b'\n');
+            let at = json.len() - list.len() + token.range.start;
+            whole.add(at as u64, &JsonString::of(&list[token.range.clone()]).text());
+            whole.text.push(b'\n');
             seen_to = token.range.end;
         }
-        let spans = self.spans(&whole);
-        let ends = lines.iter().skip(1).map(|(_, begin)| begin - 1).chain([whole.len().saturating_sub(1)]);
-        let within = lines.iter().zip(ends).map(|((at, begin), end)| {
-            let first = spans.partition_point(|span| span.end <= *begin);
-            let near = spans[first..].iter().take_while(|span| span.start < end);
-            (*at, near.map(|span| span.start.max(*begin) - begin..span.end.min(end) - begin).collect())
-        });
-        within.collect()
-    }
-
-    /// Masks text in the shape of a key, but no user patterns.
-    fn key_in(written: &str) -> Option<String> {
-        let parsed = JsonString::of(written);
-        let text = parsed.text();
-        parsed.masked(&text, &secret_spans(&text))
+        whole.divided(&self.spans(&whole.text)).collect()
     }
 
     fn base64(&self, written: &str) -> Option<String> {
@@ -369,110 +340,61 @@ impl Masker {
     }
 }
 
+/// Whether a name is one of the protocol's.
+fn is_word(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+}
+
+/// JSON in which `instead` replaces strings and numbers; everything else stands as it was written. `None` if nothing changes.
+fn rewritten(json: &str, mut instead: impl FnMut(Token, &str) -> Option<String>) -> Option<String> {
+    let (mut out, mut kept_to) = (None::<String>, 0);
+    for token in tokens(json) {
+        let range = token.range.clone();
+        let Some(new) = instead(token, &json[range.clone()]).filter(|new| *new != json[range.clone()]) else {
+            continue;
+        };
+        let out = out.get_or_insert_with(|| String::with_capacity(json.len()));
+        out.push_str(&json[kept_to..range.start]);
+        out.push_str(&new);
+        kept_to = range.end;
+    }
+    out.map(|out| out + &json[kept_to..])
+}
+
 /// Replaces the first digit with 1 and the others with 0, because JSON forbids leading zeros.
-fn number(written: &str) -> String {
+pub(super) fn other_digits(written: &str) -> String {
     let mut digits = std::iter::once('1').chain(std::iter::repeat('0'));
     written.chars().map(|char| if char.is_ascii_digit() { digits.next().unwrap_or('0') } else { char }).collect()
 }
 
-fn mask(bytes: &mut [u8], spans: &[Range<usize>]) {
+/// The bytes with masks as long as the secrets; `None` if there are none.
+fn masked_bytes(bytes: &[u8], spans: &[Range<usize>]) -> Option<Vec<u8>> {
+    let mut masked = bytes.to_vec();
     for span in spans {
-        let mut signs = MaskSigns::of(span);
-        for byte in bytes.get_mut(span.clone()).unwrap_or_default() {
-            if !stays(*byte) {
-                *byte = signs.next();
-            }
-        }
+        let mut signs = mask_signs(span);
+        let bytes = masked[span.clone()].iter_mut().filter(|byte| !stays(**byte));
+        bytes.zip(&mut signs).for_each(|(byte, sign)| *byte = sign);
     }
+    (!spans.is_empty()).then_some(masked)
 }
 
-/// The current position in a JSON text.
-#[derive(Debug, Default)]
-struct Place<'a> {
-    depth: usize,
-    seen_to: usize,
-    /// Name of the next value.
-    name: &'a str,
-    /// Name of the record's top-level member at this position.
-    top: &'a str,
-}
-
-/// How a string or a number is treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Kept,
-    Name,
-    Text,
-    /// A string with a secret name.
-    Secret,
-    /// A number with a secret name.
-    Number,
-    Base64,
-}
-
-impl<'a> Place<'a> {
-    /// The role of a token; `named` is the role that its name implies.
-    fn role(&mut self, json: &'a str, of: Of, kind: TokenKind, range: &Range<usize>, named: Role) -> Role {
-        for byte in &json.as_bytes()[self.seen_to..range.start] {
-            match byte {
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-                _ => {}
-            }
-        }
-        self.seen_to = range.end;
-        let is_of_record = of == Of::Record && self.depth == 1;
-        match kind {
-            TokenKind::Number => {
-                self.name = "";
-                if named == Role::Secret && !is_of_record && !self.is_kept_part(of) { Role::Number } else { Role::Kept }
-            }
-            TokenKind::Name => {
-                self.name = json[range.clone()].trim_matches('"');
-                if is_of_record {
-                    self.top = self.name;
-                }
-                let is_word = self.name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-                if is_of_record || is_word || self.is_kept_part(of) { Role::Kept } else { Role::Name }
-            }
-            TokenKind::Text => {
-                let name = std::mem::take(&mut self.name);
-                match (is_of_record, self.top) {
-                    (true, "text" | "line" | "cwd") => Role::Text,
-                    (true, "base64") => Role::Base64,
-                    (true, _) => Role::Kept,
-                    (false, _) if self.is_kept_part(of) || KEPT.contains(&name) => Role::Kept,
-                    (false, _) if name.ends_with("ase64") => Role::Base64,
-                    (false, _) => named,
-                }
-            }
-        }
-    }
-
-    /// Whether the current member of a record says something about its line, and is never masked.
-    fn is_kept_part(&self, of: Of) -> bool {
-        of == Of::Record && !matches!(self.top, "line" | "data" | "argv" | "codex")
-    }
-}
-
-/// The text with everything that looks like a secret masked; `None` if nothing does.
+/// The text with a word in place of everything that looks like a secret; `None` if nothing does.
 #[must_use]
 pub fn redacted(text: &str) -> Option<String> {
-    let spans = secret_spans(text.as_bytes());
-    if spans.is_empty() {
-        return None;
-    }
-    let mut masked = String::with_capacity(text.len());
+    Some(String::from_utf8_lossy(&redacted_bytes(text.as_bytes())?).into_owned())
+}
+
+fn redacted_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
+    let spans = secret_spans(bytes);
     let mut kept_to = 0;
-    for span in spans {
-        // A span may end within a character if a bound ended it.
-        let (start, end) = (text.floor_char_boundary(span.start).max(kept_to), text.ceil_char_boundary(span.end));
-        masked.push_str(&text[kept_to..start]);
-        masked.push_str(MASK);
-        kept_to = end;
+    let mut masked = Vec::with_capacity(bytes.len());
+    for span in &spans {
+        masked.extend_from_slice(&bytes[kept_to..span.start]);
+        masked.extend_from_slice(MASK.as_bytes());
+        kept_to = span.end;
     }
-    masked.push_str(&text[kept_to..]);
-    Some(masked)
+    masked.extend_from_slice(&bytes[kept_to..]);
+    (!spans.is_empty()).then_some(masked)
 }
 
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
@@ -481,67 +403,42 @@ pub fn redacted(text: &str) -> Option<String> {
 #[must_use]
 pub(crate) fn redacted_json(json: &str) -> Option<String> {
     // A name or key with escapes is visible only in the decoded string.
-    let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
-    let holds_base64 = || memchr::memmem::find(json.as_bytes(), b"ase64\"").is_some();
-    if !may_hold_secret(json) && !is_escaped() && !may_hold_environment(json) && !holds_base64() {
+    let has = |mark: &[u8]| memchr::memmem::find(json.as_bytes(), mark).is_some();
+    let is_escaped = || has(b"\\u00") || has(b"\\/");
+    if !may_hold_secret(json) && !is_escaped() && !may_hold_environment(json) && !has(b"ase64\"") {
         return None;
     }
-    let mut masked: Option<String> = None;
-    let mut kept_to = 0;
-    let mut is_base64 = false;
     let mut members = Members::of(json);
-    for token in tokens(json) {
-        let written = &json[token.range.clone()];
-        let is_secret = members.is_secret(&token);
-        let text = unquoted(written);
-        let instead = match token.kind {
+    rewritten(json, |token, written| {
+        let Member { name, is_secret, .. } = members.next(&token);
+        let string = JsonString::of(written).text();
+        let text = String::from_utf8_lossy(&string);
+        let masked = match token.kind {
             TokenKind::Number | TokenKind::Text if is_secret && !text.is_empty() => Some(MASK.to_owned()),
             TokenKind::Number => None,
             // A key may look like Base64.
-            TokenKind::Text if is_base64 => redacted_base64(&text).or_else(|| redacted(&text)),
+            TokenKind::Text if name.ends_with("ase64") => redacted_base64(&text).or_else(|| redacted(&text)),
             TokenKind::Name | TokenKind::Text => redacted(&text),
         };
-        is_base64 = token.kind == TokenKind::Name && text.ends_with("ase64");
-        let Some(instead) = instead else { continue };
-        let out = masked.get_or_insert_with(String::new);
-        out.push_str(&json[kept_to..token.range.start]);
-        out.push_str(&serde_json::Value::from(instead).to_string());
-        kept_to = token.range.end;
-    }
-    let mut masked = masked?;
-    masked.push_str(&json[kept_to..]);
-    Some(masked)
+        masked.map(|masked| serde_json::Value::from(masked).to_string())
+    })
 }
 
 /// Base64 with the secrets in its bytes masked; `None` if it has none. Of Base64 that was cut off, the last incomplete group is
 /// left out.
 fn redacted_base64(text: &str) -> Option<String> {
     let bytes = BASE64_STANDARD.decode(&text.as_bytes()[..text.len() / 4 * 4]).ok()?;
-    let spans = secret_spans(&bytes);
-    if spans.is_empty() {
-        return None;
-    }
-    let mut masked = Vec::with_capacity(bytes.len());
-    let mut kept_to = 0;
-    for span in spans {
-        masked.extend_from_slice(&bytes[kept_to..span.start]);
-        masked.extend_from_slice(MASK.as_bytes());
-        kept_to = span.end;
-    }
-    masked.extend_from_slice(&bytes[kept_to..]);
-    Some(BASE64_STANDARD.encode(masked))
-}
-
-/// The text of a JSON string, of one that was cut off too.
-fn unquoted(written: &str) -> Cow<'_, str> {
-    match JsonString::of(written).text() {
-        Cow::Borrowed(text) => String::from_utf8_lossy(text),
-        Cow::Owned(text) => Cow::Owned(String::from_utf8(text).unwrap_or_default()),
-    }
+    Some(BASE64_STANDARD.encode(redacted_bytes(&bytes)?))
 }
 
 /// Replaces a secret. The mask is the same for every secret, so equal texts stay equal.
 pub(super) const MASK: &str = "[redacted]";
+
+/// The characters of a mask as long as `span`: the word if it fits, then stars.
+pub(super) fn mask_signs(span: &Range<usize>) -> impl Iterator<Item = u8> + use<> {
+    let word = if span.len() >= MASK.len() { MASK } else { "" };
+    word.bytes().chain(std::iter::repeat(b'*'))
+}
 
 /// Replaces a one-byte character that was escaped with two bytes, so that JSON inside the text stays JSON.
 const ESCAPED_BYTE: (char, &str) = ('/', "\\/");
@@ -565,14 +462,21 @@ impl<'a> JsonString<'a> {
         JsonString { written }
     }
 
-    /// Yields each character with the length of its escaped form in bytes.
-    fn units(&self) -> impl Iterator<Item = (usize, char)> + use<'a> {
-        let mut rest = self.written;
+    /// Yields the escaped form of each character, the character, and which of `spans` of the decoded text it is in.
+    fn units<'b>(&self, spans: &'b [Range<usize>]) -> impl Iterator<Item = (&'a str, char, Option<&'b Range<usize>>)> {
+        let (mut rest, mut at, mut spans) = (self.written, 0, spans);
         std::iter::from_fn(move || {
             let first = rest.chars().next()?;
-            let unit = if first == '\\' { escape(rest) } else { (first.len_utf8(), first) };
-            rest = rest.get(unit.0..).unwrap_or_default();
-            Some(unit)
+            let (length, char) = if first == '\\' { escape(rest) } else { (first.len_utf8(), first) };
+            let (written, behind) = rest.split_at(length);
+            while let [span, next @ ..] = spans
+                && span.end <= at
+            {
+                spans = next;
+            }
+            rest = behind;
+            at += char.len_utf8();
+            Some((written, char, spans.first().filter(|span| span.start < at)))
         })
     }
 
@@ -580,58 +484,44 @@ impl<'a> JsonString<'a> {
         if !self.written.contains('\\') {
             return Cow::Borrowed(self.written.as_bytes());
         }
-        Cow::Owned(self.units().map(|(_, char)| char).collect::<String>().into_bytes())
+        Cow::Owned(self.units(&[]).map(|(_, char, _)| char).collect::<String>().into_bytes())
     }
 
     /// Maps `spans` of the decoded text to spans of the escaped form.
     pub(super) fn written_spans(&self, spans: &[Range<usize>]) -> Vec<Range<usize>> {
-        let (mut found, mut spans) = (Vec::new(), spans.iter().peekable());
-        let (mut at, mut written_at) = (0, 0);
-        let mut begun = None;
-        for (length, char) in self.units() {
-            let end = at + char.len_utf8();
-            if spans.peek().is_some_and(|span| span.start < end && at < span.end) {
-                begun.get_or_insert(written_at);
+        let (mut found, mut at, mut last) = (Vec::<Range<usize>>::new(), 0, None);
+        for (written, _, within) in self.units(spans) {
+            let end = at + written.len();
+            match found.last_mut().filter(|_| within.is_some() && within == last) {
+                Some(found) => found.end = end,
+                None => found.extend(within.map(|_| at..end)),
             }
-            (at, written_at) = (end, written_at + length);
-            if spans.peek().is_some_and(|span| span.end <= at) {
-                spans.next();
-                found.extend(begun.take().map(|begun| begun..written_at));
-            }
+            (at, last) = (end, within);
         }
         found
     }
 
-    /// Masks `spans` of the decoded text; returns `None` if there are none.
-    pub(super) fn masked(&self, text: &[u8], spans: &[Range<usize>]) -> Option<String> {
-        let (mut spans, mut span) = (spans.iter().cloned(), None);
-        if spans.len() == 0 {
+    /// Masks `spans` of the decoded text, which stays as long as it is in both forms; returns `None` if there are none.
+    pub(super) fn masked(&self, spans: &[Range<usize>]) -> Option<String> {
+        if spans.is_empty() {
             return None;
         }
         let mut out = String::with_capacity(self.written.len() + 2);
         out.push('"');
-        let (mut at, mut written_at, mut signs) = (0, 0, MaskSigns { word: b"" });
-        for (length, char) in self.units() {
-            while span.as_ref().is_none_or(|span: &Range<usize>| span.end <= at) {
-                let Some(next) = spans.next() else { break };
-                signs = MaskSigns::of(&next);
-                span = Some(next);
+        let (mut signs, mut last) = (mask_signs(&(0..0)), None);
+        for (written, char, within) in self.units(spans) {
+            if let Some(span) = within.filter(|_| within != last) {
+                signs = mask_signs(span);
             }
-            let written = &self.written[written_at..written_at + length];
-            let char_bytes = char.len_utf8();
-            let is_in = span.as_ref().is_some_and(|span| span.start < at + char_bytes && at < span.end);
-            match (is_in, length) {
-                (false, _) => out.push_str(written),
-                (true, _) if u8::try_from(char).is_ok_and(stays) => out.push_str(written),
-                (true, 2) if written.starts_with('\\') => out.push_str(ESCAPED_BYTE.1),
-                (true, 6) if char_bytes == 1 => out.push_str(&format!("\\u{:04x}", signs.next())),
-                (true, 6 | 12) if written.starts_with('\\') => out.push_str(ESCAPED[char_bytes - 2].1),
-                (true, _) => out.extend((0..char_bytes).map(|_| char::from(signs.next()))),
+            last = within;
+            match (written.len(), char.len_utf8()) {
+                _ if within.is_none() || u8::try_from(char).is_ok_and(stays) => out.push_str(written),
+                (2, _) if written.starts_with('\\') => out.push_str(ESCAPED_BYTE.1),
+                (6, 1) => out.push_str(&format!("\\u{:04x}", signs.next().unwrap_or_default())),
+                (6 | 12, bytes) if written.starts_with('\\') => out.push_str(ESCAPED[bytes - 2].1),
+                (_, bytes) => out.extend(signs.by_ref().take(bytes).map(char::from)),
             }
-            at += char_bytes;
-            written_at += length;
         }
-        debug_assert_eq!(at, text.len());
         out.push('"');
         Some(out)
     }
@@ -704,29 +594,8 @@ pub(super) fn is_masked(text: &[u8]) -> bool {
 }
 
 /// Layout is not secret, and envelope markers must stay findable.
-pub(super) fn stays(byte: u8) -> bool {
+fn stays(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r' | b'\t' | b' ' | 0x1e | 0x1f)
-}
-
-/// The characters of one mask: the word if it fits, then stars.
-pub(super) struct MaskSigns {
-    word: &'static [u8],
-}
-
-impl MaskSigns {
-    pub(super) fn of(span: &Range<usize>) -> MaskSigns {
-        MaskSigns { word: if span.len() >= MASK.len() { MASK.as_bytes() } else { b"" } }
-    }
-
-    pub(super) fn next(&mut self) -> u8 {
-        match self.word {
-            [first, rest @ ..] => {
-                self.word = rest;
-                *first
-            }
-            [] => b'*',
-        }
-    }
 }
 
 #[cfg(test)]

@@ -236,13 +236,15 @@ const DIGITS_MIN: usize = 10;
 /// Follows the tokens of a JSON text. A string or a long number is a secret if its member, or a list or an object around it, has
 /// a name that means one, if it is the `value` beside a `name` that does, if it stands in an object `env`, or if it is the word
 /// behind an option in a list of words.
-#[derive(Debug)]
-pub(crate) struct Members<'a> {
+#[derive(Debug, Default)]
+pub(super) struct Members<'a> {
     json: &'a str,
     seen_to: usize,
     depth: usize,
     /// The name of the value that comes next.
     name: &'a str,
+    /// The same, also of the first value of a list.
+    label: &'a str,
     /// The depth of the list or object whose name means a secret.
     secret_from: Option<usize>,
     /// The depth of the object whose `name` means a secret.
@@ -257,51 +259,49 @@ pub(crate) struct Members<'a> {
     given_to: usize,
 }
 
+/// What stands around a token.
+#[derive(Debug)]
+pub(super) struct Member<'a> {
+    /// The name of a value, or the token if it is a name.
+    pub(super) name: &'a str,
+    /// How many lists and objects it stands in.
+    pub(super) depth: usize,
+    /// It is a secret by what stands around it.
+    pub(super) is_secret: bool,
+}
+
 impl<'a> Members<'a> {
     /// Begins with the first token of `json`.
     #[must_use]
-    pub(crate) fn of(json: &'a str) -> Members<'a> {
-        Members {
-            json,
-            seen_to: 0,
-            depth: 0,
-            name: "",
-            secret_from: None,
-            pair_at: None,
-            word_before: None,
-            is_first: false,
-            given: given_in_lists(json),
-            given_to: 0,
-        }
+    pub(super) fn of(json: &'a str) -> Members<'a> {
+        Members { json, given: given_in_lists(json), ..Members::default() }
     }
 
-    /// Whether the next token is a secret by what stands around it.
-    pub(crate) fn is_secret(&mut self, token: &Token) -> bool {
+    /// What stands around the next token.
+    pub(super) fn next(&mut self, token: &Token) -> Member<'a> {
         self.pass(token.range.start);
         self.seen_to = token.range.end;
         let written = self.json[token.range.clone()].trim_matches('"');
+        let depth = self.depth;
         if token.kind == TokenKind::Name {
-            self.name = written;
-            return false;
+            (self.name, self.label) = (written, written);
+            return Member { name: written, depth, is_secret: false };
         }
-        let name = std::mem::take(&mut self.name);
+        let (name, label) = (std::mem::take(&mut self.name), std::mem::take(&mut self.label));
         let is_named = (self.secret_from.is_some() && !DESCRIBING.contains(&name))
             || means_secret(name)
             || self.is_beside(name, token);
-        match token.kind {
-            TokenKind::Name => false,
-            TokenKind::Number => {
-                self.word_before = None;
-                is_named && written.bytes().filter(u8::is_ascii_digit).count() >= DIGITS_MIN
+        let is_secret = if token.kind == TokenKind::Number {
+            self.word_before = None;
+            is_named && written.bytes().filter(u8::is_ascii_digit).count() >= DIGITS_MIN
+        } else {
+            if NAMING.contains(&name) {
+                self.pair_at = means_secret(written).then_some(depth);
             }
-            TokenKind::Text => {
-                if matches!(name, "name" | "Name" | "key" | "Key" | "header") {
-                    self.pair_at = means_secret(written).then_some(self.depth);
-                }
-                let is_word = name.is_empty() && self.is_word(written, token.range.end);
-                is_named || is_word || self.is_given(&token.range)
-            }
-        }
+            let is_word = name.is_empty() && self.is_word(written, token.range.end);
+            is_named || is_word || self.is_given(&token.range)
+        };
+        Member { name: label, depth, is_secret }
     }
 
     /// Reads what stands between two tokens.
@@ -367,6 +367,9 @@ impl<'a> Members<'a> {
     }
 }
 
+/// Members that name the `value` beside them.
+const NAMING: [&str; 5] = ["name", "Name", "key", "Key", "header"];
+
 /// Names of objects whose members are all values of an environment or of headers.
 const ENVIRONMENTS: [&str; 4] = ["env", "environment", "http_headers", "httpHeaders"];
 
@@ -392,7 +395,7 @@ fn names_behind(rest: &str) -> bool {
         let written = near[token.range.clone()].trim_matches('"');
         match token.kind {
             TokenKind::Name => name = written,
-            TokenKind::Text if matches!(name, "name" | "Name" | "key" | "Key" | "header") => {
+            TokenKind::Text if NAMING.contains(&name) => {
                 return means_secret(written);
             }
             TokenKind::Text | TokenKind::Number => {}
