@@ -88,7 +88,7 @@ fn behind_name(command: &[u8], names: &[&str]) -> Option<usize> {
 
 /// Whether separators in quotation marks divide commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Quotes {
+pub(super) enum Quotes {
     Seen,
     Unseen,
 }
@@ -97,27 +97,29 @@ enum Quotes {
 fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        if from >= part.len() {
-            return None;
-        }
-        let mut open = None;
-        let is_end = |at: &usize| match (part[*at], open) {
-            (b'\n', _) => quotes == Quotes::Unseen || *at == 0 || part[at - 1] != b'\\',
-            (byte, Some(quote)) => {
-                open = open.filter(|_| byte != quote);
-                false
-            }
-            (quote @ (b'"' | b'\''), None) => {
-                open = (quotes == Quotes::Seen).then_some(quote);
-                false
-            }
-            (byte, None) => matches!(byte, b'|' | b';' | b'&'),
-        };
-        let end = (from..part.len()).find(is_end).unwrap_or(part.len());
-        let command = from..end;
-        from = end + 1;
+        let rest = part.get(from..).filter(|rest| !rest.is_empty())?;
+        let command = from..from + command_end(rest, quotes, b"|;&");
+        from = command.end + 1;
         Some(command)
     })
+}
+
+/// Returns the end of the command that a text begins with: the end of its line, unless a `\\` stands there, or one of `separators`.
+pub(super) fn command_end(text: &[u8], quotes: Quotes, separators: &[u8]) -> usize {
+    let mut open = None;
+    let is_end = |at: &usize| match (text[*at], open) {
+        (b'\n', _) => quotes == Quotes::Unseen || !text[..*at].ends_with(b"\\"),
+        (byte, Some(quote)) => {
+            open = open.filter(|_| byte != quote);
+            false
+        }
+        (quote @ (b'"' | b'\''), None) => {
+            open = (quotes == Quotes::Seen).then_some(quote);
+            false
+        }
+        (byte, None) => separators.contains(&byte),
+    };
+    (0..text.len()).find(is_end).unwrap_or(text.len())
 }
 
 /// Returns the start of the last of [`DIVIDING`] in the second half of a text.

@@ -12,23 +12,17 @@ use super::table::{Behind, KEY_SHAPES, KeyShape, PEM_IN_BASE64, Tail};
 /// Bytes of a key that decide if it looks random.
 const RANDOM_BYTES_MAX: usize = 96;
 
-struct Starts {
-    automaton: AhoCorasick,
-    /// Of each beginning, the shape that it is of.
-    shapes: Vec<&'static KeyShape>,
-}
-
-static STARTS: LazyLock<Starts> = LazyLock::new(|| {
+/// All beginnings, and the shape of each.
+static STARTS: LazyLock<(AhoCorasick, Vec<&KeyShape>)> = LazyLock::new(|| {
     let all = KEY_SHAPES.iter().flat_map(|shape| shape.starts().map(move |start| (start, shape)));
-    // The longest first: `EAAA` before `EAA`.
-    let mut all: Vec<(&'static str, &'static KeyShape)> = all.collect();
-    all.sort_by_key(|(start, _)| std::cmp::Reverse(start.len()));
+    let (starts, shapes): (Vec<_>, Vec<_>) = all.unzip();
+    // The longest: `EAAA`, and not `EAA`.
     let builder = AhoCorasick::builder()
-        .match_kind(MatchKind::LeftmostFirst)
+        .match_kind(MatchKind::LeftmostLongest)
         .kind(Some(AhoCorasickKind::DFA))
-        .build(all.iter().map(|(start, _)| start))
+        .build(starts)
         .expect("BUG: the beginnings are few and short");
-    Starts { automaton: builder, shapes: all.into_iter().map(|(_, shape)| shape).collect() }
+    (builder, shapes)
 });
 
 /// Marks of which every key holds one, apart from the keys of Discord.
@@ -52,8 +46,9 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
 
 fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let mut at = 0;
-    while let Some(found) = STARTS.automaton.find(Input::new(text).range(at..)) {
-        let shape = STARTS.shapes[found.pattern().as_usize()];
+    let (starts, shapes) = &*STARTS;
+    while let Some(found) = starts.find(Input::new(text).range(at..)) {
+        let shape = shapes[found.pattern().as_usize()];
         at = match tail_of(text, found.range(), shape) {
             Some(end) => {
                 spans.push(found.start()..end);
@@ -71,8 +66,7 @@ fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
 fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> {
     let rest = &text[start.end..];
     let near = &rest[..rest.len().min(RANDOM_BYTES_MAX.max(shape.tail_bytes_min + 1))];
-    let is_part = |byte: &u8| is_of(shape.tail, *byte);
-    let near_bytes = near.iter().take_while(|byte| is_part(byte)).count();
+    let near_bytes = run(near, shape.tail);
     if near_bytes < shape.tail_bytes_min || shape.tail_bytes_max.is_some_and(|max| near_bytes > max) {
         return None;
     }
@@ -85,16 +79,16 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
             let is_word = text[..start.start].last().is_some_and(u8::is_ascii_lowercase);
             let is_named = || KNOWN_PARTS.iter().any(|part| tail.starts_with(part));
             let begins = begins_word(text, start.start);
-            (begins && (is_named() || has_signs(tail))) || (!is_word && has_long_run(tail)) || looks_random(tail)
+            (begins && (is_named() || has_signs(tail)))
+                || (!is_word && any_run(tail, |run, _| run.len() >= 16))
+                || looks_random(tail)
         }
     };
     if !is_fit {
         return None;
     }
-    let end = start.end + rest.iter().take_while(|byte| is_part(byte)).count();
-    let dots =
-        text[start.end..end].iter().rev().take_while(|byte| shape.tail == Tail::Dotted && **byte == b'.').count();
-    Some(end - dots)
+    let end = start.end + run(rest, shape.tail);
+    Some(end - if shape.tail == Tail::Dotted { dots_before(text, end) } else { 0 })
 }
 
 fn is_of(tail: Tail, byte: u8) -> bool {
@@ -109,35 +103,28 @@ fn is_of(tail: Tail, byte: u8) -> bool {
     }
 }
 
-/// Whether a tail holds more letters and digits in one piece than most names have.
-fn has_long_run(tail: &[u8]) -> bool {
-    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| run.len() >= 16)
-}
-
 /// Second parts of keys of OpenAI, Anthropic and OpenRouter.
 const KNOWN_PARTS: [&[u8]; 4] = [b"proj-", b"ant-", b"svcacct-", b"or-"];
 
+/// Whether `is` holds for any letters and digits in one piece, by their number and by digits, capitals and small letters in them.
+fn any_run(tail: &[u8], is: impl Fn(&[u8], [bool; 3]) -> bool) -> bool {
+    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| {
+        let has = [u8::is_ascii_digit, u8::is_ascii_uppercase, u8::is_ascii_lowercase].map(|is| run.iter().any(is));
+        is(run, has)
+    })
+}
+
 /// Whether a tail is more than words with dashes between them: `sk-button-primary-large` is the name of a class.
 fn has_signs(tail: &[u8]) -> bool {
-    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| {
-        let has = |is: fn(&u8) -> bool| run.iter().any(is);
-        run.len() >= 16
-            || (run.len() >= 8
-                && has(u8::is_ascii_lowercase)
-                && (has(u8::is_ascii_digit) || has(u8::is_ascii_uppercase)))
-            || (run.len() >= 8 && has(u8::is_ascii_digit))
-    })
+    any_run(tail, |run, [digit, upper, lower]| run.len() >= 16 || (run.len() >= 8 && (digit || (upper && lower))))
 }
 
 /// Whether letters and digits are mixed as no word of a language has them.
 fn looks_random(tail: &[u8]) -> bool {
-    tail.split(|byte| !byte.is_ascii_alphanumeric()).any(|run| {
-        let has = |is: fn(&u8) -> bool| run.iter().any(is);
-        let mixed =
-            [u8::is_ascii_digit, u8::is_ascii_uppercase, u8::is_ascii_lowercase].into_iter().filter(|is| has(*is));
-        let mixed = mixed.count();
-        let is_hex = run.iter().all(u8::is_ascii_hexdigit);
-        (run.len() >= 12 && mixed == 3) || (run.len() >= 20 && mixed == 2 && !is_hex)
+    any_run(tail, |run, has| match has.into_iter().filter(|has| *has).count() {
+        3 => run.len() >= 12,
+        2 => run.len() >= 20 && !run.iter().all(u8::is_ascii_hexdigit),
+        _ => false,
     })
 }
 
@@ -178,41 +165,46 @@ fn secret_beside(text: &[u8], end: usize) -> Option<Range<usize>> {
     (between > 0 && bytes == 40).then(|| end + between..end + between + bytes)
 }
 
+/// Returns the length of the bytes of a key at the start of a text.
+fn run(text: &[u8], tail: Tail) -> usize {
+    text.iter().take_while(|byte| is_of(tail, **byte)).count()
+}
+
 /// JSON Web Tokens: a header, a payload and whatever follows, with dots between. Of one that is cut off the payload will do.
 fn web_tokens(text: &[u8], spans: &mut Vec<Range<usize>>) {
     const PART_BYTES_MIN: usize = 8;
     let mut at = 0;
-    while let Some(found) = memmem::find(&text[at..], b"eyJ").map(|found| at + found) {
-        let run = text[found..].iter().take_while(|byte| is_of(Tail::Dashed, **byte)).count();
-        let dot = found + run;
+    for found in memmem::find_iter(text, b"eyJ") {
         // Another beginning in front of the same dot has the same rest.
-        at = dot + 1;
-        if text.get(dot) != Some(&b'.') || run < PART_BYTES_MIN + 3 {
-            at = dot.min(text.len());
-            if at == text.len() {
-                break;
-            }
+        if found < at {
             continue;
         }
-        let payload = text[dot + 1..].iter().take_while(|byte| is_of(Tail::Dashed, **byte)).count();
-        let end = dot + 1 + payload;
-        let is_whole = text.get(end) == Some(&b'.') || text[dot + 1..end].starts_with(b"eyJ");
-        if payload >= PART_BYTES_MIN && is_whole {
-            let rest = text[end..].iter().take_while(|byte| is_of(Tail::Dotted, **byte)).count();
-            let dots = text[end..end + rest].iter().rev().take_while(|byte| **byte == b'.').count();
-            spans.push(found..end + rest - dots);
-            at = end + rest;
+        let dot = found + run(&text[found..], Tail::Dashed);
+        at = dot;
+        let Some(behind) = text[dot..].strip_prefix(b".").filter(|_| dot - found >= PART_BYTES_MIN + 3) else {
+            continue;
+        };
+        let payload = run(behind, Tail::Dashed);
+        if payload >= PART_BYTES_MIN && (behind.get(payload) == Some(&b'.') || behind.starts_with(b"eyJ")) {
+            at = dot + 1 + run(behind, Tail::Dotted);
+            spans.push(found..at - dots_before(text, at));
         }
     }
+}
+
+/// A dot at the end is not part of a key.
+fn dots_before(text: &[u8], end: usize) -> usize {
+    text[..end].iter().rev().take_while(|byte| **byte == b'.').count()
 }
 
 /// PEM blocks in Base64.
 fn in_base64(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let mut at = 0;
-    while let Some(found) = memmem::find(&text[at..], PEM_IN_BASE64.as_bytes()).map(|found| at + found) {
-        let run = text[found..].iter().take_while(|byte| is_of(Tail::Base64, **byte)).count();
-        at = found + run;
-        spans.push(found..at);
+    for found in memmem::find_iter(text, PEM_IN_BASE64.as_bytes()) {
+        if found >= at {
+            at = found + run(&text[found..], Tail::Base64);
+            spans.push(found..at);
+        }
     }
 }
 
@@ -292,7 +284,6 @@ pub(super) fn private_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
     }
     let mut at = 0;
     let mut begun: Option<usize> = None;
-    let mut block_end = 0;
     // Every boundary once: `-----BEGIN … PRIVATE KEY…-----` or `-----END …`.
     while let Some((from, end, kind)) = boundary(text, at) {
         at = end;
@@ -305,17 +296,14 @@ pub(super) fn private_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
             }
             (Boundary::End, Some(open)) => {
                 spans.push(open..end);
-                block_end = end;
             }
             (Boundary::End, None) => {
-                if let Some(start) = headless(text, block_end, from) {
+                if let Some(start) = headless(text, from) {
                     spans.push(start..end);
                 }
-                block_end = end;
             }
             (Boundary::Other, Some(open)) => {
                 spans.push(open..cut_off(&text[..from], open));
-                block_end = from;
             }
             (Boundary::Other, None) => {}
         }
@@ -376,8 +364,8 @@ fn cut_off(text: &[u8], open: usize) -> usize {
 }
 
 /// Returns the start of a block whose first line is missing: the lines of Base64 in front of its last line.
-fn headless(text: &[u8], from: usize, end: usize) -> Option<usize> {
-    let floor = from.max(end.saturating_sub(HEADLESS_BYTES_MAX));
+fn headless(text: &[u8], end: usize) -> Option<usize> {
+    let floor = end.saturating_sub(HEADLESS_BYTES_MAX);
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/=\\\r\n".contains(byte);
     let bytes = text[floor..end].iter().rev().take_while(is_part).count();
     (bytes >= TOKEN_BYTES_MIN).then(|| end - bytes)

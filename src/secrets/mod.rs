@@ -76,6 +76,11 @@ fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     commands::in_lists(text, spans);
 }
 
+/// Whether a text is one of these words.
+fn one_of(text: &[u8], words: &[&str]) -> bool {
+    words.iter().any(|word| text == word.as_bytes())
+}
+
 /// Spans in order, those that touch made one.
 pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.retain(|span| !span.is_empty());

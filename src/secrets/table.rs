@@ -61,6 +61,9 @@ pub(super) const PASS_OWNERS: [&str; 40] = [
     "master", "vpn", "account",
 ];
 
+/// Parts of names of what a person makes up.
+pub(super) const PASSWORD_PARTS: [&str; 5] = ["pass", "pwd", "secret", "mnemonic", "phrase"];
+
 /// Names that mean a secret if nothing else stands in them, or if they are the last part: `psk`, `wpa-psk`.
 pub(super) const LAST_WORDS: [&str; 2] = ["psk", "psw"];
 
