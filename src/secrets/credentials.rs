@@ -242,9 +242,9 @@ impl Walk<'_> {
 
     /// Reads the brackets between two tokens.
     fn pass(&mut self, between: Range<usize>) -> Result<(), TooDeep> {
-        for byte in self.json[between].bytes() {
+        for byte in &self.json.as_bytes()[between] {
             match byte {
-                b'{' | b'[' => self.enter(byte == b'{')?,
+                b'{' | b'[' => self.enter(*byte == b'{')?,
                 b'}' | b']' => drop(self.levels.pop()),
                 _ => {}
             }

@@ -112,35 +112,33 @@ impl PieceAt {
     /// Finds the first string named `delta`, or named `chunk` if it is Base64, or the string that is all of `json`. In a
     /// truncated excerpt of parameters or of a text, finds the part that its `preview` holds.
     fn find(json: &str) -> Option<PieceAt> {
-        let mut named = "";
-        let mut cut = None;
+        let (mut named, mut cut) = ("", None);
         for token in tokens(json) {
             let written = &json[token.range.clone()];
             match token.kind {
                 TokenKind::Name => named = written,
-                TokenKind::Text if named == "\"delta\"" || token.range == (0..json.len()) => {
-                    return Some(PieceAt { string: token.range, within_from: None, is_base64: false });
+                TokenKind::Text => {
+                    let is_base64 = named == "\"chunk\"" && BASE64_STANDARD.decode(written.trim_matches('"')).is_ok();
+                    if is_base64 || named == "\"delta\"" || token.range == (0..json.len()) {
+                        return Some(PieceAt { string: token.range, within_from: None, is_base64 });
+                    }
+                    if named == "\"preview\"" {
+                        cut = Some(token.range);
+                    }
+                    named = "";
                 }
-                TokenKind::Text
-                    if named == "\"chunk\"" && BASE64_STANDARD.decode(written.trim_matches('"')).is_ok() =>
-                {
-                    return Some(PieceAt { string: token.range, within_from: None, is_base64: true });
-                }
-                TokenKind::Text if named == "\"preview\"" => cut = Some(token.range),
-                TokenKind::Text | TokenKind::Number => named = "",
+                TokenKind::Number => named = "",
             }
         }
         let string = cut.filter(|_| json.starts_with("{\"truncated\":true,"))?;
         let said = JsonString::of(&json[string.clone()]).text();
+        if said.first() != Some(&b'{') {
+            return Some(PieceAt { string, within_from: None, is_base64: false });
+        }
         let behind = |name: &[u8]| Some(memchr::memmem::find(&said, name)? + name.len());
-        let (within_from, is_base64) = match said.first() {
-            Some(b'{') => match behind(CUT_DELTA) {
-                Some(from) => (Some(from), false),
-                None => (Some(behind(CUT_CHUNK).or_else(|| behind(CUT_BASE64))?), true),
-            },
-            Some(_) | None => (None, false),
-        };
-        Some(PieceAt { string, within_from, is_base64 })
+        let delta = behind(b"\"delta\":\"");
+        let from = delta.or_else(|| behind(b"\"chunk\":\"")).or_else(|| behind(b"\"deltaBase64\":\""))?;
+        Some(PieceAt { string, within_from: Some(from), is_base64: delta.is_none() })
     }
 
     fn text<'a>(&self, json: &'a str) -> Cow<'a, [u8]> {
@@ -185,11 +183,6 @@ impl PieceAt {
         spans.into_iter().map(|span| from + span.start..from + span.end).collect()
     }
 }
-
-/// Prefixes of a piece's text in truncated parameters.
-const CUT_DELTA: &[u8] = b"\"delta\":\"";
-const CUT_CHUNK: &[u8] = b"\"chunk\":\"";
-const CUT_BASE64: &[u8] = b"\"deltaBase64\":\"";
 
 impl Masker {
     /// Finds the built-in shapes and these patterns.

@@ -92,17 +92,12 @@ fn is_key(word: &str, last: &str, before: Option<&str>) -> bool {
 const PASS_WORDS: [&str; 3] = ["pass", "pwd", "pw"];
 
 fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
-    let joined = || {
-        let owner = PASS_WORDS.into_iter().find_map(|pass| last.strip_suffix(pass));
-        owner.is_some_and(|before| PASS_OWNERS.iter().any(|owner| before.ends_with(owner)))
-    };
+    let is_owned = |owner: &str| PASS_OWNERS.iter().any(|known| owner.ends_with(known));
     match before {
-        None => joined(),
         Some(before) if PASS_WORDS.contains(&last) => {
-            !word.bytes().any(|byte| byte.is_ascii_lowercase())
-                || PASS_OWNERS.iter().any(|owner| before.ends_with(owner))
+            !word.bytes().any(|byte| byte.is_ascii_lowercase()) || is_owned(before)
         }
-        Some(_) => joined(),
+        Some(_) | None => PASS_WORDS.into_iter().find_map(|pass| last.strip_suffix(pass)).is_some_and(is_owned),
     }
 }
 
