@@ -17,7 +17,7 @@ use super::table::{
     SETTERS, WORDS_OF_CODE,
 };
 use super::value::{Values, blanks, escapes, is_open};
-use super::{Quote, one_of, open_in, quote_at, quote_before};
+use super::{Quote, automaton_of_any_case, one_of, open_in, quote_at, quote_before};
 
 /// Shortest value of `key` and `sig` in an address that is a secret, in bytes.
 const QUERY_BYTES_MIN: usize = 8;
@@ -28,11 +28,8 @@ const PAIR_BYTES_MAX: usize = 120;
 /// Words that are names of secrets as they stand.
 const WHOLE_MARKS: [&str; 2] = ["identified by", "unseal key"];
 
-pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS);
-    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
-    builder.expect("BUG: the marks are few and short")
-});
+pub(super) static NAMED: LazyLock<AhoCorasick> =
+    LazyLock::new(|| automaton_of_any_case(NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS)));
 
 /// The syntax that joins a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::names::names_secret;
 use super::table::{COMMAND_SHAPES, CommandShape, DIVIDING};
 use super::value::is_open;
-use super::{merged, quote_at, secret_spans};
+use super::{automaton, merged, quote_at, secret_spans};
 
 /// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
 const LINE_BYTES_MAX: usize = 8 << 10;
@@ -23,8 +23,7 @@ pub(super) fn marks() -> impl Iterator<Item = &'static str> {
     COMMAND_SHAPES.iter().flat_map(|shape| shape.marks).copied()
 }
 
-static MARKED: LazyLock<AhoCorasick> =
-    LazyLock::new(|| AhoCorasick::new(marks()).expect("BUG: the marks are few and short"));
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(marks()));
 
 /// Each shape with its pattern.
 static SHAPES: LazyLock<Vec<(&CommandShape, Regex)>> = LazyLock::new(|| {
@@ -40,20 +39,15 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     for part in parts(text) {
         if MARKED.is_match(part) {
             let has = |mark: &&str| memchr::memmem::find(part, mark.as_bytes()).is_some();
-            for (shape, pattern) in SHAPES.iter() {
-                match shape.commands {
-                    [] if shape.marks.iter().any(has) => add(pattern, part, at, spans),
-                    names if names.iter().any(has) => {
-                        for command in
-                            [Quotes::Seen, Quotes::Unseen].into_iter().flat_map(|quotes| commands(part, quotes))
-                        {
-                            if let Some(behind) = behind_name(&part[command.clone()], names) {
-                                let from = command.start + behind;
-                                add(pattern, &part[from..command.end], at + from, spans);
-                            }
-                        }
-                    }
-                    _ => {}
+            for (CommandShape { marks, commands: names, .. }, pattern) in SHAPES.iter() {
+                if names.is_empty() && marks.iter().any(has) {
+                    add(pattern, part, at, spans);
+                }
+                let both = [Quotes::Seen, Quotes::Unseen].into_iter().filter(|_| names.iter().any(has));
+                for command in both.flat_map(|quotes| commands(part, quotes)) {
+                    let Some(behind) = behind_name(&part[command.clone()], names) else { continue };
+                    let from = command.start + behind;
+                    add(pattern, &part[from..command.end], at + from, spans);
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use memchr::memmem;
 
+use super::automaton;
 use super::table::{Behind, KEY_SHAPES, KeyShape, PEM_IN_BASE64, Tail};
 
 /// Bytes of a key that decide if it looks random.
@@ -263,8 +264,8 @@ const TOKEN_BYTES_MIN: usize = 20;
 /// Bytes in front of the last line of a block that are read if its first line is missing.
 const HEADLESS_BYTES_MAX: usize = 16 << 10;
 
-static ADDRESS: LazyLock<AhoCorasick> =
-    LazyLock::new(|| AhoCorasick::new(["://", ":\\/\\/"]).expect("BUG: the marks are few and short"));
+/// The second one as JSON of some writers has it.
+static ADDRESS: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(["://", ":\\/\\/"]));
 
 /// Marks of which every private key holds one.
 pub(super) const BLOCK_MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
@@ -282,72 +283,49 @@ pub(super) fn private_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
     if memmem::find(text, b"PRIVATE KEY").is_none() {
         return;
     }
-    let mut at = 0;
     let mut begun: Option<usize> = None;
-    // Every boundary once: `-----BEGIN … PRIVATE KEY…-----` or `-----END …`.
-    while let Some((from, end, kind)) = boundary(text, at) {
-        at = end;
-        match (kind, begun.take()) {
-            (Boundary::Begin, open) => {
-                if let Some(open) = open {
-                    spans.push(open..cut_off(&text[..from], open));
-                }
-                begun = Some(from);
-            }
-            (Boundary::End, Some(open)) => {
-                spans.push(open..end);
-            }
-            (Boundary::End, None) => {
-                if let Some(start) = headless(text, from) {
-                    spans.push(start..end);
-                }
-            }
-            (Boundary::Other, Some(open)) => {
-                spans.push(open..cut_off(&text[..from], open));
-            }
-            (Boundary::Other, None) => {}
+    for Boundary { range, is_key, is_begin } in boundaries(text) {
+        let open = begun.take();
+        if is_key && !is_begin {
+            spans.extend(open.or_else(|| headless(text, range.start)).map(|open| open..range.end));
+        } else {
+            spans.extend(open.map(|open| open..cut_off(&text[..range.start], open)));
+            begun = is_key.then_some(range.start);
         }
     }
-    if let Some(open) = begun {
-        spans.push(open..cut_off(text, open));
-    }
+    spans.extend(begun.map(|open| open..cut_off(text, open)));
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Boundary {
-    Begin,
-    End,
-    /// Of something that is not a private key.
-    Other,
+/// `-----BEGIN …-----` or `-----END …-----`.
+struct Boundary {
+    range: Range<usize>,
+    /// Of a private key.
+    is_key: bool,
+    is_begin: bool,
 }
 
-/// The next boundary of a block.
-fn boundary(text: &[u8], from: usize) -> Option<(usize, usize, Boundary)> {
-    let mut at = from;
-    loop {
-        let dashes = at + memmem::find(&text[at..], b"----")?;
-        let dashes_end = dashes + text[dashes..].iter().take_while(|byte| **byte == b'-').count();
-        let rest = text[dashes_end..].strip_prefix(b" ").unwrap_or(&text[dashes_end..]);
-        let (is_begin, is_end) = (rest.starts_with(b"BEGIN "), rest.starts_with(b"END "));
-        let label = &rest[..rest.len().min(LABEL_BYTES_MAX)];
-        if (is_begin || is_end)
-            && let Some(label_bytes) = memmem::find(label, b"----")
-        {
-            let label_at = text.len() - rest.len();
-            let label = &text[label_at..label_at + label_bytes];
-            let end = label_at + label_bytes;
-            // Five dashes, and not those of the next boundary that follows at once.
-            let end = end + text[end..].iter().take(5).take_while(|byte| **byte == b'-').count();
-            let kind = match (memmem::find(label, b"PRIVATE KEY").is_some(), is_begin) {
-                (true, true) => Boundary::Begin,
-                (true, false) => Boundary::End,
-                (false, _) => Boundary::Other,
-            };
+/// The boundaries of all blocks, in order.
+fn boundaries(text: &[u8]) -> impl Iterator<Item = Boundary> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let from = at + memmem::find(&text[at..], b"----")?;
+            at = from + text[from..].iter().take_while(|byte| **byte == b'-').count();
             // Of more dashes than five, the first ones are something else's: a diff has one in front.
-            return Some((dashes_end.saturating_sub(5).max(dashes), end, kind));
+            let from = at.saturating_sub(5).max(from);
+            let rest = text[at..].strip_prefix(b" ").unwrap_or(&text[at..]);
+            let is_begin = rest.starts_with(b"BEGIN ");
+            let label = &rest[..rest.len().min(LABEL_BYTES_MAX)];
+            let Some(bytes) = memmem::find(label, b"----").filter(|_| is_begin || rest.starts_with(b"END ")) else {
+                continue;
+            };
+            // Five dashes, and not those of the next boundary that follows at once.
+            let dashes = rest[bytes..].iter().take(5).take_while(|byte| **byte == b'-').count();
+            at = text.len() - rest.len() + bytes + dashes;
+            let is_key = memmem::find(&label[..bytes], b"PRIVATE KEY").is_some();
+            return Some(Boundary { range: from..at, is_key, is_begin });
         }
-        at = dashes_end;
-    }
+    })
 }
 
 /// Returns the end of a block whose last line is missing: the first byte that no block holds.
@@ -393,17 +371,12 @@ pub(super) fn addresses(text: &[u8], spans: &mut Vec<Range<usize>>) {
         return;
     }
     let mut at = 0;
-    // As JSON of some writers has it, too.
-    while let Some((found, end)) = ADDRESS.find(Input::new(text).range(at..)).map(|found| (found.start(), found.end()))
-    {
-        at = end;
-        let is_scheme = found > 0 && (text[found - 1].is_ascii_alphanumeric() || b"+.-".contains(&text[found - 1]));
-        if !is_scheme {
-            continue;
-        }
-        if let Some(secret) = in_address(text, at) {
-            at = secret.end;
-            spans.push(secret);
+    for found in ADDRESS.find_iter(text).filter(|found| found.start() > 0) {
+        let scheme_end = text[found.start() - 1];
+        if found.start() >= at && (scheme_end.is_ascii_alphanumeric() || b"+.-".contains(&scheme_end)) {
+            let secret = in_address(text, found.end());
+            at = secret.as_ref().map_or(at, |secret| secret.end);
+            spans.extend(secret);
         }
     }
 }

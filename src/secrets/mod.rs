@@ -28,6 +28,7 @@ use masking::is_masked;
 pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
 pub use masking::{Masker, redacted};
 pub(crate) use names::{holds_secret, names_secret};
+use table::{ENTITIES, ESCAPED_QUOTES};
 
 /// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
 #[must_use]
@@ -57,10 +58,10 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
         return spans;
     }
     find(text, &mut spans);
-    if let Some(decoded) = Decoded::of(text) {
+    if let Some((plain, places)) = decoded(text) {
         let mut found = Vec::new();
-        find(&decoded.text, &mut found);
-        spans.extend(found.iter().map(|span| decoded.place(span)));
+        find(&plain, &mut found);
+        spans.extend(found.into_iter().map(|span| places[span.start]..places[span.end]));
     }
     let mut spans = merged(spans);
     spans.retain(|span| !is_masked(&text[span.clone()]));
@@ -76,13 +77,23 @@ fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     commands::in_lists(text, spans);
 }
 
+/// Finds any of a few short marks.
+fn automaton(marks: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
+    AhoCorasick::new(marks).expect("BUG: the marks are few and short")
+}
+
+fn automaton_of_any_case(marks: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
+    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
+    builder.expect("BUG: the marks are few and short")
+}
+
 /// Whether a text is one of these words.
 fn one_of(text: &[u8], words: &[&str]) -> bool {
     words.iter().any(|word| text == word.as_bytes())
 }
 
 /// Spans in order, those that touch made one.
-pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.retain(|span| !span.is_empty());
     spans.sort_unstable_by_key(|span| (span.start, span.end));
     let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
@@ -97,9 +108,9 @@ pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
 
 /// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Quote {
-    pub(super) byte: u8,
-    pub(super) slashes: usize,
+struct Quote {
+    byte: u8,
+    slashes: usize,
     /// How it is written if it is an apostrophe between apostrophes.
     within: Option<&'static [u8]>,
 }
@@ -114,12 +125,12 @@ fn within(text: &[u8]) -> Option<&'static [u8]> {
 
 impl Quote {
     /// How many bytes it is written with.
-    pub(super) fn bytes(self) -> usize {
+    fn bytes(self) -> usize {
         self.within.map_or(self.slashes + 1, <[u8]>::len)
     }
 
     /// Returns the end of the quoted text, and the length of the closing mark with its backslashes.
-    pub(super) fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
+    fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
         if let Some(mark) = self.within {
             return memmem::find(text, mark).map(|at| (at, mark.len()));
         }
@@ -146,7 +157,7 @@ impl Quote {
 }
 
 /// The quotation mark that a text begins with.
-pub(super) fn quote_at(text: &[u8]) -> Option<Quote> {
+fn quote_at(text: &[u8]) -> Option<Quote> {
     if let Some(mark) = within(text) {
         return Some(Quote { byte: b'\'', slashes: 0, within: Some(mark) });
     }
@@ -155,7 +166,7 @@ pub(super) fn quote_at(text: &[u8]) -> Option<Quote> {
 }
 
 /// The quotation mark in front of `at`.
-pub(super) fn quote_before(text: &[u8], at: usize) -> Option<Quote> {
+fn quote_before(text: &[u8], at: usize) -> Option<Quote> {
     let byte = *text.get(at.checked_sub(1)?)?;
     let slashes = text[..at - 1].iter().rev().take(8).take_while(|byte| **byte == b'\\').count();
     plain_quote(byte, slashes)
@@ -166,7 +177,7 @@ fn plain_quote(byte: u8, slashes: usize) -> Option<Quote> {
 }
 
 /// The quotation mark that is open at the end of a piece of a line.
-pub(super) fn open_in(line: &[u8]) -> Option<Quote> {
+fn open_in(line: &[u8]) -> Option<Quote> {
     let mut open: Option<Quote> = None;
     for at in memchr::memchr2_iter(b'"', b'\'', line) {
         let Some(quote) = quote_before(line, at + 1) else { continue };
@@ -184,58 +195,23 @@ pub(super) fn open_in(line: &[u8]) -> Option<Quote> {
     open
 }
 
-/// A text without such escapes, and the place of each of its bytes in the text that it was.
-pub(super) struct Decoded {
-    pub(super) text: Vec<u8>,
-    /// One more than the bytes of the text: the last one is the end.
-    places: Vec<usize>,
-}
-
-/// Escapes of which a text holds one if a quotation mark in it is written so.
-const ESCAPED_QUOTES: [&str; 12] =
-    ["%22", "%27", "&quot;", "&#34;", "&#39;", "&apos;", "&#x22;", "&#x27;", "\\u0022", "\\u0027", "\\x22", "\\x27"];
-
-static QUOTES_ESCAPED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(ESCAPED_QUOTES);
-    builder.expect("BUG: the marks are few and short")
-});
-
-/// Characters by their names in HTML.
-const ENTITIES: [(&[u8], u8); 10] = [
-    (b"&quot;", b'"'),
-    (b"&#34;", b'"'),
-    (b"&#x22;", b'"'),
-    (b"&apos;", b'\''),
-    (b"&#39;", b'\''),
-    (b"&#x27;", b'\''),
-    (b"&amp;", b'&'),
-    (b"&lt;", b'<'),
-    (b"&gt;", b'>'),
-    (b"&#x3d;", b'='),
-];
-
-impl Decoded {
-    /// `None` if no quotation mark is written as an escape.
-    pub(super) fn of(text: &[u8]) -> Option<Decoded> {
-        if !QUOTES_ESCAPED.is_match(text) {
-            return None;
-        }
-        let mut decoded = Decoded { text: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len() + 1) };
-        let mut at = 0;
-        while at < text.len() {
-            let (bytes, byte) = escape(&text[at..]).unwrap_or((1, text[at]));
-            decoded.places.push(at);
-            decoded.text.push(byte);
-            at += bytes;
-        }
-        decoded.places.push(text.len());
-        Some(decoded)
+/// A text in which quotation marks are written as escapes, without these escapes, and the place of each of its bytes and of its
+/// end in `text`; `None` if no quotation mark is written so.
+fn decoded(text: &[u8]) -> Option<(Vec<u8>, Vec<usize>)> {
+    static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(ESCAPED_QUOTES));
+    if !MARKED.is_match(text) {
+        return None;
     }
-
-    /// Where a span of the decoded text stands in the text.
-    pub(super) fn place(&self, span: &Range<usize>) -> Range<usize> {
-        self.places[span.start]..self.places[span.end]
+    let (mut plain, mut places) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
+    let mut at = 0;
+    while at < text.len() {
+        let (bytes, byte) = escape(&text[at..]).unwrap_or((1, text[at]));
+        places.push(at);
+        plain.push(byte);
+        at += bytes;
     }
+    places.push(text.len());
+    Some((plain, places))
 }
 
 /// The length of the escape that a text begins with, and the character of one byte that it stands for.
@@ -244,10 +220,9 @@ fn escape(text: &[u8]) -> Option<(usize, u8)> {
         [b'%', high, low, ..] => Some((3, hex([b'0', b'0', *high, *low])?)),
         [b'\\', b'u', digits @ ..] => Some((6, hex(*digits.first_chunk()?)?)),
         [b'\\', b'x', high, low, ..] => Some((4, hex([b'0', b'0', *high, *low])?)),
-        [b'&', ..] => ENTITIES
-            .into_iter()
-            .find(|(name, _)| text.len() >= name.len() && text[..name.len()].eq_ignore_ascii_case(name))
-            .map(|(name, byte)| (name.len(), byte)),
+        [b'&', ..] => ENTITIES.into_iter().find_map(|(name, byte)| {
+            text.get(..name.len())?.eq_ignore_ascii_case(name.as_bytes()).then_some((name.len(), byte))
+        }),
         _ => None,
     }
 }

@@ -11,6 +11,7 @@ use super::table::{
     ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
     PASS_OWNERS, SECRET_PARTS, SORTS,
 };
+use super::{automaton, automaton_of_any_case};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Longest name that is judged, in bytes: a longer word is not a name.
@@ -18,9 +19,8 @@ pub(super) const NAME_BYTES_MAX: usize = 160;
 
 /// Every name that means a secret holds one of these. A word without any of them is not divided into parts.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = SECRET_PARTS.into_iter().chain(LAST_PARTS).chain(LAST_WORDS).chain(["pass", "pwd", "pw", "phrase"]);
-    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
-    builder.expect("BUG: the marks are few and short")
+    let marks = SECRET_PARTS.into_iter().chain(LAST_PARTS).chain(LAST_WORDS);
+    automaton_of_any_case(marks.chain(["pass", "pwd", "pw", "phrase"]))
 });
 
 /// Whether the name of a setting, a variable, a header, an option or a member of JSON means a secret. Of a dotted path each part
@@ -374,10 +374,8 @@ fn is_environment(name: &str) -> bool {
 
 /// Whether JSON may hold an object of such a name.
 pub(super) fn may_hold_environment(json: &str) -> bool {
-    static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-        let marks = ENVIRONMENTS.map(|name| format!("{name}\""));
-        AhoCorasick::new(marks).expect("BUG: the marks are few and short")
-    });
+    static MARKED: LazyLock<AhoCorasick> =
+        LazyLock::new(|| automaton(["env\"", "environment\"", "http_headers\"", "httpHeaders\""]));
     MARKED.is_match(json)
 }
 

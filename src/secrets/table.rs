@@ -432,3 +432,14 @@ pub(super) const KEPT: [&str; 26] = [
     "thread_id", "turnId", "turn_id", "itemId", "item_id", "callId", "call_id", "requestId", "request_id",
     "conversationId", "sessionId", "session_id", "generation", "shim",
 ];
+
+/// Escapes of which a text holds one if a quotation mark in it is written so.
+pub(super) const ESCAPED_QUOTES: [&str; 12] = [
+    "%22", "%27", "&quot;", "&#34;", "&#39;", "&apos;", "&#x22;", "&#x27;", "\\u0022", "\\u0027", "\\x22", "\\x27",
+];
+
+/// Characters by their names in HTML.
+pub(super) const ENTITIES: [(&str, u8); 10] = [
+    ("&quot;", b'"'), ("&#34;", b'"'), ("&#x22;", b'"'), ("&apos;", b'\''), ("&#39;", b'\''), ("&#x27;", b'\''),
+    ("&amp;", b'&'), ("&lt;", b'<'), ("&gt;", b'>'), ("&#x3d;", b'='),
+];
