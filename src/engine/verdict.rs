@@ -22,10 +22,10 @@ use crate::protocol::{
     Event, Method, Secrecy, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method,
 };
-use crate::secrets::{Carrier, Values, may_name_credential, names_secret, remembered, unescaped, writes_credential};
+use crate::secrets::{Carrier, Values, may_name_credential, names_secret, unescaped, writes_credential};
 use crate::wire::{Body, Members, Message, RpcId, Side};
 
-/// Most items with a secret question that are remembered, to recognize the answer when the server repeats it as tool output.
+/// Most items with a secret question that are to recognize the answer when the server repeats it as tool output.
 const ASKING_ITEMS_MAX: usize = 256;
 
 /// Longest id of such an item, in bytes of JSON.
@@ -222,7 +222,7 @@ fn classes(message: &Event<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
         }
         Secrecy::Members => {
             let carrier = Carrier::of_params(method);
-            let values = remembered(&carrier, line);
+            let values = carrier.values(line);
             let verdict = if values.is_some() { Verdict::Masked(carrier) } else { Verdict::Open };
             let result = Carrier::of_result(method);
             let is_awaited = values.is_some() || result.is_some();

@@ -388,33 +388,31 @@ const CELL_BYTES_MAX: usize = 512;
 
 /// Returns the syntax if only blanks separate a name from its value at `at`. `closed` is the mark behind the name.
 fn spaced(text: &[u8], name: &Name, at: usize, closed: Option<Quote>) -> Option<Joined> {
-    let is_one = at == name.range.end + 1;
-    let line = line_before(text, name.range.start);
-    let is = |other: &[u8]| text[name.range.clone()].eq_ignore_ascii_case(other);
-    let is_quote = matches!(text.get(at), Some(b'\'' | b'"'));
-    let said = String::from_utf8_lossy(line);
+    let line = String::from_utf8_lossy(line_before(text, name.range.start));
+    let word = &text[name.range.clone()];
+    let is = |others: &[&str]| others.iter().any(|other| word.eq_ignore_ascii_case(other.as_bytes()));
+    let is_option = text.get(at) == Some(&b'-');
     if closed.is_some() {
-        return (sets(&said) && text.get(at) != Some(&b'-')).then_some(Joined::Argument);
+        return (sets(&line) && !is_option).then_some(Joined::Argument);
     }
     if name.is_option {
         // Two blanks: the text of a help.
-        return (is_one && text.get(at) != Some(&b'-')).then_some(Joined::Argument);
+        return (at == name.range.end + 1 && !is_option).then_some(Joined::Argument);
     }
-    let mut words = said.split_whitespace().rev().map(unquoted);
+    let mut words = line.split_whitespace().rev().map(unquoted);
     let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if last.starts_with('-') && before == "set" {
         return Some(Joined::Words);
     }
-    let is_set = SETTERS.contains(&last) || (sets(&said) && text.get(at) != Some(&b'-'));
-    let is_netrc = (is(b"password") || is(b"passwd")) && (before == "login" || last == "default");
-    let is_netrc = is_netrc || (is(b"password") && last.is_empty() && follows_login(text, name.range.start));
-    let is_line = last.is_empty() && (is(b"bindpw") || is(b"rootpw") || is(b"rootbindpw"));
-    if is_set || is_netrc || is_line || is(b"requirepass") || is(b"masterauth") {
+    let is_set = SETTERS.contains(&last) || (sets(&line) && !is_option);
+    let is_netrc = (is(&["password", "passwd"]) && (before == "login" || last == "default"))
+        || (is(&["password"]) && last.is_empty() && follows_login(text, name.range.start));
+    let is_line = last.is_empty() && is(&["bindpw", "rootpw", "rootbindpw"]);
+    if is_set || is_netrc || is_line || is(&["requirepass", "masterauth"]) {
         return Some(Joined::Argument);
     }
-    let word = &text[name.range.clone()];
-    let is_sql = is_quote
-        && (is(b"password") || is(b"passphrase") || is(b"passwd") || word.ends_with(b"by") || word.ends_with(b"BY"));
+    let is_sql = matches!(text.get(at), Some(b'\'' | b'"'))
+        && (is(&["password", "passphrase", "passwd"]) || word.ends_with(b"by") || word.ends_with(b"BY"));
     is_sql.then_some(Joined::Quoted)
 }
 

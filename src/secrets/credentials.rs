@@ -95,14 +95,12 @@ impl Carrier {
         Ok(String::from_utf8(bytes).ok())
     }
 
-    /// The credentials in a line, to know them again in an error.
-    pub(crate) fn values(&self, line: &str) -> Result<Option<Values>, TooDeep> {
-        let found = self.found(line)?;
-        if found.is_empty() {
-            return Ok(None);
-        }
+    /// The credentials in the line of a request, to be known again in an error that answers it; `None` if there are none.
+    pub(crate) fn values(&self, line: &[u8]) -> Option<Arc<Values>> {
+        let line = std::str::from_utf8(line).ok()?;
+        let Ok(found) = self.found(line) else { return Some(Arc::new(Values::Any)) };
         if found.iter().map(|found| found.range.len()).sum::<usize>() > VALUES_BYTES_MAX {
-            return Ok(Some(Values::Any));
+            return Some(Arc::new(Values::Any));
         }
         let mut values: Vec<String> = Vec::new();
         for found in found {
@@ -114,7 +112,7 @@ impl Carrier {
         }
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
         values.dedup();
-        Ok(Some(Values::These(values)))
+        (!values.is_empty()).then(|| Arc::new(Values::These(values)))
     }
 
     /// The credentials: numbers, and strings or parts of strings without their quotation marks.
@@ -395,12 +393,6 @@ fn secret_part(written: &str) -> Option<usize> {
     Some(from + written[from..].len() - written[from..].trim_start().len())
 }
 
-/// The values that a request carries, to be known again in an error that answers it.
-pub(crate) fn remembered(carrier: &Carrier, line: &[u8]) -> Option<Arc<Values>> {
-    let line = std::str::from_utf8(line).ok()?;
-    carrier.values(line).unwrap_or(Some(Values::Any)).map(Arc::new)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -522,7 +514,7 @@ mod tests {
     #[test]
     fn errors_do_not_repeat_the_credentials() {
         let asked = r#"{"method":"thread/start","params":{"config":{"env":{"A":"sec\"ret","B":"é"},"x.env":"ab"}}}"#;
-        let values = remembered(&Carrier::Config, asked.as_bytes()).expect("it carries some");
+        let values = Carrier::Config.values(asked.as_bytes()).expect("it carries some");
         let carrier = Carrier::Error(values);
         let error = |message: &str| format!(r#"{{"error":{{"code":-32600,"message":"{message}"}},"id":1}}"#);
         let check = |message: &str, expect: &str| {
@@ -537,7 +529,7 @@ mod tests {
         check(r#"string \"ab\", able"#, r#"string \"**\", able"#);
         check("something else", "something else");
         let long = format!(r#"{{"params":{{"config":{{"env":{{"A":"{}"}}}}}}}}"#, "x".repeat(VALUES_BYTES_MAX + 1));
-        let carrier = Carrier::Error(remembered(&Carrier::Config, long.as_bytes()).expect("it carries one"));
+        let carrier = Carrier::Error(Carrier::Config.values(long.as_bytes()).expect("it carries one"));
         assert_eq!(carrier.masked(&error("no x")).expect("it is not deep"), Some(error("****")));
     }
 }

@@ -29,7 +29,7 @@ static STARTS: LazyLock<(AhoCorasick, Vec<&KeyShape>)> = LazyLock::new(|| {
 /// Marks of which every key holds one, apart from the keys of Discord.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
     let middle = [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
-    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(["eyJ", PEM_IN_BASE64]).chain(middle)
+    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(["eyJ", PEM_IN_BASE64]).chain(BLOCK_MARKS).chain(middle)
 }
 
 /// Whether a text holds two dots as a key of Discord has them.
@@ -43,6 +43,8 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     web_tokens(text, spans);
     in_base64(text, spans);
     by_middle(text, spans);
+    private_keys(text, spans);
+    addresses(text, spans);
 }
 
 fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
@@ -268,7 +270,7 @@ const HEADLESS_BYTES_MAX: usize = 16 << 10;
 static ADDRESS: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(["://", ":\\/\\/"]));
 
 /// Marks of which every private key holds one.
-pub(super) const BLOCK_MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
+const BLOCK_MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
 
 /// Whether a text may hold an address with a name in it.
 pub(super) fn may_hold_address(text: &[u8]) -> bool {
@@ -276,7 +278,7 @@ pub(super) fn may_hold_address(text: &[u8]) -> bool {
 }
 
 /// Adds where private keys stand.
-pub(super) fn private_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
+fn private_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
     if memmem::find(text, b"Private-Lines:").is_some() {
         putty_keys(text, spans);
     }
@@ -366,7 +368,7 @@ fn putty_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
 }
 
 /// Adds where passwords stand in addresses, and tokens in the place of a name: `scheme://name:password@host`.
-pub(super) fn addresses(text: &[u8], spans: &mut Vec<Range<usize>>) {
+fn addresses(text: &[u8], spans: &mut Vec<Range<usize>>) {
     if memchr::memchr(b'@', text).is_none() {
         return;
     }

@@ -374,7 +374,7 @@ pub(crate) fn redacted_json(json: &str) -> Option<String> {
     // A name or key with escapes is visible only in the decoded string.
     let has = |mark: &[u8]| memchr::memmem::find(json.as_bytes(), mark).is_some();
     let is_escaped = || has(b"\\u00") || has(b"\\/");
-    if !may_hold_secret(json) && !is_escaped() && !may_hold_environment(json) && !has(b"ase64\"") {
+    if !may_hold_secret(json.as_bytes()) && !is_escaped() && !may_hold_environment(json) && !has(b"ase64\"") {
         return None;
     }
     let mut members = Members::of(json);

@@ -23,27 +23,23 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::memmem;
 
 pub(crate) use commands::masked_args;
-pub(crate) use credentials::{Carrier, Values, may_name_credential, remembered, writes_credential};
+pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
 use masking::is_masked;
 pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
 pub use masking::{Masker, redacted};
 pub(crate) use names::{holds_secret, names_secret};
 use table::{ENTITIES, ESCAPED_QUOTES};
 
-/// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
-#[must_use]
-pub(crate) fn may_hold_secret(text: &str) -> bool {
-    may_hold(text.as_bytes())
-}
-
 /// Everything but names in one automaton.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = keys::marks().chain(commands::marks()).chain(keys::BLOCK_MARKS);
+    let marks = keys::marks().chain(commands::marks());
     let builder = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(marks);
     builder.expect("BUG: the marks are few and short")
 });
 
-fn may_hold(text: &[u8]) -> bool {
+/// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
+#[must_use]
+pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
     assigned::NAMED.is_match(text)
         || MARKED.is_match(text)
         || keys::may_hold_dotted(text)
@@ -54,7 +50,7 @@ fn may_hold(text: &[u8]) -> bool {
 #[must_use]
 pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
-    if !may_hold(text) {
+    if !may_hold_secret(text) {
         return spans;
     }
     find(text, &mut spans);
@@ -71,8 +67,6 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
 fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     assigned::find(text, spans);
     keys::find(text, spans);
-    keys::private_keys(text, spans);
-    keys::addresses(text, spans);
     commands::find(text, spans);
     commands::in_lists(text, spans);
 }

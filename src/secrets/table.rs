@@ -359,6 +359,9 @@ pub(super) const OPEN_WORDS: [&str; 19] = [
     "redacted", "hidden", "sensitive", "required", "optional", "()",
 ];
 
+/// Values of settings of tokens and credentials: `credentials: "include"`.
+pub(super) const SETTING_WORDS: [&str; 5] = ["include", "omit", "same-origin", "enabled", "disabled"];
+
 /// Names that say what sort of secret follows, and nothing else about it.
 pub(super) const SECRET_SORTS: [&str; 9] = [
     "token", "tokens", "auth", "authorization", "secret", "secrets", "credential", "credentials", "cookies",

@@ -8,7 +8,7 @@ use super::commands::{Quotes, command_end};
 use super::names::{names_secret, word_names_secret};
 use super::table::{
     BARE_CONSTRUCTORS, CONSTRUCTORS, DESCRIBING, ELSEWHERE, FILE_ENDS, FILE_ROOTS, GETTERS, OPEN_WORDS, SCHEMES,
-    SECRET_SORTS, WORDS_OF_CODE,
+    SECRET_SORTS, SETTING_WORDS, WORDS_OF_CODE,
 };
 use super::{Quote, one_of, quote_at};
 
@@ -395,7 +395,7 @@ impl<'a> Values<'a> {
         let is_other = match name.sort {
             Sort::Password | Sort::Scheme => false,
             Sort::Weak => is_count || value.first().is_some_and(|first| b"/~.".contains(first)),
-            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument || is_setting(value),
+            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument || one_of(value, &SETTING_WORDS),
         };
         // `--api-key API_KEY` in the text of a help.
         let is_name = |word: &str| {
@@ -449,7 +449,7 @@ const WRAPPERS_MAX: usize = 3;
 const TEXT_BYTES_MIN: usize = 8;
 
 /// Returns the length of what stands around a value in quotation marks, and of the letter in `b"…"` and `$'…'`.
-pub(super) fn wrapper(text: &[u8]) -> usize {
+fn wrapper(text: &[u8]) -> usize {
     let mut at = 0;
     for _ in 0..WRAPPERS_MAX {
         match constructor(&text[at..]) {
@@ -497,34 +497,30 @@ fn holds_key(quote: Quote, argument: &[u8]) -> bool {
 }
 
 /// Longest value that is judged as a program or a sentence, in bytes: longer ones are secrets, and are not looked at again.
-pub(super) const JUDGED_BYTES_MAX: usize = 128;
+const JUDGED_BYTES_MAX: usize = 128;
 
 /// Whether what follows a name is a sentence: a small word, and another one.
-pub(super) fn is_prose(word: &[u8], rest: &[u8]) -> bool {
+fn is_prose(word: &[u8], rest: &[u8]) -> bool {
     let is_word = |word: &[u8]| (1..JUDGED_BYTES_MAX).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
     let rest = &rest[..rest.len().min(JUDGED_BYTES_MAX)];
     let next = rest.trim_ascii_start();
+    // `password: abc user: bob`
+    let name = next.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')).count();
     is_word(word)
         && next.len() < rest.len()
         && next.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'`')
-        && !is_next_name(next)
-}
-
-/// Whether a word is the name of the next value: `password: abc user: bob`.
-fn is_next_name(next: &[u8]) -> bool {
-    let word = next.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')).count();
-    matches!(next.get(word), Some(b':' | b'='))
+        && !matches!(next.get(name), Some(b':' | b'='))
 }
 
 /// Whether one word behind a name and `: ` says something about the name: `token: identifier`, `missing secret: DATABASE_URL`.
 /// A password may be any word, and so may the value of a name that says more than what sort of thing it names.
-pub(super) fn is_remark(name: &[u8], value: &[u8]) -> bool {
+fn is_remark(name: &[u8], value: &[u8]) -> bool {
     let is_word = value.len() <= 24 && value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
     let is_constant = value.contains(&b'_') && value.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');
     one_of(name, &SECRET_SORTS) && (is_word || is_constant)
 }
 
-pub(super) fn is_small_number(value: &[u8]) -> bool {
+fn is_small_number(value: &[u8]) -> bool {
     value.len() <= 9
         && value.first().is_some_and(u8::is_ascii_digit)
         && value.iter().all(|byte| byte.is_ascii_digit() || b"._,%".contains(byte))
@@ -555,11 +551,6 @@ pub(super) fn is_open(value: &[u8]) -> bool {
         || (wrapped(b"%", b"%") && is_name(inner(1, 1)))
 }
 
-/// Whether a value is a word that settings of tokens and credentials take: `credentials: "include"`.
-pub(super) fn is_setting(value: &[u8]) -> bool {
-    matches!(value, b"include" | b"omit" | b"same-origin" | b"enabled" | b"disabled")
-}
-
 /// Whether a value is the path of a file that holds a secret: `/etc/ssl/key.pem`, `./key.json`.
 fn is_file(value: &[u8]) -> bool {
     let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
@@ -588,7 +579,7 @@ fn is_version(value: &[u8]) -> bool {
 }
 
 /// Whether a value without quotation marks is an expression of a program.
-pub(super) fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
+fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
     let value = &text[span.clone()];
     if value.len() > JUDGED_BYTES_MAX {
         return false;
