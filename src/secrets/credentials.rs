@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::commands::given_in_lists;
 use super::masking::{JsonString, mask_signs, other_digits, unescaped};
 use super::names::{SecretFields, is_secret_name};
-use super::{merged, secret_spans};
+use super::{merged, secret_spans, touches};
 use crate::protocol::{Method, answers_with_credentials};
 use crate::wire::{Members, Token, TokenKind, tokens};
 
@@ -292,10 +292,8 @@ impl Walk<'_> {
             self.found.push(text_at(inner));
         } else if role == Role::Words {
             let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
-            let given = &self.given[self.given.partition_point(|span| span.end <= inner.start)..];
-            let is_given = given.first().is_some_and(|span| span.start < inner.end);
-            let is_word = !written.contains(char::is_whitespace);
-            match if is_value || (is_given && is_word) { Some(0) } else { secret_part(written) } {
+            let is_given = touches(&self.given, &inner) && !written.contains(char::is_whitespace);
+            match if is_value || is_given { Some(0) } else { secret_part(written) } {
                 Some(from) if from < written.len() => self.found.push(text_at(inner.start + from..inner.end)),
                 Some(_) => {}
                 None => self.within(inner),

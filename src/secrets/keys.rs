@@ -87,11 +87,10 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
                 || looks_random(tail)
         }
     };
-    if !is_fit {
-        return None;
-    }
-    let end = start.end + run(rest, shape.tail);
-    Some(end - if shape.tail == Tail::Dotted { dots_before(text, end) } else { 0 })
+    is_fit.then(|| {
+        let end = start.end + run(rest, shape.tail);
+        end - if shape.tail == Tail::Dotted { dots_before(text, end) } else { 0 }
+    })
 }
 
 fn is_of(tail: Tail, byte: u8) -> bool {

@@ -100,6 +100,12 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     merged
 }
 
+/// Whether any of some spans in order touches a range.
+fn touches(spans: &[Range<usize>], range: &Range<usize>) -> bool {
+    let next = spans.partition_point(|span| span.end <= range.start);
+    spans.get(next).is_some_and(|span| span.start < range.end)
+}
+
 /// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Quote {
@@ -139,10 +145,8 @@ impl Quote {
             let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
             let closes = if self.slashes == 0 { slashes % 2 == 0 } else { slashes <= self.slashes };
             if closes {
-                return Some(match self.slashes {
-                    0 => (at, 1),
-                    _ => (at - slashes, slashes + 1),
-                });
+                let escapes = if self.slashes == 0 { 0 } else { slashes };
+                return Some((at - escapes, escapes + 1));
             }
             from = at + 1;
         }
@@ -176,8 +180,7 @@ fn open_in(line: &[u8]) -> Option<Quote> {
     for at in memchr::memchr2_iter(b'"', b'\'', line) {
         let Some(quote) = quote_before(line, at + 1) else { continue };
         open = match open {
-            Some(opened) if opened == quote => None,
-            Some(opened) => Some(opened),
+            Some(opened) => Some(opened).filter(|opened| *opened != quote),
             // An apostrophe within a word opens nothing.
             None => {
                 let front = &line[..at - quote.slashes];

@@ -11,7 +11,7 @@ use super::table::{
     ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
     PASS_OWNERS, SECRET_PARTS, SORTS,
 };
-use super::{automaton, automaton_of_any_case};
+use super::{automaton, automaton_of_any_case, touches};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Longest name that is judged, in bytes: a longer word is not a name.
@@ -250,8 +250,6 @@ pub(super) struct Members<'a> {
     is_first: bool,
     /// Secrets that commands are given in lists of words, in order.
     given: Vec<Range<usize>>,
-    /// How many of them were passed.
-    given_to: usize,
 }
 
 /// What stands around a token.
@@ -294,7 +292,9 @@ impl<'a> Members<'a> {
                 self.pair_at = means_secret(written).then_some(depth);
             }
             let is_word = name.is_empty() && self.is_word(written, token.range.end);
-            is_named || is_word || self.is_given(&token.range)
+            // In a string with blanks, only the secret itself is masked.
+            let is_given = touches(&self.given, &token.range) && !written.contains(char::is_whitespace);
+            is_named || is_word || is_given
         };
         Member { name: label, depth, is_secret }
     }
@@ -350,15 +350,6 @@ impl<'a> Members<'a> {
             && (is_header(before) || is_mixed)
             && is_last();
         is_option || is_pair
-    }
-
-    /// Whether a string without blanks is a secret that a command is given.
-    fn is_given(&mut self, range: &Range<usize>) -> bool {
-        while self.given.get(self.given_to).is_some_and(|span| span.end <= range.start) {
-            self.given_to += 1;
-        }
-        let is_within = self.given.get(self.given_to).is_some_and(|span| span.start < range.end);
-        is_within && !self.json[range.clone()].contains(char::is_whitespace)
     }
 }
 
