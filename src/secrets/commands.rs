@@ -32,20 +32,31 @@ static SHAPES: LazyLock<Vec<(&CommandShape, Regex)>> = LazyLock::new(|| {
     COMMAND_SHAPES.iter().map(|shape| (shape, compiled(shape.pattern))).collect()
 });
 
+/// The names of each shape's commands, or its marks if it has none, and the place of the shape.
+static WORDS: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
+    let of_shape = |shape: &CommandShape| if shape.commands.is_empty() { shape.marks } else { shape.commands };
+    let words = COMMAND_SHAPES.iter().enumerate();
+    let words = words.flat_map(|(at, shape)| of_shape(shape).iter().map(move |word| (*word, at)));
+    let (words, shapes): (Vec<_>, Vec<_>) = words.unzip();
+    (automaton(words), shapes)
+});
+
 /// Adds where secrets stand that a command is given. An apostrophe may open a quotation or not, so the commands are divided both
 /// ways.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    let (words, shapes) = &*WORDS;
     let mut at = 0;
     for part in parts(text) {
         if MARKED.is_match(part) {
-            let has = |mark: &&str| memchr::memmem::find(part, mark.as_bytes()).is_some();
-            for (CommandShape { marks, commands: names, .. }, pattern) in SHAPES.iter() {
-                if names.is_empty() && marks.iter().any(has) {
+            let mut is_named = [false; COMMAND_SHAPES.len()];
+            words.find_overlapping_iter(part).for_each(|found| is_named[shapes[found.pattern().as_usize()]] = true);
+            for ((shape, pattern), _) in SHAPES.iter().zip(is_named).filter(|(_, is_named)| *is_named) {
+                if shape.commands.is_empty() {
                     add(pattern, part, at, spans);
+                    continue;
                 }
-                let both = [Quotes::Seen, Quotes::Unseen].into_iter().filter(|_| names.iter().any(has));
-                for command in both.flat_map(|quotes| commands(part, quotes)) {
-                    let Some(behind) = behind_name(&part[command.clone()], names) else { continue };
+                for command in [Quotes::Seen, Quotes::Unseen].into_iter().flat_map(|quotes| commands(part, quotes)) {
+                    let Some(behind) = behind_name(&part[command.clone()], shape.commands) else { continue };
                     let from = command.start + behind;
                     add(pattern, &part[from..command.end], at + from, spans);
                 }
