@@ -16,8 +16,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use super::pipes::{Sink, Source};
 use crate::config::DEPTH_VARIABLE;
 use crate::engine::{Exit, Signal};
-use crate::secrets::masked_args;
 use crate::launch;
+use crate::secrets::masked_args;
 
 /// A server command line.
 #[derive(Debug, Clone)]
