@@ -37,7 +37,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← protocol ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
 //! a rule, go to:
 //!
@@ -45,7 +45,8 @@
 //! |---|---|
 //! | [`wire`] (pure) | line framing, message parsing, equality of ids |
 //! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |
-//! | [`engine`] (pure) | the effects of each line, redaction, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it |
+//! | [`secrets`] (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
+//! | [`engine`] (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it |
 //! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
 //! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
@@ -64,7 +65,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `protocol`, `engine` and `history` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `protocol`, `secrets`, `engine` and `history` know no file, socket, thread, process, environment or clock.
 //! - Nothing owed to one attached client ever reaches the next: no queue, no half of a line, and no answer to a call,
 //!   unless the next client reuses the id of a call in progress.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
@@ -77,6 +78,8 @@
 mod wire;
 
 mod protocol;
+
+mod secrets;
 
 mod engine;
 

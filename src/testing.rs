@@ -19,10 +19,9 @@ pub mod control {
 pub mod engine {
     pub use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Decision,
-        Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START,
-        Masker, Now, Order, OwnLine, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestKind,
-        RequestSettings, RequestSource, RequestStatus, RequestType, ServerOwner, Token, WaitingCommand, decisions,
-        one_line, redacted, valid,
+        Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START, Now,
+        Order, OwnLine, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestKind, RequestSettings,
+        RequestSource, RequestStatus, RequestType, ServerOwner, Token, WaitingCommand, decisions, one_line, valid,
     };
 }
 
@@ -53,6 +52,10 @@ pub mod replay {
 
 pub mod store {
     pub use crate::store::{OfflineLedger, SeqMark, SeqWish};
+}
+
+pub mod secrets {
+    pub use crate::secrets::{Masker, redacted};
 }
 
 pub mod wire {

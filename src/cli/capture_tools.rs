@@ -22,9 +22,10 @@ use crate::capture::{
     output_of, run_in_terminal, run_piped, script, why_not_started,
 };
 use crate::config::{Environment, Flags, Settings};
-use crate::engine::{Origin, Preview, Provenance, PushedCommand, redacted};
+use crate::engine::{Origin, Preview, Provenance, PushedCommand};
 use crate::files::Folder;
 use crate::launch;
+use crate::secrets::redacted;
 use crate::store::{Found, Otherwise};
 
 pub(super) fn run_exec(arguments: &ExecArguments, environment: &Environment) -> Done {

@@ -1,6 +1,5 @@
 //! `codex-shim prune` deletes stored data that is over its limits; `codex-shim redact` masks secrets in stored sessions.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -14,9 +13,9 @@ use super::session_args::SessionWord;
 use super::table::{Column, Table};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
-use crate::engine::Masker;
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
+use crate::secrets::Masker;
 use crate::store::{Found, Otherwise, RunMode, full_name};
 
 /// Delete stored data that is over its limits
@@ -203,10 +202,7 @@ struct RedactDocument<'a> {
 
 /// Masks or counts secrets.
 pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment) -> Done {
-    let masker = Masker::new(&arguments.patterns).map_err(|error| {
-        let why = error.source().map(ToString::to_string).unwrap_or_default();
-        CliError::exits(USAGE, format!("{error}:\n{}", why.trim_end()))
-    })?;
+    let masker = Masker::new(&arguments.patterns).map_err(|error| CliError::exits(USAGE, error.trim_end()))?;
     let mut found = match arguments.all {
         true => select_session::all(environment)?,
         false => vec![select_session::one(arguments.session.name(), Otherwise::None, environment)?],

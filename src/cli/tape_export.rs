@@ -15,12 +15,12 @@ use super::requests::print_json;
 use super::say;
 use super::tape_tool::ExportArguments;
 use crate::config::Environment;
-use crate::engine::{InPieces, Masker, Pieces};
 use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
 use crate::keeping::add_piece;
 use crate::replay::{Anonymizer, Machine, Redaction, Selection, summary_of};
+use crate::secrets::{InPieces, Masker, Pieces};
 use crate::store::Found;
 use crate::wire::Body;
 

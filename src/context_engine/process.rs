@@ -19,8 +19,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::engine::redacted;
 use crate::launch;
+use crate::secrets::redacted;
 
 /// Limit of an output line, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 20;

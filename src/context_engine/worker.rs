@@ -18,7 +18,8 @@ use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};
 use super::protocol::{Abilities, Method};
 use super::silence::{Silence, Wait};
-use crate::engine::{Consultation, ContextEngineSettings, Input, Note, redacted};
+use crate::engine::{Consultation, ContextEngineSettings, Input, Note};
+use crate::secrets::redacted;
 
 /// Reports a fault to the user.
 type ReportFault = Box<dyn Fn(&str) + Send>;

@@ -8,7 +8,8 @@
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{FIELD_ORDER, holds_secret, one_line};
+use crate::engine::{FIELD_ORDER, one_line};
+use crate::secrets::holds_secret;
 
 /// Longest schema that is compiled, in bytes: validation must not take long.
 const SCHEMA_BYTES_MAX: usize = 64 << 10;

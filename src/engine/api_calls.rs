@@ -12,8 +12,8 @@ use super::assembly::SentFragment;
 use super::attached_client::VersionWatch;
 use super::interface::{ApiCallId, ApiRequest, Now};
 use super::requests::{Caller, Explanation};
-use super::secrets::Verdict;
 use super::turn_gate::{Prepared, Queued};
+use super::verdict::Verdict;
 use super::{
     ApiReply, Decision, Effect, Engine, Form, OwnLine, Passage, Seen, Warning, event_in, free_line, inject, own_line,
 };

@@ -9,8 +9,8 @@ use super::attached_client::{Stage, answer_without_client};
 use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
 use super::requests::RequestKind;
-use super::secrets::{self, Judged, Verdict};
 use super::turn_gate::Prepared;
+use super::verdict::{self, Judged, Verdict};
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Message, RpcId, Side, plain_notification, stands_verbatim};
@@ -287,14 +287,14 @@ pub(super) fn event_in<'a>(body: &'a Body<'_>) -> Option<Event<'a>> {
 /// How a line is put on record.
 pub(super) fn form(verdict: &Verdict, body: &Body<'_>, line: &[u8]) -> Form {
     match (verdict, body) {
-        (Verdict::Secret, _) => secrets::omitted(body, line.len()),
+        (Verdict::Secret, _) => verdict::omitted(body, line.len()),
         (Verdict::Masked(carrier), _) => match std::str::from_utf8(line).map(|line| carrier.masked(line)) {
             Ok(Ok(None)) => form(&Verdict::Open, body, line),
             Ok(Ok(Some(text))) => {
                 let is_verbatim = stands_verbatim(text.as_bytes());
                 Form::Masked(Box::new(MaskedLine { text, is_verbatim }))
             }
-            Ok(Err(_)) | Err(_) => secrets::omitted(body, line.len()),
+            Ok(Err(_)) | Err(_) => verdict::omitted(body, line.len()),
         },
         (Verdict::Open, Body::Message(_) | Body::OtherJson) if stands_verbatim(line) => Form::Verbatim,
         (Verdict::Open, Body::Message(_) | Body::OtherJson | Body::Text) => Form::Text,

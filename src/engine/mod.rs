@@ -14,20 +14,15 @@ mod api_calls;
 mod assembly;
 mod attached_client;
 mod context;
-mod credentials;
-mod form_fields;
 mod interface;
-mod json_string;
 mod ledger;
 mod lines;
-mod masking;
 mod open_calls;
-mod redaction;
 mod requests;
-mod secrets;
 mod shutdown;
 mod threads;
 mod turn_gate;
+mod verdict;
 mod visible;
 
 use std::time::Duration;
@@ -43,18 +38,14 @@ pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
 pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub(crate) use form_fields::{FIELD_ORDER, field_order, holds_secret};
 pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
 pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
-pub use masking::Masker;
-pub(crate) use masking::{InPieces, Pieces};
-pub use redaction::redacted;
-pub(crate) use redaction::{names_secret, redacted_json};
+pub(crate) use requests::{
+    FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
+};
 pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
-pub(crate) use requests::{Need, Subject, Word, command_line, kept_result, permissions_in_words, without_shell};
-pub(crate) use secrets::masked_args;
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
 pub use visible::one_line;
@@ -67,9 +58,9 @@ use context::{Context, OwnItems};
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
 use requests::{Items, Requests};
-use secrets::Secrets;
 use shutdown::Shutdown;
 use threads::Threads;
+use verdict::Secrets;
 
 /// Settings of a new engine.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,6 @@
 //! Codex skips an ambiguous line: a batch, text before a message, or a message with a repeated member. Another server may
 //! process it and answer with any of the ids in it ([`ids_in`]).
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
-use super::secrets::{Awaited, Verdict};
+use super::verdict::{Awaited, Verdict};
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Members, RpcId, elements};
 
@@ -410,30 +409,6 @@ fn add(ids: &mut Vec<RpcId>, raw: &RawValue) {
     ids.push(id);
 }
 
-/// Decodes JSON escapes anywhere in a text.
-pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.find('\\') else { return Cow::Borrowed(text) };
-    let mut plain = String::with_capacity(text.len());
-    let (before, mut rest) = text.split_at(first);
-    plain.push_str(before);
-    while let Some(escaped) = rest.strip_prefix('\\') {
-        let code = escaped.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex.get(..4)?, 16).ok());
-        let (char, length) = match (code, escaped.chars().next()) {
-            // An unpaired surrogate counts as unreadable.
-            (Some(code), _) => (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 5),
-            (None, Some('n' | 'r' | 't' | 'b' | 'f')) => (' ', 1),
-            (None, Some(char)) => (char, char.len_utf8()),
-            (None, None) => ('\\', 0),
-        };
-        plain.push(char);
-        rest = &escaped[length..];
-        let next = rest.find('\\').unwrap_or(rest.len());
-        plain.push_str(&rest[..next]);
-        rest = &rest[next..];
-    }
-    Cow::Owned(plain)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -497,15 +472,6 @@ mod tests {
         check(&format!("[{}]", vec![r#"{"id":1}"#; 300].join(",")), &["?"]);
         check(&format!(r#"[{{"id":"{}"}}]"#, "x".repeat(2_000)), &["?"]);
         check(&format!("{}{}", "[".repeat(20_000), "]".repeat(20_000)), &["?"]);
-    }
-
-    #[test]
-    fn escapes_are_read_wherever_they_stand() {
-        let check = |text: &str, expect: &str| assert_eq!(unescaped(text), expect);
-        check("plain", "plain");
-        check(r#"a\/b \u0061\n\"\ud800\"#, "a/b a \"\u{fffd}\\");
-        check(r"\u00", "u00");
-        check(r"\é\", "é\\");
     }
 
     #[test]

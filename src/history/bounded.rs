@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
 use super::record_event::Params;
-use crate::engine::{Masker, redacted, redacted_json};
+use crate::secrets::{Masker, redacted, redacted_json};
 
 /// A value that can estimate its size in memory.
 pub(super) trait Weigh {

@@ -20,9 +20,9 @@ use serde_json::value::RawValue;
 use super::bounded::{PREVIEW_CHARS_MAX, cut};
 use super::fold::{EventRow, Key};
 use super::record_event::{MethodMessage, Place, name};
-use crate::engine::redacted;
 use crate::journal::Position;
 use crate::protocol::EARLY_PREFIX;
+use crate::secrets::redacted;
 use crate::wire::{Members, TokenKind, text, tokens};
 
 /// Longest duration of a group after its first piece, in microseconds.

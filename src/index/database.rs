@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
-use crate::engine::Masker;
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
+use crate::secrets::Masker;
 use crate::store::{
     BESIDE, DatabaseError, Form, Opened, at_once, connect_database, open_database, set_aside, set_aside_beside,
 };

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::database::{form, masked_state};
 use crate::config::RetentionBounds;
-use crate::engine::Masker;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
+use crate::secrets::Masker;
 use crate::store::{DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_for, wipe};
 
 /// The longest wait for an index's lock.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::held::Held;
-use crate::engine::{InPieces, Masker, Pieces};
 use crate::files::{self, Access};
 use crate::index::{TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
 use crate::journal::{Origin, Record};
+use crate::secrets::{InPieces, Masker, Pieces};
 use crate::store::{Found as Session, Life, RunMode, redact_ledger};
 use crate::wire::Side;
 

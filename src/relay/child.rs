@@ -15,8 +15,9 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::pipes::{Sink, Source};
 use crate::config::DEPTH_VARIABLE;
-use crate::engine::{Exit, Signal, masked_args};
+use crate::engine::{Exit, Signal};
 use crate::launch;
+use crate::secrets::masked_args;
 
 /// A server command line.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::{Captures, Regex};
 
-use crate::engine::names_secret;
-use crate::engine::redacted;
+use crate::secrets::names_secret;
+use crate::secrets::redacted;
 use crate::wire::{TokenKind, tokens};
 
 /// The first second of every tape: 2026-01-01T00:00:00Z, in seconds since the Unix epoch.

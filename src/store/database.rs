@@ -19,8 +19,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::ledger::LEDGER_FILE;
 use super::ledger_writer::form;
-use crate::engine::{InPieces, Masker, Pieces};
 use crate::files::{self, Access, Refused};
+use crate::secrets::{InPieces, Masker, Pieces};
 
 /// Whether a relay runs in the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

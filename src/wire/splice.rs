@@ -195,7 +195,7 @@ pub fn tokens(json: &str) -> impl Iterator<Item = Token> {
 
 /// The index of the quotation mark that ends the string whose first character is at `from`; the length of `json` if the
 /// string does not end.
-pub(crate) fn string_end(json: &[u8], mut from: usize) -> usize {
+pub(super) fn string_end(json: &[u8], mut from: usize) -> usize {
     while let Some(found) = json.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         from += found;
         if json[from] == b'"' {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use codex_shim::testing::engine::{Masker, redacted};
+use codex_shim::testing::secrets::{Masker, redacted};
 use serde_json::Value;
 
 /// Findings in masked text that are not secrets: the kind of the finding, a part of the name of the file, and the reason.

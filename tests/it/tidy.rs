@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 19] = [
+const ROOMS: [&str; 20] = [
     "wire",
     "protocol",
+    "secrets",
     "engine",
     "files",
     "journal",
@@ -28,7 +29,7 @@ const ROOMS: [&str; 19] = [
 ];
 
 /// Rooms without access to files, clock, environment or processes.
-const PURE: [&str; 4] = ["wire", "protocol", "engine", "history"];
+const PURE: [&str; 5] = ["wire", "protocol", "secrets", "engine", "history"];
 
 /// The impure parts of the terminal UI; all others are pure.
 const IMPURE_TUI: [&str; 4] = ["tui/poller.rs", "tui/reader", "tui/run.rs", "tui/terminal.rs"];

@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::redaction::{may_hold_secret, redacted};
 use crate::protocol::named;
+use crate::secrets::{may_hold_secret, redacted};
 
 /// Limits on the context of one message. Source: the contract of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,7 +240,7 @@ impl Preview {
     /// The preview of a full output.
     pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
         let output = output.strip_suffix('\n').unwrap_or(output);
-        if may_hold_secret(output) {
+        if may_hold_secret(output.as_bytes()) {
             // Mask the whole output without its colour codes, because a secret may span lines.
             let plain: Vec<String> = output.split('\n').map(|line| clean(line, Keep::Nothing)).collect();
             let plain = masked(plain.join("\n"));

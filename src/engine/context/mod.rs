@@ -477,7 +477,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::secrets::Verdict;
+    use crate::engine::verdict::Verdict;
     use crate::engine::{Order, RowId};
     use crate::protocol::Event;
     use crate::wire::Body;

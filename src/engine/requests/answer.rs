@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::OMITTED;
 use super::kind::{RequestKind, RequestType, Word};
-use crate::engine::credentials::Carrier;
-use crate::engine::secrets::{Verdict, asks_secret};
+use crate::engine::verdict::{Verdict, asks_secret};
+use crate::secrets::Carrier;
 
 /// Longest recorded decision, in bytes; a client may send anything.
 const DECIDED_BYTES_MAX: usize = 100;

@@ -3,9 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::engine::visible::one_line;
 use crate::protocol::{Method, named};
+use crate::wire::Members;
 
 named! {
     /// What a request asks for, which decides the form of its answer.
@@ -360,6 +362,24 @@ fn bounded(text: &str) -> String {
     }
     let cut: String = text.chars().take(SUMMARY_CHARS_MAX - 1).collect();
     format!("{cut}…")
+}
+
+/// The member of a ledger row that lists the fields of a form in schema order.
+pub(crate) const FIELD_ORDER: &str = "field_order";
+
+/// The names of the form fields in the order of the elicitation's schema.
+pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
+    let schema = Members::of(params).and_then(|params| params.get("requestedSchema")).and_then(Members::of);
+    let Some(properties) = schema.and_then(|schema| schema.get("properties")).and_then(Members::of) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in properties.iter() {
+        if !names.iter().any(|seen| seen == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
 }
 
 #[cfg(test)]

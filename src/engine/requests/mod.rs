@@ -28,7 +28,7 @@ use super::attached_client::Audience;
 use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use super::secrets::Verdict;
+use super::verdict::Verdict;
 use crate::protocol::ItemPlace;
 use crate::wire::{Body, Message, RpcId, Side};
 
@@ -36,7 +36,9 @@ pub use answer::{GivenAnswer, decisions, valid};
 pub(super) use items::Items;
 use items::is_same_item;
 use kind::summary;
-pub(crate) use kind::{Need, Subject, Word, command_line, permissions_in_words, without_shell};
+pub(crate) use kind::{
+    FIELD_ORDER, Need, Subject, Word, command_line, field_order, permissions_in_words, without_shell,
+};
 pub use kind::{RequestKind, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld, request_name};
 

@@ -13,7 +13,7 @@ use super::{HOLD_MAX, Requests, resolve};
 use crate::engine::attached_client::Audience;
 use crate::engine::interface::{ApiCallId, Effect, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use crate::engine::secrets::Verdict;
+use crate::engine::verdict::Verdict;
 use crate::protocol::ItemPlace;
 use crate::wire::{Members, Message, RpcId};
 

@@ -11,7 +11,7 @@ use crate::engine::attached_client::Audience;
 use crate::engine::interface::{Decision, Effect, Now, Passage, Token};
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
-use crate::engine::secrets::Verdict;
+use crate::engine::verdict::Verdict;
 use crate::wire::{Body, Message};
 
 /// Enough for about one second.

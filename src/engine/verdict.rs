@@ -1,14 +1,13 @@
 //! Decides what the record omits: a whole line, or some of its values.
 //!
 //! A line is secret because of its method, because of the keys it writes, because it answers a secret request, or because
-//! the server repeats such an answer of the user. Other lines carry credentials in some members ([`super::credentials`]);
+//! the server repeats such an answer of the user. Other lines carry credentials in some members ([`Carrier`]);
 //! only these are masked. An ambiguous line (a batch, a label, a repeated member) is left out if it may be secret, and so are
 //! the answers to the ids in it: a gap in the record is easier to mend than a leaked key.
 //!
 //! Never changes the forwarded bytes.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use memchr::memmem;
@@ -16,17 +15,16 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::credentials::{self, Carrier, Values, may_name_credential, writes_credential};
-use super::open_calls::{CallKey, Calls, Completed, Ids, OpenCall, OpenCalls, ids_in, unescaped};
-use super::redaction::{names_secret, secret_spans};
+use super::open_calls::{CallKey, Calls, Completed, Ids, OpenCall, OpenCalls, ids_in};
 use super::{Form, Omitted, OmittedReason, Warning};
 use crate::protocol::{
     Event, Method, Secrecy, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method,
 };
+use crate::secrets::{Carrier, Values, may_name_credential, names_secret, unescaped, writes_credential};
 use crate::wire::{Body, Members, Message, RpcId, Side};
 
-/// Most items with a secret question that are remembered, to recognize the answer when the server repeats it as tool output.
+/// Most items with a secret question that are to recognize the answer when the server repeats it as tool output.
 const ASKING_ITEMS_MAX: usize = 256;
 
 /// Longest id of such an item, in bytes of JSON.
@@ -223,7 +221,7 @@ fn classes(message: &Event<'_>, line: &[u8]) -> (Verdict, Option<Awaited>) {
         }
         Secrecy::Members => {
             let carrier = Carrier::of_params(method);
-            let values = credentials::remembered(&carrier, line);
+            let values = carrier.values(line);
             let verdict = if values.is_some() { Verdict::Masked(carrier) } else { Verdict::Open };
             let result = Carrier::of_result(method);
             let is_awaited = values.is_some() || result.is_some();
@@ -298,34 +296,6 @@ pub(super) fn omitted(body: &Body<'_>, line_bytes: usize) -> Form {
     };
     Form::Omitted(Box::new(Omitted { reason: OmittedReason::Secret, line_bytes: line_bytes as u64, method, id }))
 }
-
-/// A command line for the record. Masks the value of each name that names a secret, and each argument that looks like a key.
-#[must_use]
-pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
-    let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
-    let mut after_secret_option = false;
-    args.iter()
-        .map(|arg| {
-            let arg = arg.to_string_lossy();
-            let is_value = std::mem::replace(&mut after_secret_option, arg.starts_with('-') && names_secret(&arg));
-            match arg.split_once('=') {
-                // `-c env={API_KEY="…"}` names the secret in the value.
-                Some((name, value)) if names_secret(name) || names_secret(value) || has_secret(value) => {
-                    after_secret_option = false;
-                    format!("{name}={MASK}")
-                }
-                Some(_) => arg.into_owned(),
-                None if is_value || has_secret(&arg) => MASK.to_owned(),
-                // `Authorization: Bearer …`
-                None if arg.contains([':', ' ']) && names_secret(&arg) => MASK.to_owned(),
-                None => arg.into_owned(),
-            }
-        })
-        .collect()
-}
-
-/// Replaces a secret in a command line.
-const MASK: &str = "[secret]";
 
 #[cfg(test)]
 mod tests {
@@ -451,23 +421,6 @@ mod tests {
         script.push(r#"<{"method":"turn/started"}"#.to_owned());
         expect.push('.');
         check(&script.iter().map(String::as_str).collect::<Vec<_>>(), &expect);
-    }
-
-    #[test]
-    fn command_lines_are_masked() {
-        let check = |arg: &str, expect: &str| assert_eq!(masked_args(&[OsString::from(arg)]), [expect]);
-        check("x.api_key=sk-1", "x.api_key=[secret]");
-        check("model=gpt", "model=gpt");
-        check("max_tokens=5", "max_tokens=5");
-        check(r#"mcp_servers.x.env={API_KEY="k"}"#, "mcp_servers.x.env=[secret]");
-        check("Authorization: Bearer abc", "[secret]");
-        check("sk-abcdefghijklmnopqrst", "[secret]");
-        check("--token=t", "--token=[secret]");
-        check("AWS_SECRET_ACCESS_KEY=x", "AWS_SECRET_ACCESS_KEY=[secret]");
-        check("--listen=postgres://u:pw@h/db", "--listen=[secret]");
-        check("密钥ghp_abcdefghijklmnopqrst", "[secret]");
-        let args = ["--api-key", "k", "--verbose", "k"].map(OsString::from);
-        assert_eq!(masked_args(&args), ["--api-key", "[secret]", "--verbose", "k"]);
     }
 
     #[test]

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::form_fields::{SecretFields, is_secret_name};
-use super::json_string::{JsonString, MaskSigns};
-use super::open_calls::unescaped;
-use super::redaction::{given_in_lists, secret_spans};
+use super::commands::given_in_lists;
+use super::masking::{JsonString, mask_signs, other_digits, unescaped};
+use super::names::{SecretFields, is_secret_name};
+use super::{merged, secret_spans, touches};
 use crate::protocol::{Method, answers_with_credentials};
-use crate::wire::{Members, TokenKind, string_end, tokens};
+use crate::wire::{Members, Token, TokenKind, tokens};
 
 /// Deepest nesting that is walked; a line that is nested deeper is left out of the record.
 const DEPTH_MAX: usize = 1_000;
@@ -32,7 +32,7 @@ const VALUE_BYTES_MIN: usize = 4;
 
 /// The members of a message in which credentials are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Carrier {
+pub(crate) enum Carrier {
     /// `config` in the parameters.
     Config,
     /// Any member of the parameters or of the result.
@@ -45,7 +45,7 @@ pub(super) enum Carrier {
 
 /// The credentials that a request has carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Values {
+pub(crate) enum Values {
     /// More than are remembered: every text is masked.
     Any,
     These(Vec<String>),
@@ -53,11 +53,11 @@ pub(super) enum Values {
 
 /// A line is nested too deep to be walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooDeep;
+pub(crate) struct TooDeep;
 
 impl Carrier {
     /// That of a request's or a notification's parameters.
-    pub(super) fn of_params(method: &str) -> Carrier {
+    pub(crate) fn of_params(method: &str) -> Carrier {
         match Method::of(method).is_some_and(Method::has_config) {
             true => Carrier::Config,
             false => Carrier::AnyMember,
@@ -65,40 +65,46 @@ impl Carrier {
     }
 
     /// That of the result of a request; `None` if its results carry no credentials.
-    pub(super) fn of_result(method: &str) -> Option<Carrier> {
+    pub(crate) fn of_result(method: &str) -> Option<Carrier> {
         (Method::of(method) == Some(Method::ThreadStart) || answers_with_credentials(method))
             .then_some(Carrier::AnyMember)
     }
 
     /// That of the answer to a form with these parameters.
-    pub(super) fn of_form(params: &str) -> Carrier {
+    pub(crate) fn of_form(params: &str) -> Carrier {
         Carrier::Form(Arc::new(SecretFields::of(params)))
     }
 
     /// The line with its credentials masked; `None` if it has no credentials.
-    pub(super) fn masked(&self, line: &str) -> Result<Option<String>, TooDeep> {
+    pub(crate) fn masked(&self, line: &str) -> Result<Option<String>, TooDeep> {
         let found = self.found(line)?;
         if found.is_empty() {
             return Ok(None);
         }
         let mut bytes = line.as_bytes().to_vec();
-        found.into_iter().for_each(|found| found.overwrite(&mut bytes));
+        for Token { kind, range } in found {
+            let written = &mut bytes[range.clone()];
+            match kind {
+                TokenKind::Number => written.copy_from_slice(other_digits(&line[range]).as_bytes()),
+                TokenKind::Name | TokenKind::Text => {
+                    written.iter_mut().zip(mask_signs(&range)).for_each(|(byte, sign)| *byte = sign);
+                }
+            }
+        }
         // Whole characters were overwritten with ASCII.
         Ok(String::from_utf8(bytes).ok())
     }
 
-    /// The credentials in a line, to know them again in an error.
-    pub(super) fn values(&self, line: &str) -> Result<Option<Values>, TooDeep> {
-        let found = self.found(line)?;
-        if found.is_empty() {
-            return Ok(None);
-        }
-        if found.iter().map(|found| found.range().len()).sum::<usize>() > VALUES_BYTES_MAX {
-            return Ok(Some(Values::Any));
+    /// The credentials in the line of a request, to be known again in an error that answers it; `None` if there are none.
+    pub(crate) fn values(&self, line: &[u8]) -> Option<Arc<Values>> {
+        let line = std::str::from_utf8(line).ok()?;
+        let Ok(found) = self.found(line) else { return Some(Arc::new(Values::Any)) };
+        if found.iter().map(|found| found.range.len()).sum::<usize>() > VALUES_BYTES_MAX {
+            return Some(Arc::new(Values::Any));
         }
         let mut values: Vec<String> = Vec::new();
         for found in found {
-            let value = String::from_utf8_lossy(&JsonString::of_inner(&line[found.range()]).text()).into_owned();
+            let value = String::from_utf8_lossy(&JsonString::of_inner(&line[found.range]).text()).into_owned();
             // As a program prints it that quotes what it does not like.
             let quoted = format!("{value:?}");
             values.push(quoted.trim_matches('"').to_owned());
@@ -106,11 +112,11 @@ impl Carrier {
         }
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
         values.dedup();
-        Ok(Some(Values::These(values)))
+        (!values.is_empty()).then(|| Arc::new(Values::These(values)))
     }
 
-    /// The places of the credentials.
-    fn found(&self, line: &str) -> Result<Vec<Found>, TooDeep> {
+    /// The credentials: numbers, and strings or parts of strings without their quotation marks.
+    fn found(&self, line: &str) -> Result<Vec<Token>, TooDeep> {
         if let Carrier::Error(values) = self {
             return Ok(values.found(line));
         }
@@ -121,7 +127,7 @@ impl Carrier {
 
 impl Values {
     /// Their places in the texts of an error.
-    fn found(&self, line: &str) -> Vec<Found> {
+    fn found(&self, line: &str) -> Vec<Token> {
         let error = serde_json::from_str::<Members<'_>>(line).ok().and_then(|message| message.get("error"));
         let Some(error) = error.map(|error| error.get()) else { return Vec::new() };
         let error_from = error.as_ptr().addr() - line.as_ptr().addr();
@@ -129,7 +135,7 @@ impl Values {
         let within = texts.flat_map(|token| {
             let from = error_from + token.range.start + 1;
             let written = &error[token.range.start + 1..token.range.end - 1];
-            self.within(written).into_iter().map(move |span| Found::Text(from + span.start..from + span.end))
+            self.within(written).into_iter().map(move |span| text_at(from + span.start..from + span.end))
         });
         within.collect()
     }
@@ -142,48 +148,8 @@ impl Values {
         };
         let parsed = JsonString::of_inner(written);
         let said = parsed.text();
-        let mut spans: Vec<Range<usize>> =
-            values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
-        spans.sort_unstable_by_key(|span| (span.start, span.end));
-        let mut apart: Vec<Range<usize>> = Vec::new();
-        for span in spans {
-            match apart.last_mut() {
-                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-                Some(_) | None => apart.push(span),
-            }
-        }
-        parsed.written_spans(&apart)
-    }
-}
-
-/// A credential in a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
-    /// The inside of a string, or a part of it.
-    Text(Range<usize>),
-    Number(Range<usize>),
-}
-
-impl Found {
-    fn range(&self) -> Range<usize> {
-        match self {
-            Found::Text(range) | Found::Number(range) => range.clone(),
-        }
-    }
-
-    fn overwrite(self, line: &mut [u8]) {
-        let mut signs = MaskSigns::of(&self.range());
-        match self {
-            Found::Text(range) => line[range].iter_mut().for_each(|byte| *byte = signs.next()),
-            Found::Number(range) => {
-                let mut digits = line[range].iter_mut().filter(|byte| byte.is_ascii_digit());
-                // A number of more than one digit does not begin with 0.
-                if let Some(first) = digits.next() {
-                    *first = b'1';
-                }
-                digits.for_each(|digit| *digit = b'0');
-            }
-        }
+        let spans = values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
+        parsed.written_spans(&merged(spans))
     }
 }
 
@@ -234,8 +200,6 @@ enum Role {
 struct Level {
     role: Role,
     is_object: bool,
-    /// The next string is a name.
-    expects_name: bool,
     /// The role of the next value.
     value: Role,
     /// The word before it was an option whose value is a credential.
@@ -248,41 +212,42 @@ struct Walk<'a> {
     /// Secrets that commands are given in lists of words, in order.
     given: Vec<Range<usize>>,
     levels: Vec<Level>,
-    found: Vec<Found>,
+    found: Vec<Token>,
 }
 
 impl Walk<'_> {
     /// Walks all of the line, which is JSON.
-    fn run(mut self) -> Result<Vec<Found>, TooDeep> {
-        let bytes = self.json.as_bytes();
-        let mut at = 0;
-        while let Some(byte) = bytes.get(at) {
+    fn run(mut self) -> Result<Vec<Token>, TooDeep> {
+        let mut seen_to = 0;
+        for token in tokens(self.json) {
+            self.pass(seen_to..token.range.start)?;
+            seen_to = token.range.end;
+            let inner = token.range.start + 1..seen_to;
+            let inner = inner.start..seen_to - usize::from(self.json[inner].ends_with('"'));
+            match token.kind {
+                TokenKind::Name => {
+                    let Some(level) = self.levels.last_mut() else { continue };
+                    level.value = member_role(level.role, &unescaped(&self.json[inner]), self.carrier);
+                }
+                TokenKind::Text => self.string(inner),
+                TokenKind::Number if self.role() == Role::Secret => self.found.push(token),
+                TokenKind::Number => {}
+            }
+        }
+        self.pass(seen_to..self.json.len())?;
+        Ok(self.found)
+    }
+
+    /// Reads the brackets between two tokens.
+    fn pass(&mut self, between: Range<usize>) -> Result<(), TooDeep> {
+        for byte in &self.json.as_bytes()[between] {
             match byte {
                 b'{' | b'[' => self.enter(*byte == b'{')?,
                 b'}' | b']' => drop(self.levels.pop()),
-                b',' => {
-                    if let Some(level) = self.levels.last_mut() {
-                        level.expects_name = level.is_object;
-                    }
-                }
-                b'"' => {
-                    let end = string_end(bytes, at + 1);
-                    self.string(at + 1..end);
-                    at = end;
-                }
-                b'-' | b'0'..=b'9' => {
-                    let is_part = |byte: &&u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
-                    let end = at + bytes[at..].iter().take_while(is_part).count();
-                    if self.role() == Role::Secret {
-                        self.found.push(Found::Number(at..end));
-                    }
-                    at = end - 1;
-                }
                 _ => {}
             }
-            at += 1;
         }
-        Ok(self.found)
+        Ok(())
     }
 
     /// The role of the next value, if that is neither object nor array.
@@ -305,13 +270,8 @@ impl Walk<'_> {
             Some(Level { value: Role::Named, .. }) if !is_object => Role::Plain,
             Some(level) => level.value,
         };
-        self.levels.push(Level {
-            role,
-            is_object,
-            expects_name: is_object,
-            value: if is_object { Role::Plain } else { role },
-            is_after_option: false,
-        });
+        let value = if is_object { Role::Plain } else { role };
+        self.levels.push(Level { role, is_object, value, is_after_option: false });
         Ok(())
     }
 
@@ -320,48 +280,33 @@ impl Walk<'_> {
         let parsed = JsonString::of_inner(&self.json[inner.clone()]);
         let spans = secret_spans(&parsed.text());
         let found = parsed.written_spans(&spans).into_iter();
-        self.found.extend(found.map(|span| Found::Text(inner.start + span.start..inner.start + span.end)));
+        self.found.extend(found.map(|span| text_at(inner.start + span.start..inner.start + span.end)));
     }
 
     /// A string, whose quotation marks stand around `inner`.
     fn string(&mut self, inner: Range<usize>) {
         let written = &self.json[inner.clone()];
         let role = self.role();
-        let carrier = self.carrier;
-        let Some(level) = self.levels.last_mut() else { return };
-        if level.expects_name {
-            level.expects_name = false;
-            level.value = member_role(level.role, &unescaped(written), carrier);
-            return;
-        }
-        match role {
-            Role::Secret if !written.is_empty() => self.found.push(Found::Text(inner)),
-            Role::Words => {
-                let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
-                let given = &self.given[self.given.partition_point(|span| span.end <= inner.start)..];
-                let is_given = given.first().is_some_and(|span| span.start < inner.end);
-                let is_word = !written.contains(char::is_whitespace);
-                match if is_value || (is_given && is_word) { Some(0) } else { secret_part(written) } {
-                    Some(from) if from < written.len() => self.found.push(Found::Text(inner.start + from..inner.end)),
-                    Some(_) => {}
-                    None => self.within(inner),
-                }
+        let Some(level) = self.levels.last_mut().filter(|_| !written.is_empty()) else { return };
+        if role == Role::Secret {
+            self.found.push(text_at(inner));
+        } else if role == Role::Words {
+            let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
+            let is_given = touches(&self.given, &inner) && !written.contains(char::is_whitespace);
+            match if is_value || is_given { Some(0) } else { secret_part(written) } {
+                Some(from) if from < written.len() => self.found.push(text_at(inner.start + from..inner.end)),
+                Some(_) => {}
+                None => self.within(inner),
             }
+        } else if matches!(role, Role::Plain | Role::Named) && written.starts_with(['{', '[']) {
             // JSON in a string.
-            Role::Plain | Role::Named if written.starts_with(['{', '[']) => self.within(inner),
-            Role::Secret
-            | Role::Message
-            | Role::Params
-            | Role::Answer
-            | Role::Filled
-            | Role::Skipped
-            | Role::Plain
-            | Role::Named
-            | Role::Policy
-            | Role::Place
-            | Role::Entry => {}
+            self.within(inner);
         }
     }
+}
+
+fn text_at(range: Range<usize>) -> Token {
+    Token { kind: TokenKind::Text, range }
 }
 
 /// The role of a member of an object with the role `parent`.
@@ -379,13 +324,10 @@ fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
         Role::Params if matches!(name, "overrides" | "params") => Role::Params,
         Role::Answer if name == "content" => Role::Filled,
         Role::Params | Role::Answer | Role::Skipped => Role::Skipped,
-        Role::Filled => match carrier {
-            Carrier::Form(fields) if fields.has(name) => Role::Secret,
-            Carrier::Form(_) | Carrier::Config | Carrier::AnyMember | Carrier::Error(_) if is_secret_name(name) => {
-                Role::Secret
-            }
-            Carrier::Form(_) | Carrier::Config | Carrier::AnyMember | Carrier::Error(_) => Role::Filled,
-        },
+        Role::Filled if matches!(carrier, Carrier::Form(fields) if fields.has(name)) || is_secret_name(name) => {
+            Role::Secret
+        }
+        Role::Filled => Role::Filled,
         Role::Secret | Role::Place => parent,
         Role::Entry if matches!(name, "name" | "key") => Role::Skipped,
         Role::Entry => Role::Secret,
@@ -418,13 +360,13 @@ fn named_role(parent: Role, path: &str) -> Role {
 }
 
 /// Whether `path`, the path of a setting that is written, or something in its `value`, is a credential.
-pub(super) fn writes_credential(path: &str, value: &Value) -> bool {
+pub(crate) fn writes_credential(path: &str, value: &Value) -> bool {
     let edit = serde_json::json!({ path: value }).to_string();
     Carrier::AnyMember.found(&edit).map_or(true, |found| !found.is_empty())
 }
 
 /// Whether any word of a line that cannot be read may be the name of a credential or of a place for them.
-pub(super) fn may_name_credential(text: &str) -> bool {
+pub(crate) fn may_name_credential(text: &str) -> bool {
     let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
     text.split(|char| !is_part(char)).any(|word| {
         let role = named_role(Role::Plain, word);
@@ -447,12 +389,6 @@ fn secret_part(written: &str) -> Option<usize> {
     }
     let from = at + 1;
     Some(from + written[from..].len() - written[from..].trim_start().len())
-}
-
-/// The values that a request carries, to be known again in an error that answers it.
-pub(super) fn remembered(carrier: &Carrier, line: &[u8]) -> Option<Arc<Values>> {
-    let line = std::str::from_utf8(line).ok()?;
-    carrier.values(line).unwrap_or(Some(Values::Any)).map(Arc::new)
 }
 
 #[cfg(test)]
@@ -576,7 +512,7 @@ mod tests {
     #[test]
     fn errors_do_not_repeat_the_credentials() {
         let asked = r#"{"method":"thread/start","params":{"config":{"env":{"A":"sec\"ret","B":"é"},"x.env":"ab"}}}"#;
-        let values = remembered(&Carrier::Config, asked.as_bytes()).expect("it carries some");
+        let values = Carrier::Config.values(asked.as_bytes()).expect("it carries some");
         let carrier = Carrier::Error(values);
         let error = |message: &str| format!(r#"{{"error":{{"code":-32600,"message":"{message}"}},"id":1}}"#);
         let check = |message: &str, expect: &str| {
@@ -591,7 +527,7 @@ mod tests {
         check(r#"string \"ab\", able"#, r#"string \"**\", able"#);
         check("something else", "something else");
         let long = format!(r#"{{"params":{{"config":{{"env":{{"A":"{}"}}}}}}}}"#, "x".repeat(VALUES_BYTES_MAX + 1));
-        let carrier = Carrier::Error(remembered(&Carrier::Config, long.as_bytes()).expect("it carries one"));
+        let carrier = Carrier::Error(Carrier::Config.values(long.as_bytes()).expect("it carries one"));
         assert_eq!(carrier.masked(&error("no x")).expect("it is not deep"), Some(error("****")));
     }
 }

@@ -1,13 +1,16 @@
-//! Finds the start and the end of the value behind a name.
+//! Finds the start and the end of the value behind a name, and decides if it is a secret, a word, a number, or an expression of a
+//! program.
 
 use std::ops::Range;
 
 use super::assigned::{Joined, Name, Sort};
-use super::judged::{JUDGED_BYTES_MAX, is_code, is_open, is_prose, is_remark, is_setting, is_small_number};
-use super::names::names_secret;
-use super::quotes::{Quote, quote_at};
-use super::table::{DESCRIBING, SCHEMES};
-use super::wrapped::wrapper;
+use super::commands::{Quotes, command_end};
+use super::names::{names_secret, word_names_secret};
+use super::table::{
+    BARE_CONSTRUCTORS, CONSTRUCTORS, DESCRIBING, ELSEWHERE, FILE_ENDS, FILE_ROOTS, GETTERS, OPEN_WORDS, SCHEMES,
+    SECRET_SORTS, SETTING_WORDS, WORDS_OF_CODE,
+};
+use super::{Quote, one_of, quote_at};
 
 /// Bytes of a list or an object behind a name that are read.
 const BRACKET_BYTES_MAX: usize = 16 << 10;
@@ -26,22 +29,16 @@ const PASSWORD_BYTES_MIN: usize = 3;
 
 /// Returns the length of the escape sequences at the start of a text, in any notation of ESC.
 pub(super) fn escapes(text: &[u8]) -> usize {
-    let mut at = 0;
-    loop {
-        let rest = &text[at..];
-        let Some(esc) = [&b"\x1b"[..], b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033", b"\\e"]
-            .into_iter()
-            .find(|esc| rest.starts_with(esc))
-        else {
-            return at;
-        };
-        let Some(codes) = rest[esc.len()..].strip_prefix(b"[") else { return at };
+    const ESCAPES: [&[u8]; 7] = [b"\x1b", b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033", b"\\e"];
+    let mut rest = text;
+    while let Some(codes) = ESCAPES.iter().find_map(|esc| rest.strip_prefix(*esc)?.strip_prefix(b"[")) {
         let bytes = codes.iter().take(16).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
-        if !codes.get(bytes).is_some_and(u8::is_ascii_alphabetic) {
-            return at;
+        match codes.get(bytes) {
+            Some(byte) if byte.is_ascii_alphabetic() => rest = &codes[bytes + 1..],
+            Some(_) | None => break,
         }
-        at += esc.len() + 1 + bytes + 1;
     }
+    text.len() - rest.len()
 }
 
 /// Returns the length of the blanks, tabs and escape sequences at the start of a text.
@@ -70,11 +67,19 @@ pub(super) struct Values<'a> {
     unclosed: Vec<(Quote, usize)>,
     /// The first line of the last list. Several names can precede the same line if `\r` ends theirs.
     list_from: usize,
+    spans: &'a mut Vec<Range<usize>>,
 }
 
 impl<'a> Values<'a> {
-    pub(super) fn of(text: &'a [u8]) -> Values<'a> {
-        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new(), list_from: 0 }
+    /// Adds the places of values in `text` to `spans`.
+    pub(super) fn of(text: &'a [u8], spans: &'a mut Vec<Range<usize>>) -> Values<'a> {
+        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new(), list_from: 0, spans }
+    }
+
+    /// Adds a value that was found in another way.
+    pub(super) fn add(&mut self, span: Range<usize>) {
+        self.taken_to = self.taken_to.max(span.end);
+        self.spans.push(span);
     }
 
     pub(super) fn taken_to(&self) -> usize {
@@ -82,21 +87,9 @@ impl<'a> Values<'a> {
     }
 
     /// Adds where the value of `name` stands that begins at `from`, or behind blanks there.
-    pub(super) fn take(
-        &mut self,
-        name: &Name,
-        joined: Joined,
-        from: usize,
-        hard_end: Option<usize>,
-        spans: &mut Vec<Range<usize>>,
-    ) {
-        let mut at = from;
-        at += match joined {
-            Joined::Variable => escapes(&self.text[at..]),
-            Joined::Line | Joined::Within | Joined::Argument | Joined::Words | Joined::Quoted | Joined::Element => {
-                blanks(&self.text[at..])
-            }
-        };
+    pub(super) fn take(&mut self, name: &Name, joined: Joined, from: usize, hard_end: Option<usize>) {
+        let rest = &self.text[from..];
+        let mut at = from + if joined == Joined::Variable { escapes(rest) } else { blanks(rest) };
         at = self.in_next_line(name, at);
         at = self.behind_type(at, joined);
         at += wrapper(&self.text[at..]);
@@ -104,18 +97,22 @@ impl<'a> Values<'a> {
             // An element is closed; `<TOKEN>` alone stands for a value.
             let end = memchr::memchr2(b'<', b'\n', &self.text[at..]).map(|end| at + end);
             if let Some(end) = end.filter(|end| self.text[*end..].starts_with(b"</")) {
-                self.push(name, joined, at..end, spans);
+                self.push(name, joined, at..end);
             }
             return;
         }
         if joined == Joined::Words {
             let rest = &self.text[at..hard_end.unwrap_or(self.text.len()).max(at)];
-            return self.push(name, joined, at..at + words_end(rest), spans);
+            return self.push(
+                name,
+                joined,
+                at..at + rest[..command_end(rest, Quotes::Seen, b";&|)")].trim_ascii_end().len(),
+            );
         }
         match quote_at(&self.text[at..]).filter(|_| hard_end.is_none_or(|end| at < end)) {
-            Some(quote) => self.quoted(name, joined, at, quote, spans),
+            Some(quote) => self.quoted(name, joined, at, quote),
             None if joined == Joined::Quoted => {}
-            None => self.bare(name, joined, at, hard_end, spans),
+            None => self.bare(name, joined, at, hard_end),
         }
     }
 
@@ -125,13 +122,10 @@ impl<'a> Values<'a> {
         if !is_member || !matches!(self.text.get(at), Some(b'\n' | b'\r')) {
             return at;
         }
-        let between =
-            self.text[at..].iter().take(LAYOUT_BYTES_MAX).take_while(|byte| byte.is_ascii_whitespace()).count();
-        if matches!(self.text.get(at + between), Some(b'"' | b'\'' | b'0'..=b'9' | b'[' | b'{')) {
-            at + between
-        } else {
-            at
-        }
+        let layout = self.text[at..].iter().take(LAYOUT_BYTES_MAX);
+        let behind = at + layout.take_while(|byte| byte.is_ascii_whitespace()).count();
+        let begins = matches!(self.text.get(behind), Some(b'"' | b'\'' | b'0'..=b'9' | b'[' | b'{'));
+        if begins { behind } else { at }
     }
 
     /// `name: Type = value`: the value stands behind its type.
@@ -142,21 +136,18 @@ impl<'a> Values<'a> {
         let near = &self.text[at..self.text.len().min(at + 60)];
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_&'<>[]:|?* ".contains(byte);
         let bytes = near.iter().take_while(|byte| is_part(byte)).count();
-        let is_type = bytes > 1
-            && near.get(bytes) == Some(&b'=')
-            && near[bytes - 1] == b' '
-            && near.get(bytes + 1) == Some(&b' ');
+        let is_type = bytes > 1 && near[bytes - 1..].starts_with(b" = ");
         if is_type { at + bytes + 1 + blanks(&self.text[at + bytes + 1..]) } else { at }
     }
 
-    fn quoted(&mut self, name: &Name, joined: Joined, at: usize, quote: Quote, spans: &mut Vec<Range<usize>>) {
+    fn quoted(&mut self, name: &Name, joined: Joined, at: usize, quote: Quote) {
         let text = self.text;
         let mark = &text[at..at + quote.bytes()];
         let tripled = [mark, mark, mark].concat();
         if text[at..].starts_with(&tripled) {
             let from = at + tripled.len();
             let end = memchr::memmem::find(&text[from..], &tripled).map_or(text.len(), |end| from + end);
-            return self.push(name, joined, from..end, spans);
+            return self.push(name, joined, from..end);
         }
         let from = at + mark.len();
         let line = self.line_end(from);
@@ -166,16 +157,16 @@ impl<'a> Values<'a> {
             // It is not closed in its line: the rest of the line.
             Some(_) | None => (line, 0),
         };
-        self.push(name, joined, from..end, spans);
+        self.push(name, joined, from..end);
         let at = end + close_bytes;
         self.taken_to = self.taken_to.max(at);
         let is_of_shell = matches!(joined, Joined::Variable | Joined::Argument) && close_bytes > 0;
-        let at = if is_of_shell { self.goes_on(name, joined, at, spans) } else { at };
-        self.changed(name, joined, at, spans);
+        let at = if is_of_shell { self.goes_on(name, joined, at) } else { at };
+        self.changed(name, joined, at);
     }
 
     /// Takes what goes on behind a closing quotation mark without a blank, as in `'it'\''s'`. Gives where it ends.
-    fn goes_on(&mut self, name: &Name, joined: Joined, from: usize, spans: &mut Vec<Range<usize>>) -> usize {
+    fn goes_on(&mut self, name: &Name, joined: Joined, from: usize) -> usize {
         let text = self.text;
         let mut at = from;
         while let Some(byte) = text.get(at) {
@@ -183,7 +174,7 @@ impl<'a> Values<'a> {
                 Some(next) if next.slashes == 0 => {
                     let from = at + next.bytes();
                     let Some((end, bytes)) = self.close(next, from) else { break };
-                    self.push(name, joined, from..end, spans);
+                    self.push(name, joined, from..end);
                     at = end + bytes;
                 }
                 Some(_) | None if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\' | b'$') => {
@@ -191,7 +182,7 @@ impl<'a> Values<'a> {
                     let bytes = text[at..].iter().take_while(is_part).count();
                     // `\'` between two texts
                     let bytes = bytes + usize::from(text[at + bytes - 1] == b'\\' && at + bytes < text.len());
-                    spans.push(at..at + bytes);
+                    self.spans.push(at..at + bytes);
                     at += bytes;
                 }
                 Some(_) | None => break,
@@ -202,14 +193,14 @@ impl<'a> Values<'a> {
     }
 
     /// Takes the new value of a plan: `"old" -> "new"`.
-    fn changed(&mut self, name: &Name, joined: Joined, at: usize, spans: &mut Vec<Range<usize>>) {
+    fn changed(&mut self, name: &Name, joined: Joined, at: usize) {
         let behind = at + blanks(&self.text[at..]);
         if self.text[behind..].starts_with(b"->") {
             let at = behind + 2 + blanks(&self.text[behind + 2..]);
             if let Some(quote) = quote_at(&self.text[at..])
                 && let Some((end, bytes)) = self.close(quote, at + quote.bytes())
             {
-                self.push(name, joined, at + quote.bytes()..end, spans);
+                self.push(name, joined, at + quote.bytes()..end);
                 self.taken_to = self.taken_to.max(end + bytes);
             }
         }
@@ -236,20 +227,19 @@ impl<'a> Values<'a> {
     }
 
     /// A value without quotation marks.
-    fn bare(&mut self, name: &Name, joined: Joined, at: usize, hard_end: Option<usize>, spans: &mut Vec<Range<usize>>) {
+    fn bare(&mut self, name: &Name, joined: Joined, at: usize, hard_end: Option<usize>) {
         let text = self.text;
         match text.get(at) {
             None => return,
-            Some(b'[' | b'{') if joined != Joined::Variable => return self.bracket(at, spans),
-            Some(b'|' | b'>') if matches!(joined, Joined::Line | Joined::Within) => return self.block(name, at, spans),
-            Some(b'\n' | b'\r') if joined == Joined::Line => return self.list(name, at, spans),
+            Some(b'[' | b'{') if joined != Joined::Variable => return self.bracket(at),
+            Some(b'|' | b'>') if matches!(joined, Joined::Line | Joined::Within) => return self.block(name, at),
+            Some(b'\n' | b'\r') if joined == Joined::Line => return self.list(name, at),
             Some(_) => {}
         }
         let line = self.line_end(at);
         let end = hard_end.map_or(line, |end| end.clamp(at, line));
-        let is_header = joined != Joined::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie);
-        if is_header {
-            return self.header(name, joined, at, end, spans);
+        if joined != Joined::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie) {
+            return self.header(name, joined, at, end);
         }
         let run = at + self.run(&text[at..end], joined);
         let has_more = text[run..end].iter().take(JUDGED_BYTES_MAX).any(|byte| !byte.is_ascii_whitespace());
@@ -261,20 +251,16 @@ impl<'a> Values<'a> {
                 matches!(behind, None | Some(b',' | b']' | b'\n' | b'\r'))
             }
         };
+        let value = &text[at..run];
+        let is_sentence = || {
+            let may_be_prose = name.sort != Sort::Password || (is_told && joined == Joined::Within);
+            (may_be_prose && is_prose(value, &text[run..end]))
+                || (is_told && !has_more && is_remark(&text[name.range.clone()], value))
+        };
         let end = match (joined, hard_end) {
             (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
             (Joined::Line, _) if name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
-            (Joined::Line | Joined::Within, _)
-                if (name.sort != Sort::Password || (is_told && joined == Joined::Within))
-                    && is_prose(&text[at..run], &text[run..end]) =>
-            {
-                return;
-            }
-            (Joined::Line | Joined::Within, _)
-                if is_told && !has_more && is_remark(&text[name.range.clone()], &text[at..run]) =>
-            {
-                return;
-            }
+            (Joined::Line | Joined::Within, _) if is_sentence() => return,
             _ => run,
         };
         let bytes_min = if name.sort == Sort::Password { PASSWORD_BYTES_MIN } else { WORD_BYTES_MIN };
@@ -284,7 +270,7 @@ impl<'a> Values<'a> {
         if joined != Joined::Variable && joined != Joined::Argument && is_code(text, name, at..end) {
             return;
         }
-        self.push(name, joined, at..end, spans);
+        self.push(name, joined, at..end);
     }
 
     /// Returns the length of a value that ends at a blank or at another mark that fits its syntax.
@@ -302,13 +288,13 @@ impl<'a> Values<'a> {
     }
 
     /// The value of `Authorization` and `Cookie`.
-    fn header(&mut self, name: &Name, joined: Joined, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
+    fn header(&mut self, name: &Name, joined: Joined, at: usize, end: usize) {
         let text = self.text;
         if name.sort == Sort::Cookie {
             // A header without a quotation mark in front ends at the next one: `-H Cookie:a=b "x"`.
             let stop = text[at..end].iter().position(|byte| matches!(byte, b'"' | b'`' | 0x1b));
             let end = rest_of_line(text, at, stop.map_or(end, |stop| at + stop));
-            return self.push(name, joined, at..end, spans);
+            return self.push(name, joined, at..end);
         }
         let scheme = scheme(&text[at..end]);
         let from = at + scheme;
@@ -320,11 +306,11 @@ impl<'a> Values<'a> {
         let is_one = scheme > 0 && matches!(text[at].to_ascii_lowercase(), b'b' | b't');
         let has_more = || text[run..end].iter().take(LISTED_BYTES_MAX).any(|byte| *byte == b'=');
         let end = if !is_one && has_more() { rest_of_line(text, run, end) } else { run };
-        self.push(name, joined, from..end, spans);
+        self.push(name, joined, from..end);
     }
 
     /// The texts of a list or an object, but for the names of its members.
-    fn bracket(&mut self, at: usize, spans: &mut Vec<Range<usize>>) {
+    fn bracket(&mut self, at: usize) {
         if at < self.looked_to {
             return;
         }
@@ -346,9 +332,9 @@ impl<'a> Values<'a> {
                         next = close + bytes;
                         let behind = next + blanks(&text[next..]);
                         let is_name = text.get(behind) == Some(&b':');
-                        let is_describing = DESCRIBING.iter().any(|describing| member == describing.as_bytes());
+                        let is_describing = one_of(member, &DESCRIBING);
                         if !is_name && !is_describing && !is_open(&text[from..close]) {
-                            spans.push(from..close);
+                            self.add(from..close);
                         }
                         member = if is_name { &text[from..close] } else { b"" };
                         continue;
@@ -362,33 +348,28 @@ impl<'a> Values<'a> {
     }
 
     /// A block of YAML: `name: |` and all lines that are further in.
-    fn block(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
+    fn block(&mut self, name: &Name, at: usize) {
         let text = self.text;
         let line = self.line_end(at);
         if !text[at + 1..line].iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b' ' | b'\r')) {
-            return self.push_run(name, at, line, spans);
+            let end = at + self.run(&text[at..line], Joined::Variable);
+            return self.push(name, Joined::Line, at..end);
         }
         let own = indent_of(text, name.range.start);
         let mut from = line + 1;
         while from < text.len() {
-            let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
-            let (indent, start) = indent_at(text, from, end);
+            let (indent, start, end) = line_at(text, from);
             if start < end && indent <= own {
                 break;
             }
-            spans.extend((start < end).then_some(start..end));
+            self.spans.extend((start < end).then_some(start..end));
             from = end + 1;
         }
         self.taken_to = self.taken_to.max(from.min(text.len()));
     }
 
-    fn push_run(&mut self, name: &Name, at: usize, end: usize, spans: &mut Vec<Range<usize>>) {
-        let end = at + self.run(&self.text[at..end], Joined::Variable);
-        self.push(name, Joined::Line, at..end, spans);
-    }
-
     /// A list of YAML below its name, as far as its values are plain.
-    fn list(&mut self, name: &Name, at: usize, spans: &mut Vec<Range<usize>>) {
+    fn list(&mut self, name: &Name, at: usize) {
         let text = self.text;
         let mut from = text.len().min(self.line_end(at) + 1);
         // The first name took the values, or there are none.
@@ -397,28 +378,24 @@ impl<'a> Values<'a> {
         }
         self.list_from = from;
         while from < text.len() {
-            let end = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end);
-            let (_, start) = indent_at(text, from, end);
-            let Some(value) =
-                text[start..end].strip_prefix(b"- ").filter(|value| memchr::memmem::find(value, b": ").is_none())
-            else {
-                return;
-            };
+            let (_, start, end) = line_at(text, from);
+            let value = text[start..end].strip_prefix(b"- ");
+            let Some(value) = value.filter(|value| memchr::memmem::find(value, b": ").is_none()) else { return };
             let value_at = end - value.len();
             let value_end = rest_of_line(text, value_at, end);
-            self.push(name, Joined::Line, value_at..value_end, spans);
+            self.push(name, Joined::Line, value_at..value_end);
             from = end + 1;
         }
     }
 
-    fn push(&mut self, name: &Name, joined: Joined, span: Range<usize>, spans: &mut Vec<Range<usize>>) {
+    fn push(&mut self, name: &Name, joined: Joined, span: Range<usize>) {
         let value = &self.text[span.clone()];
         self.taken_to = self.taken_to.max(span.end);
         let is_count = is_small_number(value);
         let is_other = match name.sort {
             Sort::Password | Sort::Scheme => false,
             Sort::Weak => is_count || value.first().is_some_and(|first| b"/~.".contains(first)),
-            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument || is_setting(value),
+            Sort::Cookie | Sort::Other => is_count && joined != Joined::Argument || one_of(value, &SETTING_WORDS),
         };
         // `--api-key API_KEY` in the text of a help.
         let is_name = |word: &str| {
@@ -429,27 +406,8 @@ impl<'a> Values<'a> {
             return;
         }
         let scheme = if name.sort == Sort::Scheme { scheme(value) } else { 0 };
-        spans.push(span.start + scheme..span.end);
+        self.spans.push(span.start + scheme..span.end);
     }
-}
-
-/// Returns the length of the words of a command, up to the separator.
-fn words_end(text: &[u8]) -> usize {
-    let mut open = None;
-    let is_end = |byte: &u8| match (open, *byte) {
-        (_, b'\n') | (None, b';' | b'&' | b'|' | b')') => true,
-        (None, quote @ (b'"' | b'\'')) => {
-            open = Some(quote);
-            false
-        }
-        (Some(quote), byte) if quote == byte => {
-            open = None;
-            false
-        }
-        (Some(_) | None, _) => false,
-    };
-    let end = text.iter().position(is_end).unwrap_or(text.len());
-    text[..end].trim_ascii_end().len()
 }
 
 /// Returns the length of the scheme ahead of a credential, with the blanks behind it.
@@ -469,16 +427,188 @@ fn rest_of_line(text: &[u8], at: usize, end: usize) -> usize {
     at + remark - kept
 }
 
-/// Returns the indentation of the line at `at`.
+/// Returns the indentation of the line of a name at `at`.
 fn indent_of(text: &[u8], at: usize) -> usize {
-    let from = memchr::memrchr(b'\n', &text[at.saturating_sub(256)..at])
-        .map_or(at.saturating_sub(256), |end| at.saturating_sub(256) + end + 1);
-    indent_at(text, from, at).0
+    let near = at.saturating_sub(256);
+    let from = memchr::memrchr(b'\n', &text[near..at]).map_or(near, |end| near + end + 1);
+    line_at(&text[..at], from).0
 }
 
-/// Returns the indentation of a line and the start of its text. The mark of a diff counts as indentation.
-fn indent_at(text: &[u8], from: usize, end: usize) -> (usize, usize) {
-    let mark = usize::from(matches!(text.get(from), Some(b'+' | b'-')) && text.get(from + 1) == Some(&b' '));
-    let indent = text[from + mark..end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-    (indent + mark, from + mark + indent)
+/// Returns the indentation of a line, and the start and the end of its text. The mark of a diff counts as indentation.
+fn line_at(text: &[u8], from: usize) -> (usize, usize, usize) {
+    let line = &text[from..memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |end| from + end)];
+    let mark = usize::from(line.starts_with(b"+ ") || line.starts_with(b"- "));
+    let indent = mark + line[mark..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    (indent, from + indent, from + line.len())
+}
+
+/// Constructors within each other that are looked through.
+const WRAPPERS_MAX: usize = 3;
+
+/// Shortest text of an unknown function that is a value, in bytes.
+const TEXT_BYTES_MIN: usize = 8;
+
+/// Returns the length of what stands around a value in quotation marks, and of the letter in `b"…"` and `$'…'`.
+fn wrapper(text: &[u8]) -> usize {
+    let mut at = 0;
+    for _ in 0..WRAPPERS_MAX {
+        match constructor(&text[at..]) {
+            0 => break,
+            bytes => at += bytes,
+        }
+    }
+    let rest = &text[at..];
+    let letter = rest.len() > 1 && b"bBrRfFuUL$@".contains(&rest[0]) && matches!(rest[1], b'"' | b'\'');
+    at + usize::from(letter)
+}
+
+/// Returns the length of a call up to its first argument, if that is a value.
+fn constructor(text: &[u8]) -> usize {
+    let new = if text.starts_with(b"new ") { 4 } else { 0 };
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:".contains(byte);
+    let path = text[new..].iter().take(JUDGED_BYTES_MAX).take_while(|byte| is_part(byte)).count();
+    let end = new + path;
+    if path == 0 || text.get(end) != Some(&b'(') {
+        return 0;
+    }
+    let path = &text[new..end];
+    let last = path.rsplit(|byte| b".:".contains(byte)).next().unwrap_or_default();
+    let is = |name: &&str| last == name.as_bytes();
+    // `String::from`, `Buffer.from`
+    let is_from = last == b"from" && path[0].is_ascii_uppercase();
+    let is_value = new > 0 || is_from || CONSTRUCTORS.iter().any(&is);
+    let argument = &text[end + 1..];
+    let is_nested = || {
+        CONSTRUCTORS.iter().any(|name| argument.starts_with(name.as_bytes())) || argument.starts_with(b"String::from")
+    };
+    let is_known = is_value && (quote_at(argument).is_some() || BARE_CONSTRUCTORS.iter().any(&is) || is_nested());
+    let is_key = || !GETTERS.iter().any(&is) && quote_at(argument).is_some_and(|quote| holds_key(quote, argument));
+    if is_known || is_key() { end + 1 } else { 0 }
+}
+
+/// Whether a text in quotation marks is more likely a key than a name or a sentence.
+fn holds_key(quote: Quote, argument: &[u8]) -> bool {
+    let near = &argument[quote.bytes()..argument.len().min(quote.bytes() + JUDGED_BYTES_MAX)];
+    let Some((end, _)) = quote.close_in(near) else { return false };
+    let value = &near[..end];
+    let has = |is: fn(&u8) -> bool| value.iter().any(is);
+    let is_path = value.contains(&b'/') || value.iter().any(u8::is_ascii_whitespace);
+    value.len() >= TEXT_BYTES_MIN && has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && !is_path
+}
+
+/// Longest value that is judged as a program or a sentence, in bytes: longer ones are secrets, and are not looked at again.
+const JUDGED_BYTES_MAX: usize = 128;
+
+/// Whether what follows a name is a sentence: a small word, and another one.
+fn is_prose(word: &[u8], rest: &[u8]) -> bool {
+    let is_word = |word: &[u8]| (1..JUDGED_BYTES_MAX).contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
+    let rest = &rest[..rest.len().min(JUDGED_BYTES_MAX)];
+    let next = rest.trim_ascii_start();
+    // `password: abc user: bob`
+    let name = next.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')).count();
+    is_word(word)
+        && next.len() < rest.len()
+        && next.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'`')
+        && !matches!(next.get(name), Some(b':' | b'='))
+}
+
+/// Whether one word behind a name and `: ` says something about the name: `token: identifier`, `missing secret: DATABASE_URL`.
+/// A password may be any word, and so may the value of a name that says more than what sort of thing it names.
+fn is_remark(name: &[u8], value: &[u8]) -> bool {
+    let is_word = value.len() <= 24 && value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
+    let is_constant = value.contains(&b'_') && value.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');
+    one_of(name, &SECRET_SORTS) && (is_word || is_constant)
+}
+
+fn is_small_number(value: &[u8]) -> bool {
+    value.len() <= 9
+        && value.first().is_some_and(u8::is_ascii_digit)
+        && value.iter().all(|byte| byte.is_ascii_digit() || b"._,%".contains(byte))
+}
+
+/// Whether a value only says where the secret is, or that there is none.
+pub(super) fn is_open(value: &[u8]) -> bool {
+    let wrapped = |front: &[u8], back: &[u8]| {
+        value.len() >= front.len() + back.len() && value.starts_with(front) && value.ends_with(back)
+    };
+    let is_name = |name: &[u8]| {
+        name.len() > 1 && name.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_')
+    };
+    let inner = |front: usize, back: usize| &value[front..value.len() - back];
+    let is_row = |of: &[u8]| value.len() >= 3 * of.len() && value.chunks(of.len()).all(|sign| sign == of);
+    [&b"*"[..], b".", b"-", b"x", b"X", b"#", "•".as_bytes()].into_iter().any(is_row)
+        || OPEN_WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
+        || (wrapped(b"${", b"}") && !inner(2, 1).contains(&b'}') && !inner(2, 1).contains(&b':'))
+        || (wrapped(b"{{", b"}}"))
+        || (wrapped(b"<", b">") && inner(1, 1).iter().all(|byte| byte.is_ascii_alphabetic() || b" _-.".contains(byte)))
+        || (value.starts_with(b"$") && is_name(&value[1..]))
+        || value.starts_with(b"$(")
+        || is_version(value)
+        || is_file(value)
+        || is_of_system(value)
+        || value.starts_with(b"(sensitive")
+        || value.starts_with(b"${{")
+        || (wrapped(b"%", b"%") && is_name(inner(1, 1)))
+}
+
+/// Whether a value is the path of a file that holds a secret: `/etc/ssl/key.pem`, `./key.json`.
+fn is_file(value: &[u8]) -> bool {
+    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
+    let end = value.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    let is_root = || FILE_ROOTS.iter().any(|root| value.starts_with(root.as_bytes()));
+    value.contains(&b'/')
+        && value.len() <= JUDGED_BYTES_MAX
+        && value.iter().all(is_sign)
+        && (one_of(end, &FILE_ENDS) || is_root())
+}
+
+/// Whether a value stands in a table of the system: `passwd:x:1000`, `passwd: files systemd`.
+fn is_of_system(value: &[u8]) -> bool {
+    let is_account = matches!(value, [b'x' | b'*' | b'!', b':', b'0'..=b'9', ..]);
+    let first = value.split(|byte| *byte == b' ').next().unwrap_or_default();
+    is_account || matches!(first, b"files" | b"compat")
+}
+
+/// Whether a value is the version of a package: `^4.0.0`.
+fn is_version(value: &[u8]) -> bool {
+    let number = value.trim_ascii_start();
+    let number = &number[number.iter().take_while(|byte| b"^~>=<v".contains(byte)).count()..];
+    let parts = number.split(|byte| *byte == b'.');
+    let is_number = |part: &[u8]| (1..=4).contains(&part.len()) && part.iter().all(u8::is_ascii_digit);
+    value.len() <= 20 && (2..=4).contains(&parts.clone().count()) && parts.into_iter().all(is_number)
+}
+
+/// Whether a value without quotation marks is an expression of a program.
+fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
+    let value = &text[span.clone()];
+    if value.len() > JUDGED_BYTES_MAX {
+        return false;
+    }
+    let word = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'&' | b'*'))
+        .count();
+    let next = text.get(span.start + word).copied();
+    let behind = &text[span.start + word..text.len().min(span.start + word + JUDGED_BYTES_MAX)];
+    let behind = &behind[..memchr::memchr(b'\n', behind).unwrap_or(behind.len())];
+    // A call is closed, or goes on in the next line: `ab(x` is a value.
+    let is_closed = || behind.trim_ascii_end().ends_with(b"(") || memchr::memchr(b')', behind).is_some();
+    let is_call = word > 0
+        && !value[0].is_ascii_digit()
+        && (next == Some(b'(')
+            && (value[..word.min(value.len())].contains(&b'.') || is_closed() || behind.len() == JUDGED_BYTES_MAX)
+            || behind.starts_with(b"::"));
+    let plain = value.strip_prefix(b"&").unwrap_or(value);
+    let is_type = one_of(plain, &WORDS_OF_CODE) || (next == Some(b'<') && word == value.len());
+    let is_own_name = value.eq_ignore_ascii_case(&text[name.range.clone()]);
+    let is_other_name = !value.iter().any(u8::is_ascii_digit)
+        && value.contains(&b'_')
+        && std::str::from_utf8(value).is_ok_and(|value| {
+            value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word_names_secret(value)
+        });
+    is_call
+        || is_type
+        || is_own_name
+        || is_other_name
+        || ELSEWHERE.iter().any(|other| plain.starts_with(other.as_bytes()))
 }

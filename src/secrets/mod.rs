@@ -4,78 +4,60 @@
 //! `tape export` ask. Names and beginnings of keys are in one table (`table`). Time grows with the length of a text alone,
 //! whatever the text is.
 //!
-//! Nothing here knows what becomes of a secret: [`redacted`] puts a word in its place, [`super::Masker`] as many signs.
+//! Nothing here knows what becomes of a secret: [`redacted`] puts a word in its place, [`Masker`] as many signs.
 
-mod arrays;
 mod assigned;
-mod blocks;
-#[cfg(test)]
-mod cases;
 mod commands;
-mod encoded;
-mod judged;
+mod credentials;
 mod keys;
-mod members;
+mod masking;
 mod names;
-mod quotes;
-mod spaced;
+#[rustfmt::skip]
 mod table;
 mod value;
-mod wrapped;
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use memchr::memmem;
 
-use super::json_string::{JsonString, MASK, is_masked};
-use crate::wire::{TokenKind, tokens};
-
-pub(crate) use members::Members;
-pub(crate) use names::names_secret;
-
-/// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
-#[must_use]
-pub(crate) fn may_hold_secret(text: &str) -> bool {
-    may_hold(text.as_bytes())
-}
-
-/// Returns the places of secrets that commands are given in lists of words in JSON, in order.
-pub(crate) fn given_in_lists(json: &str) -> Vec<Range<usize>> {
-    let mut spans = Vec::new();
-    arrays::find(json.as_bytes(), &mut spans);
-    merged(spans)
-}
+pub(crate) use commands::masked_args;
+pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
+use masking::is_masked;
+pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
+pub use masking::{Masker, redacted};
+pub(crate) use names::{holds_secret, names_secret};
+use table::{ENTITIES, ESCAPED_QUOTES};
 
 /// Everything but names in one automaton.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = keys::marks().chain(commands::marks()).chain(blocks::MARKS);
+    let marks = keys::marks().chain(commands::marks());
     let builder = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(marks);
     builder.expect("BUG: the marks are few and short")
 });
 
-fn may_hold(text: &[u8]) -> bool {
+/// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
+#[must_use]
+pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
     assigned::NAMED.is_match(text)
         || MARKED.is_match(text)
         || keys::may_hold_dotted(text)
-        || blocks::may_hold_address(text)
+        || keys::may_hold_address(text)
 }
 
 /// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
 #[must_use]
 pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
-    if !may_hold(text) {
+    if !may_hold_secret(text) {
         return spans;
     }
     find(text, &mut spans);
-    if let Some(decoded) = encoded::Decoded::of(text) {
+    if let Some((plain, places)) = decoded(text) {
         let mut found = Vec::new();
-        find(&decoded.text, &mut found);
-        spans.extend(found.iter().map(|span| decoded.place(span)));
+        find(&plain, &mut found);
+        spans.extend(found.into_iter().map(|span| places[span.start]..places[span.end]));
     }
     let mut spans = merged(spans);
     spans.retain(|span| !is_masked(&text[span.clone()]));
@@ -85,14 +67,27 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
 fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     assigned::find(text, spans);
     keys::find(text, spans);
-    blocks::private_keys(text, spans);
-    blocks::addresses(text, spans);
     commands::find(text, spans);
-    arrays::find(text, spans);
+    commands::in_lists(text, spans);
+}
+
+/// Finds any of a few short marks.
+fn automaton(marks: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
+    AhoCorasick::new(marks).expect("BUG: the marks are few and short")
+}
+
+fn automaton_of_any_case(marks: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
+    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
+    builder.expect("BUG: the marks are few and short")
+}
+
+/// Whether a text is one of these words.
+fn one_of(text: &[u8], words: &[&str]) -> bool {
+    words.iter().any(|word| text == word.as_bytes())
 }
 
 /// Spans in order, those that touch made one.
-pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.retain(|span| !span.is_empty());
     spans.sort_unstable_by_key(|span| (span.start, span.end));
     let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
@@ -105,95 +100,142 @@ pub(super) fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     merged
 }
 
-/// The text with everything that looks like a secret masked; `None` if nothing does.
-#[must_use]
-pub fn redacted(text: &str) -> Option<String> {
-    let spans = secret_spans(text.as_bytes());
-    if spans.is_empty() {
-        return None;
-    }
-    let mut masked = String::with_capacity(text.len());
-    let mut kept_to = 0;
-    for span in spans {
-        // A span may end within a character if a bound ended it.
-        let (start, end) = (text.floor_char_boundary(span.start).max(kept_to), text.ceil_char_boundary(span.end));
-        masked.push_str(&text[kept_to..start]);
-        masked.push_str(MASK);
-        kept_to = end;
-    }
-    masked.push_str(&text[kept_to..]);
-    Some(masked)
+/// Whether any of some spans in order touches a range.
+fn touches(spans: &[Range<usize>], range: &Range<usize>) -> bool {
+    let next = spans.partition_point(|span| span.end <= range.start);
+    spans.get(next).is_some_and(|span| span.start < range.end)
 }
 
-/// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
-/// stands as it was written. `None` if nothing was masked. `json` may end anywhere, as what was cut off does; a string that
-/// was cut off and has a secret ends in quotation marks afterwards.
-#[must_use]
-pub(crate) fn redacted_json(json: &str) -> Option<String> {
-    // A name or key with escapes is visible only in the decoded string.
-    let is_escaped = || memchr::memmem::find(json.as_bytes(), b"\\u00").is_some() || json.contains("\\/");
-    let holds_base64 = || memchr::memmem::find(json.as_bytes(), b"ase64\"").is_some();
-    if !may_hold_secret(json) && !is_escaped() && !members::may_hold_environment(json) && !holds_base64() {
-        return None;
+/// A quotation mark, and how many backslashes stand in front of it where JSON stands in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Quote {
+    byte: u8,
+    slashes: usize,
+    /// How it is written if it is an apostrophe between apostrophes.
+    within: Option<&'static [u8]>,
+}
+
+/// An apostrophe within a text of a shell that stands between apostrophes: `'\''` and `'"'"'`.
+const WITHIN: [&[u8]; 2] = [b"'\\''", b"'\"'\"'"];
+
+/// The one of [`WITHIN`] that a text begins with.
+fn within(text: &[u8]) -> Option<&'static [u8]> {
+    WITHIN.into_iter().find(|mark| text.starts_with(mark))
+}
+
+impl Quote {
+    /// How many bytes it is written with.
+    fn bytes(self) -> usize {
+        self.within.map_or(self.slashes + 1, <[u8]>::len)
     }
-    let mut masked: Option<String> = None;
-    let mut kept_to = 0;
-    let mut is_base64 = false;
-    let mut members = Members::of(json);
-    for token in tokens(json) {
-        let written = &json[token.range.clone()];
-        let is_secret = members.is_secret(&token);
-        let text = unquoted(written);
-        let instead = match token.kind {
-            TokenKind::Number | TokenKind::Text if is_secret && !text.is_empty() => Some(MASK.to_owned()),
-            TokenKind::Number => None,
-            // A key may look like Base64.
-            TokenKind::Text if is_base64 => redacted_base64(&text).or_else(|| redacted(&text)),
-            TokenKind::Name | TokenKind::Text => redacted(&text),
+
+    /// Returns the end of the quoted text, and the length of the closing mark with its backslashes.
+    fn close_in(self, text: &[u8]) -> Option<(usize, usize)> {
+        if let Some(mark) = self.within {
+            return memmem::find(text, mark).map(|at| (at, mark.len()));
+        }
+        let mut from = 0;
+        while let Some(at) = memchr::memchr(self.byte, &text[from..]).map(|found| from + found) {
+            let inner = if self.byte == b'\'' && self.slashes == 0 { within(&text[at..]) } else { None };
+            // `''` closes: an empty text and another one.
+            if let Some(mark) = inner.filter(|mark| text.len() > at + mark.len()) {
+                from = at + mark.len();
+                continue;
+            }
+            let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+            let closes = if self.slashes == 0 { slashes % 2 == 0 } else { slashes <= self.slashes };
+            if closes {
+                let escapes = if self.slashes == 0 { 0 } else { slashes };
+                return Some((at - escapes, escapes + 1));
+            }
+            from = at + 1;
+        }
+        None
+    }
+}
+
+/// The quotation mark that a text begins with.
+fn quote_at(text: &[u8]) -> Option<Quote> {
+    if let Some(mark) = within(text) {
+        return Some(Quote { byte: b'\'', slashes: 0, within: Some(mark) });
+    }
+    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
+    plain_quote(*text.get(slashes)?, slashes)
+}
+
+/// The quotation mark in front of `at`.
+fn quote_before(text: &[u8], at: usize) -> Option<Quote> {
+    let byte = *text.get(at.checked_sub(1)?)?;
+    let slashes = text[..at - 1].iter().rev().take(8).take_while(|byte| **byte == b'\\').count();
+    plain_quote(byte, slashes)
+}
+
+fn plain_quote(byte: u8, slashes: usize) -> Option<Quote> {
+    matches!(byte, b'"' | b'\'' | b'`').then_some(Quote { byte, slashes, within: None })
+}
+
+/// The quotation mark that is open at the end of a piece of a line.
+fn open_in(line: &[u8]) -> Option<Quote> {
+    let mut open: Option<Quote> = None;
+    for at in memchr::memchr2_iter(b'"', b'\'', line) {
+        let Some(quote) = quote_before(line, at + 1) else { continue };
+        open = match open {
+            Some(opened) => Some(opened).filter(|opened| *opened != quote),
+            // An apostrophe within a word opens nothing.
+            None => {
+                let front = &line[..at - quote.slashes];
+                let begins = front.last().is_none_or(|last| last.is_ascii_whitespace() || b"=([{:,".contains(last));
+                begins.then_some(quote)
+            }
         };
-        is_base64 = token.kind == TokenKind::Name && text.ends_with("ase64");
-        let Some(instead) = instead else { continue };
-        let out = masked.get_or_insert_with(String::new);
-        out.push_str(&json[kept_to..token.range.start]);
-        out.push_str(&serde_json::Value::from(instead).to_string());
-        kept_to = token.range.end;
     }
-    let mut masked = masked?;
-    masked.push_str(&json[kept_to..]);
-    Some(masked)
+    open
 }
 
-/// Base64 with the secrets in its bytes masked; `None` if it has none. Of Base64 that was cut off, the last incomplete group is
-/// left out.
-fn redacted_base64(text: &str) -> Option<String> {
-    let bytes = BASE64_STANDARD.decode(&text.as_bytes()[..text.len() / 4 * 4]).ok()?;
-    let spans = secret_spans(&bytes);
-    if spans.is_empty() {
+/// A text in which quotation marks are written as escapes, without these escapes, and the place of each of its bytes and of its
+/// end in `text`; `None` if no quotation mark is written so.
+fn decoded(text: &[u8]) -> Option<(Vec<u8>, Vec<usize>)> {
+    static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(ESCAPED_QUOTES));
+    if !MARKED.is_match(text) {
         return None;
     }
-    let mut masked = Vec::with_capacity(bytes.len());
-    let mut kept_to = 0;
-    for span in spans {
-        masked.extend_from_slice(&bytes[kept_to..span.start]);
-        masked.extend_from_slice(MASK.as_bytes());
-        kept_to = span.end;
+    let (mut plain, mut places) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
+    let mut at = 0;
+    while at < text.len() {
+        let (bytes, byte) = escape(&text[at..]).unwrap_or((1, text[at]));
+        places.push(at);
+        plain.push(byte);
+        at += bytes;
     }
-    masked.extend_from_slice(&bytes[kept_to..]);
-    Some(BASE64_STANDARD.encode(masked))
+    places.push(text.len());
+    Some((plain, places))
 }
 
-/// The text of a JSON string, of one that was cut off too.
-fn unquoted(written: &str) -> Cow<'_, str> {
-    match JsonString::of(written).text() {
-        Cow::Borrowed(text) => String::from_utf8_lossy(text),
-        Cow::Owned(text) => Cow::Owned(String::from_utf8(text).unwrap_or_default()),
+/// The length of the escape that a text begins with, and the character of one byte that it stands for.
+fn escape(text: &[u8]) -> Option<(usize, u8)> {
+    match text {
+        [b'%', high, low, ..] => Some((3, hex([b'0', b'0', *high, *low])?)),
+        [b'\\', b'u', digits @ ..] => Some((6, hex(*digits.first_chunk()?)?)),
+        [b'\\', b'x', high, low, ..] => Some((4, hex([b'0', b'0', *high, *low])?)),
+        [b'&', ..] => ENTITIES.into_iter().find_map(|(name, byte)| {
+            text.get(..name.len())?.eq_ignore_ascii_case(name.as_bytes()).then_some((name.len(), byte))
+        }),
+        _ => None,
     }
+}
+
+/// The visible character of one byte with a number in hexadecimal digits.
+fn hex(digits: [u8; 4]) -> Option<u8> {
+    let value =
+        digits.into_iter().try_fold(0_u32, |value, digit| Some(value * 16 + char::from(digit).to_digit(16)?))?;
+    u8::try_from(value).ok().filter(|byte| (b' '..=b'~').contains(byte))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::masking::redacted_json;
     use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
-    use super::{redacted, redacted_json, secret_spans};
+    use super::{redacted, secret_spans};
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
     use proptest::prelude::*;
@@ -483,7 +525,7 @@ mod tests {
         let mut left = Vec::new();
         for shape in &KEY_SHAPES {
             let parts = if shape.behind == Behind::NoWord { &[][..] } else { &PARTS_OF_WORDS[..] };
-            for start in shape.starts {
+            for start in shape.starts() {
                 let key = key_of(shape, start);
                 for front in NEIGHBOURS.iter().chain(parts) {
                     for back in ["", " x", "\"", "\u{1b}[0m", "。", "\\n", "\\\""] {
@@ -503,8 +545,8 @@ mod tests {
 
     #[test]
     fn docs_list_beginnings_masked_only_at_words() {
-        let page = include_str!("../../../docs/security.md");
-        for start in KEY_SHAPES.iter().filter(|shape| shape.behind == Behind::NoWord).flat_map(|shape| shape.starts) {
+        let page = include_str!("../../docs/security.md");
+        for start in KEY_SHAPES.iter().filter(|shape| shape.behind == Behind::NoWord).flat_map(KeyShape::starts) {
             assert!(page.contains(&format!("`{start}`")), "{start}");
         }
     }

@@ -10,13 +10,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::judged::is_open;
 use super::keys::ends_escape;
 use super::names::{NAME_BYTES_MAX, word_names_secret};
-use super::quotes::{Quote, quote_at, quote_before};
-use super::spaced::{LINE_BYTES_MAX, cell, enclosing_end, field, label_rest, line_before, spaced};
-use super::table::{NAME_MARKS, NAMES_ELSEWHERE};
-use super::value::{Values, blanks, escapes};
+use super::table::{
+    BEARER_WORDS, LABEL_KEYS, LINE_WORDS, NAME_MARKS, NAMES_ELSEWHERE, ONE_DASH_OPTIONS, PASSWORD_PARTS, QUERY_NAMES,
+    SETTERS, WORDS_OF_CODE,
+};
+use super::value::{Values, blanks, escapes, is_open};
+use super::{Quote, automaton_of_any_case, one_of, open_in, quote_at, quote_before};
 
 /// Shortest value of `key` and `sig` in an address that is a secret, in bytes.
 const QUERY_BYTES_MIN: usize = 8;
@@ -24,11 +25,11 @@ const QUERY_BYTES_MIN: usize = 8;
 /// Longest distance from a name to the member `value` that belongs to it, in bytes.
 const PAIR_BYTES_MAX: usize = 120;
 
-pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(["identified by", "unseal key"]);
-    let builder = AhoCorasick::builder().ascii_case_insensitive(true).build(marks);
-    builder.expect("BUG: the marks are few and short")
-});
+/// Words that are names of secrets as they stand.
+const WHOLE_MARKS: [&str; 2] = ["identified by", "unseal key"];
+
+pub(super) static NAMED: LazyLock<AhoCorasick> =
+    LazyLock::new(|| automaton_of_any_case(NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS)));
 
 /// The syntax that joins a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,7 @@ pub(super) struct Name {
 
 /// Adds where values of names stand that mean a secret, and credentials behind the word that says so.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    let mut values = Values::of(text);
+    let mut values = Values::of(text, spans);
     let (mut at, mut name_end) = (0, 0);
     while let Some(found) = NAMED.find(Input::new(text).range(at..)) {
         at = found.end();
@@ -88,28 +89,16 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
         at = at.max(name.range.end);
         name_end = name.range.end;
         if let Some(credential) = credential(text, &name) {
-            at = at.max(credential.end);
-            spans.push(credential);
-            continue;
+            values.add(credential);
+        } else if means_secret(text, &name, found.range()) {
+            value_before(text, &name).into_iter().for_each(|value| values.add(value));
+            if let Some(value) = beside(text, &name) {
+                values.add(value);
+            } else if let Some((joined, from)) = joined(text, &name) {
+                values.take(&name, joined, from, hard_end(text, &name, joined, from));
+            }
         }
-        if !means_secret(text, &name, found.range()) {
-            continue;
-        }
-        let before = spans.len();
-        spans.extend(value_before(text, &name));
-        if let Some(value) = beside(text, &name) {
-            at = at.max(value.end);
-            spans.push(value);
-            continue;
-        }
-        if let Some((joined, from)) = joined(text, &name) {
-            values.take(&name, joined, from, hard_end(text, &name, joined, from), spans);
-        }
-        at = spans[before..]
-            .iter()
-            .map(|span| span.end)
-            .fold(at, usize::max)
-            .max(values.taken_to().min(text.len()).max(at));
+        at = at.max(values.taken_to().min(text.len()));
     }
 }
 
@@ -136,39 +125,20 @@ fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
         return None;
     }
     let name = &text[start..end];
+    let front = text[..start].iter().rev().take(dashes).take_while(|byte| **byte == b'-').count();
     Some(Name {
         sort: sort_of(name),
         is_variable: !name.iter().any(u8::is_ascii_lowercase) && name.is_ascii(),
         is_option: is_at_word && (dashes == 2 || (dashes == 1 && is_long_option(name))),
-        open_quote: quote_before(
-            text,
-            start
-                - if start >= dashes && text[start - dashes..start].iter().all(|byte| *byte == b'-') {
-                    dashes
-                } else {
-                    0
-                },
-        ),
+        open_quote: quote_before(text, start - front),
         range: start..end,
     })
 }
 
 /// Whether what stands behind one dash is the name of an option: `-psecret` is `-p` and its value.
 fn is_long_option(name: &[u8]) -> bool {
-    const OPTIONS: [&str; 10] = [
-        "pass",
-        "passwd",
-        "password",
-        "passphrase",
-        "token",
-        "secret",
-        "apikey",
-        "storepass",
-        "keypass",
-        "credentials",
-    ];
     let is = |option: &&str| name.eq_ignore_ascii_case(option.as_bytes());
-    OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
+    ONE_DASH_OPTIONS.iter().any(is) || name.contains(&b'-') || name.iter().skip(1).any(u8::is_ascii_uppercase)
 }
 
 /// Returns the start of a word whose first letters belong to an escape: `\n`, `\u001b`, `ESC[32m`.
@@ -182,47 +152,30 @@ fn after_escape(text: &[u8], start: usize, mark: usize) -> usize {
 
 /// Returns the length of the last part of a dotted name. A part such as `value` counts with the part before it.
 fn last_segment(name: &[u8]) -> usize {
-    let last = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
-    let holds = |word: &&[u8]| matches!(*word, b"value" | b"data" | b"raw" | b"plain" | b"default");
-    match Some(last).filter(holds) {
-        Some(_) if last.len() < name.len() => {
-            let front = &name[..name.len() - last.len() - 1];
-            front.rsplit(|byte| *byte == b'.').next().unwrap_or_default().len() + 1 + last.len()
-        }
-        Some(_) | None => last.len(),
+    let mut parts = name.rsplit(|byte| *byte == b'.');
+    match (parts.next().unwrap_or_default(), parts.next()) {
+        (last @ (b"value" | b"data" | b"raw" | b"plain" | b"default"), Some(before)) => before.len() + 1 + last.len(),
+        (last, _) => last.len(),
     }
 }
 
 fn sort_of(name: &[u8]) -> Sort {
     let plain: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();
-    let has = |part: &str| memchr::memmem::find(&plain, part.as_bytes()).is_some();
-    if plain == b"pass" || plain == b"pwd" {
-        Sort::Weak
-    } else if has("authorization") {
-        Sort::Scheme
-    } else if plain == b"cookie" || plain == b"setcookie" || plain == b"cookies" {
-        Sort::Cookie
-    } else if has("pass")
-        || has("pwd")
-        || plain.ends_with(b"pw")
-        || plain.ends_with(b"psk")
-        || has("secret")
-        || has("mnemonic")
-        || has("phrase")
-        || !name.is_ascii()
-    {
-        Sort::Password
-    } else {
-        Sort::Other
+    let has = |part: &&str| memchr::memmem::find(&plain, part.as_bytes()).is_some();
+    match &*plain {
+        b"pass" | b"pwd" => Sort::Weak,
+        _ if has(&"authorization") => Sort::Scheme,
+        b"cookie" | b"setcookie" | b"cookies" => Sort::Cookie,
+        _ if PASSWORD_PARTS.iter().any(has) || plain.ends_with(b"pw") || plain.ends_with(b"psk") => Sort::Password,
+        _ if !name.is_ascii() => Sort::Password,
+        _ => Sort::Other,
     }
 }
 
 fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
     let Ok(word) = std::str::from_utf8(&text[name.range.clone()]) else { return false };
-    if !word.is_ascii()
-        || text[mark.clone()].eq_ignore_ascii_case(b"identified by")
-        || text[mark].eq_ignore_ascii_case(b"unseal key")
-    {
+    let is_whole = WHOLE_MARKS.iter().any(|whole| text[mark.clone()].eq_ignore_ascii_case(whole.as_bytes()));
+    if !word.is_ascii() || is_whole {
         return true;
     }
     (name.sort == Sort::Weak && !is_verdict(text, name))
@@ -235,8 +188,7 @@ fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
 fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
     let front = &text[..name.range.start];
     let is_part = [&b"?"[..], b"&", b"&amp;", b"\\u0026"].iter().any(|mark| front.ends_with(mark));
-    let is_word = ["key", "sig", "signature", "x-amz-signature", "x-goog-signature"].iter();
-    if !is_part || !is_word.clone().any(|open| word.eq_ignore_ascii_case(open)) {
+    if !is_part || !QUERY_NAMES.iter().any(|open| word.eq_ignore_ascii_case(open)) {
         return false;
     }
     let Some(value) = text[name.range.end..].strip_prefix(b"=") else { return false };
@@ -265,21 +217,7 @@ fn is_label(text: &[u8], at: usize, word: &str) -> bool {
     let Some((b' ', front)) = text[..at].split_last().map(|(last, front)| (*last, front)) else { return false };
     let before = front.iter().rev().take(16).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let before = String::from_utf8_lossy(&front[front.len() - before..]).to_ascii_lowercase();
-    matches!(
-        before.as_str(),
-        "access"
-            | "api"
-            | "private"
-            | "secret"
-            | "signing"
-            | "encryption"
-            | "master"
-            | "account"
-            | "unseal"
-            | "auth"
-            | "license"
-            | "recovery"
-    )
+    LABEL_KEYS.contains(&before.as_str())
 }
 
 /// `Bearer …`, and `Basic …` if that holds a name and a password.
@@ -293,30 +231,14 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~+/=-".contains(byte);
     let bytes = text[from..].iter().take_while(|byte| is_part(byte)).count();
     let token = &text[from..from + bytes];
-    let fits = match is_bearer {
-        true => {
-            const WORDS: [&str; 8] = [
-                "authentication",
-                "authorization",
-                "certificate",
-                "certificates",
-                "credential",
-                "credentials",
-                "security",
-                "challenge",
-            ];
-            let is_word = |word: &&str| token.eq_ignore_ascii_case(word.as_bytes());
-            let is_name = std::str::from_utf8(token).is_ok_and(|token| token.starts_with("token")) && token.len() < 12;
-            // `Bearer: x` and `bearer = x` are names with values.
-            from > name.range.end && bytes >= 8 && !WORDS.iter().any(is_word) && !is_name && token[0] != b'='
-        }
-        false => {
-            let padded = token.len() / 4 * 4;
-            bytes >= 4
-                && BASE64_STANDARD
-                    .decode(&token[..padded])
-                    .is_ok_and(|said| said.contains(&b':') && said.iter().all(|byte| *byte >= b' '))
-        }
+    let fits = if is_bearer {
+        let is_word = |word: &&str| token.eq_ignore_ascii_case(word.as_bytes());
+        let is_name = token.starts_with(b"token") && token.len() < 12;
+        // `Bearer: x` and `bearer = x` are names with values.
+        from > name.range.end && bytes >= 8 && !BEARER_WORDS.iter().any(is_word) && !is_name && token[0] != b'='
+    } else {
+        let holds_pair = |said: Vec<u8>| said.contains(&b':') && said.iter().all(|byte| *byte >= b' ');
+        bytes >= 4 && BASE64_STANDARD.decode(&token[..bytes / 4 * 4]).is_ok_and(holds_pair)
     };
     fits.then_some(from..from + bytes)
 }
@@ -374,18 +296,13 @@ fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
             && text[..name.range.start].iter().rev().skip(1).take(4).find(|byte| !byte.is_ascii_whitespace())
                 == Some(&b'(')
     };
-    for (mark, joined) in [
-        (&b"=="[..], Joined::Quoted),
-        (b"!=", Joined::Quoted),
-        (b"=>", Joined::Within),
-        (b":=", Joined::Within),
-        (b"?=", Joined::Within),
-        (b"+=", Joined::Within),
-        (b"%3D", Joined::Within),
-        (b"%3d", Joined::Within),
-        ("：".as_bytes(), Joined::Line),
-    ] {
-        if begins(mark) {
+    let marks = [
+        (Joined::Quoted, &["==", "!="][..]),
+        (Joined::Within, &["=>", ":=", "?=", "+=", "%3D", "%3d"]),
+        (Joined::Line, &["："]),
+    ];
+    for (joined, marks) in marks {
+        if let Some(mark) = marks.iter().find(|mark| begins(mark.as_bytes())) {
             let more = usize::from(rest.get(mark.len()) == Some(&b'=') && joined == Joined::Quoted);
             return Some((joined, at + mark.len() + more));
         }
@@ -434,10 +351,7 @@ fn is_at_line(text: &[u8], name: &Name) -> bool {
     let line = String::from_utf8_lossy(line);
     line.split_whitespace().enumerate().all(|(at, word)| {
         let is_mark = word.bytes().all(|byte| b"+-><*|#\"'`\\[]{}(".contains(&byte));
-        let is_word = matches!(
-            word,
-            "export" | "set" | "env" | "ENV" | "ARG" | "declare" | "typeset" | "local" | "readonly" | "//"
-        );
+        let is_word = LINE_WORDS.contains(&word);
         // `file:12:`, `12:` and the time of a log
         let is_place = at == 0 && (word.ends_with(':') || word.bytes().all(|byte| byte.is_ascii_digit()));
         is_mark || is_word || is_place || word.starts_with('-') && word.len() <= 4
@@ -453,14 +367,132 @@ fn is_at_word(text: &[u8], name: &Name) -> bool {
 
 /// Returns the upper bound of a value: the end of the quotation that opens in front of its name, in the same line.
 fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usize> {
-    if joined == Joined::Words {
-        return enclosing_end(text, name.range.start, from);
-    }
-    let quote = name.open_quote?;
-    if joined == Joined::Quoted || quote_at(&text[name.range.end..]).is_some() {
+    let is_words = joined == Joined::Words;
+    let quote = if is_words { open_in(line_before(text, name.range.start))? } else { name.open_quote? };
+    if joined == Joined::Quoted || (!is_words && quote_at(&text[name.range.end..]).is_some()) {
         return None;
     }
-    let rest = &text[from..];
-    let line = memchr::memchr(b'\n', &rest[..rest.len().min(8 << 10)]).unwrap_or(rest.len().min(8 << 10));
+    let rest = &text[from..text.len().min(from + (8 << 10))];
+    let line = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     quote.close_in(&rest[..line]).map(|(end, _)| from + end)
+}
+
+/// Bytes of a line in front of a name that are read.
+const LINE_BYTES_MAX: usize = 96;
+
+/// Longest distance from the name of a field to its value, in bytes: other headers may stand between.
+const FIELD_BYTES_MAX: usize = 400;
+
+/// Longest cell of a table that is a value, in bytes.
+const CELL_BYTES_MAX: usize = 512;
+
+/// Returns the syntax if only blanks separate a name from its value at `at`. `closed` is the mark behind the name.
+fn spaced(text: &[u8], name: &Name, at: usize, closed: Option<Quote>) -> Option<Joined> {
+    let line = String::from_utf8_lossy(line_before(text, name.range.start));
+    let word = &text[name.range.clone()];
+    let is = |others: &[&str]| others.iter().any(|other| word.eq_ignore_ascii_case(other.as_bytes()));
+    let is_option = text.get(at) == Some(&b'-');
+    if closed.is_some() {
+        return (sets(&line) && !is_option).then_some(Joined::Argument);
+    }
+    if name.is_option {
+        // Two blanks: the text of a help.
+        return (at == name.range.end + 1 && !is_option).then_some(Joined::Argument);
+    }
+    let mut words = line.split_whitespace().rev().map(unquoted);
+    let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if last.starts_with('-') && before == "set" {
+        return Some(Joined::Words);
+    }
+    let is_set = SETTERS.contains(&last) || (sets(&line) && !is_option);
+    let is_netrc = (is(&["password", "passwd"]) && (before == "login" || last == "default"))
+        || (is(&["password"]) && last.is_empty() && follows_login(text, name.range.start));
+    let is_line = last.is_empty() && is(&["bindpw", "rootpw", "rootbindpw"]);
+    if is_set || is_netrc || is_line || is(&["requirepass", "masterauth"]) {
+        return Some(Joined::Argument);
+    }
+    let is_sql = matches!(text.get(at), Some(b'\'' | b'"'))
+        && (is(&["password", "passphrase", "passwd"]) || word.ends_with(b"by") || word.ends_with(b"BY"));
+    is_sql.then_some(Joined::Quoted)
+}
+
+/// A word without the marks that open a text in front of it.
+fn unquoted(word: &str) -> &str {
+    word.trim_start_matches(['"', '\'', '`', '\\', '(', '{'])
+}
+
+/// Whether a line ends with a command that sets what follows: `npm config set`, `git config --global`. The rest of a name in
+/// front, as in `//host/:_authToken`, does not count.
+fn sets(line: &str) -> bool {
+    let whole = line.trim_end_matches(|char: char| !char.is_whitespace());
+    let mut words = whole.split_whitespace().rev().map(unquoted).filter(|word| !word.starts_with('-'));
+    let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    (last == "set" && matches!(before, "config" | "configure" | "conf")) || (last == "config" && before == "git")
+}
+
+/// Whether the line in front is that of a name in `.netrc`.
+fn follows_login(text: &[u8], at: usize) -> bool {
+    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
+    let mut lines = front.rsplit(|byte| *byte == b'\n').skip(1);
+    lines.next().is_some_and(|line| line.trim_ascii_start().starts_with(b"login "))
+}
+
+/// Returns the bytes of the line in front of a name, up to the limit.
+fn line_before(text: &[u8], at: usize) -> &[u8] {
+    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
+    let from = memchr::memrchr2(b'\n', b'\r', front).map_or(0, |end| end + 1);
+    &front[from..]
+}
+
+/// Returns the length of the rest of a label: `Secret Access Key [None]:`, `Unseal Key 1:`, `Your API key is:`.
+fn label_rest(rest: &[u8]) -> usize {
+    let near = &rest[..rest.len().min(40)];
+    let bytes = match near.first() {
+        Some(b'[') => near.iter().position(|byte| *byte == b']').map_or(0, |at| at + 1),
+        Some(b'0'..=b'9') => near.iter().take_while(|byte| byte.is_ascii_digit()).count(),
+        Some(b'i') if near.starts_with(b"is") => 2,
+        Some(_) | None => 0,
+    };
+    if bytes > 0 && near.get(bytes) == Some(&b':') { bytes } else { 0 }
+}
+
+/// The upright line between the cells of a table.
+const BARS: [&[u8]; 3] = [b"|", "│".as_bytes(), "┃".as_bytes()];
+
+/// The value in the cell behind that of a name: `| DB_PASSWORD | x |`. `at` is the place of the bar between them.
+fn cell(text: &[u8], name: &Name, at: usize) -> Option<Range<usize>> {
+    let bar = BARS.into_iter().find(|bar| text[at..].starts_with(bar))?;
+    let line = line_before(text, name.range.start);
+    let front = line.trim_ascii_end();
+    // `map(|pass| …)` is a program.
+    let is_apart = text[..at].ends_with(b" ") && (line.is_empty() || line.ends_with(b" "));
+    let is_first = is_apart && line.len() < LINE_BYTES_MAX && (front.is_empty() || front.ends_with(bar));
+    let front = at + bar.len();
+    let near = &text[front..text.len().min(front + CELL_BYTES_MAX)];
+    let end = BARS.into_iter().filter_map(|bar| memchr::memmem::find(near, bar)).min().unwrap_or(near.len());
+    let end = memchr::memchr(b'\n', &near[..end]).unwrap_or(end);
+    let value = near[..end].trim_ascii();
+    let value = value.strip_prefix(b"`").and_then(|value| value.strip_suffix(b"`")).unwrap_or(value);
+    let has = |is: fn(&u8) -> bool| value.iter().any(is);
+    let is_word = !value.is_empty() && !has(u8::is_ascii_whitespace) && near.first() == Some(&b' ');
+    let is_mixed = has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic);
+    let is_variable = name.is_variable && text[name.range.clone()].contains(&b'_');
+    let is_type = one_of(value, &WORDS_OF_CODE);
+    let is_value = is_first && is_word && (is_mixed || is_variable) && !is_type && !is_open(value);
+    let from = value.as_ptr().addr() - text.as_ptr().addr();
+    is_value.then(|| from..from + value.len())
+}
+
+/// The value of a field of a form: `name="password"`, an empty line, and the value.
+fn field(text: &[u8], name: &Name, at: usize) -> Option<Range<usize>> {
+    let front = &text[..name.range.start - name.open_quote.map_or(0, Quote::bytes)];
+    let rest = &text[at..text.len().min(at + FIELD_BYTES_MAX)];
+    if !front.ends_with(b"name=") || !matches!(rest.first(), Some(b'\r' | b'\n' | b'\\' | b';')) {
+        return None;
+    }
+    let blank = |mark: &[u8]| memchr::memmem::find(rest, mark).map(|found| at + found + mark.len());
+    let from = [&b"\r\n\r\n"[..], b"\n\n", b"\\r\\n\\r\\n", b"\\n\\n"].into_iter().filter_map(blank).min()?;
+    let near = &text[from..text.len().min(from + FIELD_BYTES_MAX)];
+    let end = from + near.iter().position(|byte| b"\r\n\\".contains(byte)).unwrap_or(near.len());
+    (end > from && !is_open(&text[from..end])).then_some(from..end)
 }

@@ -1,0 +1,539 @@
+//! Names that mean a secret, and the values in JSON that they make secret.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use serde_json::Value;
+
+use super::commands::given_in_lists;
+use super::table::{
+    ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
+    PASS_OWNERS, SECRET_PARTS, SORTS,
+};
+use super::{automaton, automaton_of_any_case, touches};
+use crate::wire::{Token, TokenKind, tokens};
+
+/// Longest name that is judged, in bytes: a longer word is not a name.
+pub(super) const NAME_BYTES_MAX: usize = 160;
+
+/// Every name that means a secret holds one of these. A word without any of them is not divided into parts.
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = SECRET_PARTS.into_iter().chain(LAST_PARTS).chain(LAST_WORDS);
+    automaton_of_any_case(marks.chain(["pass", "pwd", "pw", "phrase"]))
+});
+
+/// Whether the name of a setting, a variable, a header, an option or a member of JSON means a secret. Of a dotted path each part
+/// is judged, and the path means a secret if one of its parts does.
+#[must_use]
+pub(crate) fn names_secret(name: &str) -> bool {
+    let is_elsewhere = || NAMES_ELSEWHERE.iter().any(|elsewhere| name.contains(elsewhere));
+    if !name.is_ascii() && name.len() <= NAME_BYTES_MAX && is_elsewhere() {
+        return true;
+    }
+    name.split(|char: char| !char.is_alphanumeric() && !matches!(char, '_' | '-')).any(word_names_secret)
+}
+
+/// The same of one word, which holds no dot.
+pub(super) fn word_names_secret(word: &str) -> bool {
+    if word.len() > NAME_BYTES_MAX || !MARKED.is_match(word) {
+        return false;
+    }
+    let parts = parts_of(word);
+    let mut parts: &[String] = &parts;
+    // A number and a sort say which secret it is, not that it is none.
+    while let [start @ .., last] = parts
+        && !start.is_empty()
+        && (last.bytes().all(|byte| byte.is_ascii_digit()) || SORTS.contains(&last.as_str()))
+    {
+        parts = start;
+    }
+    let Some(last) = parts.last().map(|last| last.trim_end_matches(|char: char| char.is_ascii_digit())) else {
+        return false;
+    };
+    if parts.len() > 1 && ABOUT.contains(&last) {
+        return false;
+    }
+    let before = parts.len().checked_sub(2).map(|at| parts[at].as_str());
+    has_secret_part(parts, last)
+        || LAST_WORDS.contains(&last)
+        || is_key(word, last, before)
+        || is_pass(word, last, before)
+}
+
+fn has_secret_part(parts: &[String], last: &str) -> bool {
+    let mut plain = parts.concat();
+    for harmless in HARMLESS_PARTS {
+        if plain.contains(harmless) {
+            plain = plain.replace(harmless, "");
+        }
+    }
+    let counts = counts_tokens(parts, last, &plain);
+    SECRET_PARTS.iter().any(|part| plain.contains(part) && !(counts && *part == "token"))
+}
+
+/// Whether a name counts the tokens of a model.
+fn counts_tokens(parts: &[String], last: &str, plain: &str) -> bool {
+    let is_counted = last == "tokens" && parts.iter().any(|part| COUNTED.contains(&part.as_str()));
+    let is_joined = |count: &&str| plain == format!("{count}tokens") || plain == format!("token{count}");
+    is_counted || parts.iter().any(|part| COUNTS.contains(&part.as_str())) || COUNTS.iter().any(is_joined)
+}
+
+fn is_key(word: &str, last: &str, before: Option<&str>) -> bool {
+    match before {
+        // The credentials of a registry, in `.npmrc` and in docker's `config.json`.
+        None => last == "auth",
+        Some(before) if !LAST_PARTS.contains(&last) || OPEN_KEYS.contains(&before) => false,
+        Some(before) => word.trim_start_matches(['_', '-']).contains(['_', '-']) || CAMEL_KEYS.contains(&before),
+    }
+}
+
+/// Short words for a password.
+const PASS_WORDS: [&str; 3] = ["pass", "pwd", "pw"];
+
+fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
+    let is_owned = |owner: &str| PASS_OWNERS.iter().any(|known| owner.ends_with(known));
+    match before {
+        Some(before) if PASS_WORDS.contains(&last) => {
+            !word.bytes().any(|byte| byte.is_ascii_lowercase()) || is_owned(before)
+        }
+        Some(_) | None => PASS_WORDS.into_iter().find_map(|pass| last.strip_suffix(pass)).is_some_and(is_owned),
+    }
+}
+
+/// Returns the parts of a name in small letters; `_`, `-` and capitals divide them.
+fn parts_of(word: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    for piece in word.split(['_', '-']).filter(|piece| !piece.is_empty()) {
+        let chars: Vec<char> = piece.chars().collect();
+        let mut part = String::new();
+        for (at, char) in chars.iter().enumerate() {
+            let is_upper = |at: usize| chars.get(at).is_some_and(|char| char.is_uppercase());
+            let is_lower = |at: usize| chars.get(at).is_some_and(|char| char.is_lowercase());
+            let ends_word = at > 0 && !is_upper(at - 1);
+            // `APIKey` is `api` and `key`; `IDs` is one part.
+            let ends_capitals = at > 0 && is_upper(at - 1) && is_lower(at + 1) && at + 2 < chars.len();
+            if char.is_uppercase() && (ends_word || ends_capitals) && !part.is_empty() {
+                parts.push(std::mem::take(&mut part));
+            }
+            part.extend(char.to_lowercase());
+        }
+        parts.push(part);
+    }
+    parts
+}
+
+/// The fields of a form whose content is secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SecretFields {
+    All,
+    Named(Vec<String>),
+}
+
+impl SecretFields {
+    /// Those that a request for a form says are secret: by `format: "password"` or the like, or by their names.
+    pub(super) fn of(params: &str) -> SecretFields {
+        let params: Value = serde_json::from_str(params).unwrap_or_default();
+        // The answer is the proof that a person has approved something.
+        if params["mode"] == "openai/userVerification" {
+            return SecretFields::All;
+        }
+        let mut names = Vec::new();
+        secret_fields(&params["requestedSchema"], &mut names);
+        SecretFields::Named(names)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self {
+            SecretFields::All => true,
+            SecretFields::Named(names) => names.iter().any(|named| named == name),
+        }
+    }
+}
+
+/// The names of secret fields in a schema, whichever way it lists them: `{NAME: {…}}` or `[{"id": NAME, …}]`.
+fn secret_fields(schema: &Value, names: &mut Vec<String>) {
+    match schema {
+        Value::Object(members) => {
+            for (name, field) in members {
+                if is_secret_field(field) {
+                    names.push(name.clone());
+                }
+                secret_fields(field, names);
+            }
+            if is_secret_field(schema) {
+                let named = ["id", "name", "key"].into_iter().filter_map(|name| schema[name].as_str());
+                names.extend(named.map(str::to_owned));
+            }
+        }
+        Value::Array(fields) => fields.iter().for_each(|field| secret_fields(field, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether a field of a form holds a secret, by its name or its schema.
+pub(crate) fn holds_secret(name: &str, schema: &Value) -> bool {
+    is_secret_name(name) || is_secret_field(schema)
+}
+
+/// Whether the schema of one field marks its content as secret.
+fn is_secret_field(field: &Value) -> bool {
+    let says = |name: &str| field[name].as_str().unwrap_or_default().to_lowercase();
+    let is_typed =
+        ["format", "type", "inputType", "widget", "ui:widget"].iter().any(|name| says(name).contains("password"));
+    let is_marked = ["writeOnly", "isSecret", "secret", "sensitive"].iter().any(|name| field[*name] == true);
+    let is_text = field["type"].as_str().is_none_or(|kind| kind == "string") && field["enum"].is_null();
+    let is_described = || ["title", "description", "label"].iter().any(|name| asks_for_secret(&says(name)));
+    is_typed || is_marked || is_secret_name(&says("title").replace(' ', "_")) || (is_text && is_described())
+}
+
+/// Whether a title or a description asks for a secret: "Your API key", "the password of the database". A sentence that asks
+/// for the name, the number or the file of one does not.
+fn asks_for_secret(text: &str) -> bool {
+    const SECRETS: [&str; 10] =
+        ["password", "passphrase", "passcode", "token", "secret", "pin", "otp", "psk", "credential", "credentials"];
+    const ABOUT: [&str; 18] = [
+        "name", "names", "number", "many", "count", "length", "size", "file", "path", "url", "type", "kind", "label",
+        "id", "max", "maximum", "limit", "policy",
+    ];
+    let words: Vec<&str> = text.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let is_about = |from: usize, to: usize| {
+        let near = words[from.saturating_sub(3)..from].iter().chain(words.get(to));
+        near.into_iter().any(|word| ABOUT.contains(word))
+    };
+    let is_pair = |pair: &[&str]| {
+        let [first, last] = pair else { return false };
+        matches!(*last, "key" | "token" | "code")
+            && is_secret_name(&format!("{first}{}{}", last[..1].to_uppercase(), &last[1..]))
+    };
+    let of_word = || (0..words.len()).any(|at| SECRETS.contains(&words[at]) && !is_about(at, at + 1));
+    of_word() || words.windows(2).enumerate().any(|(at, pair)| is_pair(pair) && !is_about(at, at + 2))
+}
+
+/// Whether the value of a member of this name is a credential itself: not the name of a variable or a file that holds one.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    const REFERENCES: [&str; 6] = ["envvar", "envkey", "store", "file", "instructions", "url"];
+    const CODES: [&str; 7] = ["pairingcode", "usercode", "sdp", "pin", "pat", "otp", "totp"];
+    let plain: String = name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let is_code = CODES.iter().any(|code| if code.len() > 4 { plain.ends_with(code) } else { plain == *code });
+    is_code || (names_secret(name) && !REFERENCES.iter().any(|end| plain.ends_with(end)))
+}
+
+/// Longest text that is looked at as a name, in bytes of JSON.
+const WRITTEN_BYTES_MAX: usize = 200;
+
+/// Longest distance from a member `value` to the member `name` behind it, in bytes.
+const PAIR_BYTES_MAX: usize = 240;
+
+/// Shortest number under the name of a secret that is one, in digits: shorter ones are counts and codes.
+const DIGITS_MIN: usize = 10;
+
+/// Follows the tokens of a JSON text. A string or a long number is a secret if its member, or a list or an object around it, has
+/// a name that means one, if it is the `value` beside a `name` that does, if it stands in an object `env`, or if it is the word
+/// behind an option in a list of words.
+#[derive(Debug, Default)]
+pub(super) struct Members<'a> {
+    json: &'a str,
+    seen_to: usize,
+    depth: usize,
+    /// The name of the value that comes next.
+    name: &'a str,
+    /// The same, also of the first value of a list.
+    label: &'a str,
+    /// The depth of the list or object whose name means a secret.
+    secret_from: Option<usize>,
+    /// The depth of the object whose `name` means a secret.
+    pair_at: Option<usize>,
+    /// The string in front in the same list, and whether that is the first one.
+    word_before: Option<(&'a str, bool)>,
+    /// The list has just begun.
+    is_first: bool,
+    /// Secrets that commands are given in lists of words, in order.
+    given: Vec<Range<usize>>,
+}
+
+/// What stands around a token.
+#[derive(Debug)]
+pub(super) struct Member<'a> {
+    /// The name of a value, or the token if it is a name.
+    pub(super) name: &'a str,
+    /// How many lists and objects it stands in.
+    pub(super) depth: usize,
+    /// It is a secret by what stands around it.
+    pub(super) is_secret: bool,
+}
+
+impl<'a> Members<'a> {
+    /// Begins with the first token of `json`.
+    #[must_use]
+    pub(super) fn of(json: &'a str) -> Members<'a> {
+        Members { json, given: given_in_lists(json), ..Members::default() }
+    }
+
+    /// What stands around the next token.
+    pub(super) fn next(&mut self, token: &Token) -> Member<'a> {
+        self.pass(token.range.start);
+        self.seen_to = token.range.end;
+        let written = self.json[token.range.clone()].trim_matches('"');
+        let depth = self.depth;
+        if token.kind == TokenKind::Name {
+            (self.name, self.label) = (written, written);
+            return Member { name: written, depth, is_secret: false };
+        }
+        let (name, label) = (std::mem::take(&mut self.name), std::mem::take(&mut self.label));
+        let is_named = (self.secret_from.is_some() && !DESCRIBING.contains(&name))
+            || means_secret(name)
+            || self.is_beside(name, token);
+        let is_secret = if token.kind == TokenKind::Number {
+            self.word_before = None;
+            is_named && written.bytes().filter(u8::is_ascii_digit).count() >= DIGITS_MIN
+        } else {
+            if NAMING.contains(&name) {
+                self.pair_at = means_secret(written).then_some(depth);
+            }
+            let is_word = name.is_empty() && self.is_word(written, token.range.end);
+            // In a string with blanks, only the secret itself is masked.
+            let is_given = touches(&self.given, &token.range) && !written.contains(char::is_whitespace);
+            is_named || is_word || is_given
+        };
+        Member { name: label, depth, is_secret }
+    }
+
+    /// Reads what stands between two tokens.
+    fn pass(&mut self, to: usize) {
+        for byte in &self.json.as_bytes()[self.seen_to..to] {
+            match byte {
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    let is_place = *byte == b'{' && is_environment(self.name);
+                    if !self.name.is_empty() && self.secret_from.is_none() && (is_place || means_secret(self.name)) {
+                        self.secret_from = Some(self.depth);
+                    }
+                    self.name = "";
+                    self.word_before = None;
+                    self.is_first = *byte == b'[';
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.secret_from = self.secret_from.filter(|from| self.depth >= *from);
+                    self.pair_at = self.pair_at.filter(|at| self.depth >= *at);
+                    self.word_before = None;
+                    self.is_first = false;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a value belongs to a `name` in front or behind.
+    fn is_beside(&self, name: &str, token: &Token) -> bool {
+        name.eq_ignore_ascii_case("value")
+            && (self.pair_at == Some(self.depth) || names_behind(&self.json[token.range.end..]))
+    }
+
+    /// Whether a string of a list is what the word in front says: `"--password", "x"`, `["X-Api-Key", "x"]`.
+    fn is_word(&mut self, written: &'a str, end: usize) -> bool {
+        let is_first = std::mem::take(&mut self.is_first);
+        let Some((before, was_first)) = self.word_before.replace((written, is_first)) else { return false };
+        let is_option =
+            before.starts_with('-') && !before.contains('=') && means_secret(before) && !written.starts_with('-');
+        let is_last = || self.json[end..].trim_start().starts_with(']');
+        let is_header = |name: &str| name.contains('-') || !name.bytes().any(|byte| byte.is_ascii_lowercase());
+        let is_constant = |word: &str| !word.bytes().any(|byte| byte.is_ascii_lowercase()) && means_secret(word);
+        let is_mixed =
+            written.bytes().any(|byte| byte.is_ascii_digit()) && written.bytes().any(|byte| byte.is_ascii_alphabetic());
+        let is_pair = was_first
+            && !before.starts_with('-')
+            && means_secret(before)
+            && !means_secret(written)
+            && !is_constant(written)
+            && (is_header(before) || is_mixed)
+            && is_last();
+        is_option || is_pair
+    }
+}
+
+/// Members that name the `value` beside them.
+const NAMING: [&str; 5] = ["name", "Name", "key", "Key", "header"];
+
+/// Names of objects whose members are all values of an environment or of headers.
+const ENVIRONMENTS: [&str; 4] = ["env", "environment", "http_headers", "httpHeaders"];
+
+fn is_environment(name: &str) -> bool {
+    name.rsplit('.').next().is_some_and(|last| ENVIRONMENTS.contains(&last))
+}
+
+/// Whether JSON may hold an object of such a name.
+pub(super) fn may_hold_environment(json: &str) -> bool {
+    static MARKED: LazyLock<AhoCorasick> =
+        LazyLock::new(|| automaton(["env\"", "environment\"", "http_headers\"", "httpHeaders\""]));
+    MARKED.is_match(json)
+}
+
+/// Whether the rest of an object has a `name` that means a secret.
+fn names_behind(rest: &str) -> bool {
+    let near = &rest[..rest.floor_char_boundary(PAIR_BYTES_MAX)];
+    let near = &near[..near.find(['{', '}', '[', ']']).unwrap_or(near.len())];
+    let mut name = "";
+    for token in tokens(near) {
+        let written = near[token.range.clone()].trim_matches('"');
+        match token.kind {
+            TokenKind::Name => name = written,
+            TokenKind::Text if NAMING.contains(&name) => {
+                return means_secret(written);
+            }
+            TokenKind::Text | TokenKind::Number => {}
+        }
+    }
+    false
+}
+
+/// Of a path only the last part is a name.
+fn means_secret(name: &str) -> bool {
+    name.len() <= WRITTEN_BYTES_MAX && names_secret(name.rsplit('/').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_secrets_are_known_in_every_style() {
+        for name in [
+            "AWS_SECRET_ACCESS_KEY",
+            "aws_secret_access_key",
+            "SecretAccessKey",
+            "SECRET_KEY_BASE",
+            "DJANGO_SECRET_KEY",
+            "STRIPE_SECRET_KEY",
+            "PRIVATE_KEY",
+            "private_key",
+            "ACCESS_KEY",
+            "CREDENTIALS",
+            "db_pass",
+            "DB_PASS",
+            "MYSQL_PWD",
+            "smtp-pass",
+            "dbPassword",
+            "Authorization",
+            "proxy-authorization",
+            "Cookie",
+            "Set-Cookie",
+            "X-Api-Key",
+            "apiKey",
+            "APIKey",
+            "API_KEY_2",
+            "API_KEY_PROD",
+            "OPENAI_KEY",
+            "OPENAI_KEY_LIVE",
+            "a.access-key",
+            "GH_PAT",
+            "x.api_tokens",
+            "access_tokens",
+            "limits.token",
+            "ACCOUNT_TOKEN",
+            "ADMIN_TOKEN",
+            "admin_token",
+            "discountToken",
+            "_authToken",
+            "_auth",
+            "auth",
+            "_password",
+            "PGPASSWORD",
+            "SSHPASS",
+            "storepass",
+            "requirepass",
+            "tls.client-key",
+            "accountKey",
+            "clientSecret",
+            "client_secret",
+            "refresh_token",
+            "sessionToken",
+            "SharedAccessKey",
+            "bearer_token",
+            ".dockerconfigjson",
+            "RAILS_MASTER_KEY",
+            "dbpasswd",
+            "password2",
+            "TOKEN1",
+            "private_key_id",
+            "secretKey",
+            "\"password\"",
+            "db_key",
+            "psk",
+            "wpa-psk",
+            "psw",
+            "bindpw",
+            "rootpw",
+            "DB_PW",
+            "mot_de_passe",
+            "contraseña",
+            "senha",
+            "令牌",
+        ] {
+            assert!(names_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_things_stay_open() {
+        for name in [
+            "tool_output_max_tokens",
+            "token_limit",
+            "max_tokens",
+            "maxTokens",
+            "keymap",
+            "tui.key",
+            "monkey",
+            "model_provider",
+            "token_count",
+            "tokenCount",
+            "input_tokens",
+            "cachedInputTokens",
+            "tokenizer",
+            "tokenize",
+            "token_type",
+            "primary_key",
+            "foreign_key",
+            "public_key",
+            "SSH_PUBLIC_KEY",
+            "cacheKey",
+            "cache-key",
+            "PWD",
+            "OLDPWD",
+            "first_pass",
+            "TESTS_PASSED",
+            "one_pass",
+            "compass",
+            "bypass",
+            "author",
+            "authMode",
+            "authStatus",
+            "secretName",
+            "password_file",
+            "token_endpoint",
+            "tokenUsage",
+            "expires_in",
+            "secretary",
+            "keyboard",
+            "hotkey",
+            "key",
+            "keys",
+            "pass",
+            "itemKey",
+            "idempotency_key",
+            "auth_mode",
+            "session_id",
+            "access",
+            "private",
+            "total_token_usage",
+            "STATUS_KEY",
+            "number_of_tokens",
+            "upskill",
+            "pw",
+            "http_pw_dialog",
+        ] {
+            assert!(!names_secret(name), "{name}");
+        }
+    }
+}

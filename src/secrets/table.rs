@@ -1,0 +1,448 @@
+//! The one table of secrets: which names mean a secret, and which beginnings keys of well-known services have.
+//!
+//! Captured output, history, the log, `redact` and `tape export` all use this table through [`super::secret_spans`] and
+//! [`super::names_secret`]. The table holds data only; the files beside it say how a name or a key is found in a text.
+
+/// Parts that make any name a secret, wherever they stand in it, written without `_`, `-` and capitals.
+pub(super) const SECRET_PARTS: [&str; 36] = [
+    "secret", "token", "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "motdepasse", "contrasena", "senha", "credential",
+    "authorization", "bearer", "cookie", "apikey", "accesskey", "privatekey", "privkey", "secretkey", "signingkey",
+    "encryptionkey", "masterkey", "accountkey", "servicekey", "sharedkey", "authkey", "licensekey", "databasekey",
+    "dbkey", "mnemonic", "seedphrase", "phpsessid", "jsessionid", "dockerconfigjson", "dockercfg",
+];
+
+/// Words that hold one of [`SECRET_PARTS`] and mean something else; they are taken out of a name before it is judged.
+pub(super) const HARMLESS_PARTS: [&str; 9] = [
+    "tokeniz", "tokenis", "secretary", "secretariat", "cookiecutter", "cookieconsent", "passwordless",
+    "authorizationcode", "tokenusage",
+];
+
+/// Last parts of names that tell about a secret and are not the secret: `token_type`, `password_file`.
+pub(super) const ABOUT: [&str; 47] = [
+    "type", "name", "names", "file", "files", "filename", "path", "paths", "dir", "url", "uri", "uris", "endpoint",
+    "count", "counts", "limit", "limits", "length", "size", "budget", "threshold", "usage", "used", "expiry",
+    "expires", "expired", "expiration", "ttl", "in", "at", "var", "required", "enabled", "policy", "arn", "format",
+    "algorithm", "kind", "mode", "method", "status", "error", "errors", "stdin", "jar", "rotation", "ref",
+];
+
+/// Parts of a name that count tokens: `max_output_tokens`, `token_limit`.
+pub(super) const COUNTS: [&str; 6] = ["max", "min", "limit", "budget", "count", "threshold"];
+
+/// First parts of names that end in `tokens` and count them.
+pub(super) const COUNTED: [&str; 20] = [
+    "input", "output", "total", "prompt", "completion", "cached", "cache", "reasoning", "used", "remaining",
+    "context", "num", "number", "many", "n", "generated", "audio", "text", "image", "avg",
+];
+
+/// Last parts that mean a secret if another part stands before them: `OPENAI_KEY`, `GH_PAT`, `npm_auth`.
+pub(super) const LAST_PARTS: [&str; 4] = ["key", "keys", "pat", "auth"];
+
+/// Parts in front of `key` that make a name something that is not a secret.
+pub(super) const OPEN_KEYS: [&str; 62] = [
+    "primary", "foreign", "public", "partition", "sort", "range", "hash", "cache", "lookup", "index", "idempotency",
+    "natural", "unique", "composite", "candidate", "surrogate", "dedupe", "group", "order", "row", "map", "dict",
+    "object", "hot", "shortcut", "arrow", "host", "no", "known", "any", "sub", "meta", "translation", "status",
+    "state", "field", "label", "theme", "column", "item", "entry", "event", "feature", "flag", "locale", "lang",
+    "language", "route", "parent", "child", "section", "category", "tag", "metric", "dimension", "symbol", "param",
+    "property", "attribute", "menu", "tab", "message",
+];
+
+/// Parts in front of `Key` in a name written as `camelCase`, where `Key` alone says less than `_key` does.
+pub(super) const CAMEL_KEYS: [&str; 16] = [
+    "api", "access", "private", "secret", "signing", "encryption", "master", "account", "shared", "auth", "service",
+    "license", "client", "subscription", "storage", "deploy",
+];
+
+/// Parts in front of `pass` and `pwd` in small letters; in capitals any part will do.
+pub(super) const PASS_OWNERS: [&str; 40] = [
+    "db", "database", "mysql", "pg", "postgres", "postgresql", "smtp", "mail", "email", "imap", "ftp", "sftp",
+    "redis", "user", "admin", "root", "ssh", "rabbitmq", "amqp", "mongo", "mongodb", "ldap", "bind", "proxy", "http",
+    "basic", "auth", "login", "my", "key", "store", "keystore", "truststore", "cert", "sudo", "wifi", "require",
+    "master", "vpn", "account",
+];
+
+/// Parts of names of what a person makes up.
+pub(super) const PASSWORD_PARTS: [&str; 5] = ["pass", "pwd", "secret", "mnemonic", "phrase"];
+
+/// Names that mean a secret if nothing else stands in them, or if they are the last part: `psk`, `wpa-psk`.
+pub(super) const LAST_WORDS: [&str; 2] = ["psk", "psw"];
+
+/// Last parts that say of which sort or copy a secret is: `API_KEY_PROD`, `SECRET_KEY_BASE64`.
+pub(super) const SORTS: [&str; 24] = [
+    "prod", "production", "dev", "development", "staging", "stage", "test", "live", "sandbox", "base", "base64",
+    "b64", "hex", "pem", "old", "new", "current", "previous", "primary", "secondary", "value", "plain", "raw",
+    "string",
+];
+
+/// The bytes in the rest of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// Letters and digits.
+    Alnum,
+    /// Letters, digits and `_`.
+    Word,
+    /// Letters, digits, `_` and `-`.
+    Dashed,
+    /// Letters, digits, `_`, `-` and `.`; a dot at the end is not part of a key.
+    Dotted,
+    /// Capitals and digits.
+    Upper,
+    /// Digits and the letters from `a` to `f`.
+    Hex,
+    /// The alphabets of Base64 and of its variant for addresses.
+    Base64,
+}
+
+/// The text that may stand in front of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Anything: nothing else begins so.
+    Anything,
+    /// Anything that is not part of a word, and words if the rest looks random: `task-…` ends in `sk-`, too.
+    WordIfRandom,
+    /// Anything that is not part of a word.
+    NoWord,
+}
+
+/// The shape of a service's keys.
+#[derive(Debug)]
+pub(super) struct KeyShape {
+    /// The beginnings, with blanks between.
+    starts: &'static str,
+    /// The bytes behind the beginning.
+    pub(super) tail: Tail,
+    /// Fewest bytes behind the beginning.
+    pub(super) tail_bytes_min: usize,
+    /// Most bytes behind the beginning; a longer word is not a key.
+    pub(super) tail_bytes_max: Option<usize>,
+    /// The text that may stand in front.
+    pub(super) behind: Behind,
+}
+
+impl KeyShape {
+    pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.starts.split_ascii_whitespace()
+    }
+}
+
+const fn shape(starts: &'static str, tail: Tail, tail_bytes_min: usize, behind: Behind) -> KeyShape {
+    KeyShape { starts, tail, tail_bytes_min, tail_bytes_max: None, behind }
+}
+
+const fn exact(starts: &'static str, tail: Tail, bytes: usize, behind: Behind) -> KeyShape {
+    KeyShape { starts, tail, tail_bytes_min: bytes, tail_bytes_max: Some(bytes), behind }
+}
+
+use Behind::{Anything, NoWord, WordIfRandom};
+use Tail::{Alnum, Base64, Dashed, Dotted, Hex, Upper, Word};
+
+/// Keys of services by their beginnings, as the services document them. Lower bounds leave room for older and shorter ones.
+pub(super) const KEY_SHAPES: [KeyShape; 58] = [
+    // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
+    shape("sk-", Dashed, 16, WordIfRandom),
+    shape("sk-or-v1-", Hex, 32, Anything),
+    // GitHub.
+    shape("ghp_ gho_ ghu_ ghs_ ghr_", Alnum, 20, Anything),
+    shape("github_pat_", Word, 20, Anything),
+    // GitLab.
+    shape("glpat- gldt- glrt- glrtr- glcbt- glptt- glft- glsoat- glagent- gloas- glimt- glffct- GR1348941", Dotted,
+        16, Anything),
+    // AWS.
+    exact("AKIA ASIA ABIA ACCA", Upper, 16, Anything),
+    shape("ABSKQmVkcm9ja0FQSUtleS", Base64, 20, Anything),
+    // Slack.
+    shape("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe.xox xoxo- xoxp- xoxr- xoxs- xapp-", Dashed, 10, Anything),
+    shape("hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/", Base64, 20, Anything),
+    // Google.
+    shape("AIza", Dashed, 30, Anything),
+    shape("GOCSPX-", Dashed, 20, Anything),
+    shape("ya29.", Dotted, 20, Anything),
+    shape("1//0", Dashed, 30, NoWord),
+    // npm, PyPI, RubyGems, NuGet, crates.io, Clojars, Packagist.
+    shape("npm_", Alnum, 20, Anything),
+    shape("pypi-AgE", Dashed, 20, Anything),
+    shape("rubygems_", Hex, 32, Anything),
+    exact("oy2", Alnum, 43, NoWord),
+    exact("cio", Alnum, 32, NoWord),
+    shape("CLOJARS_", Alnum, 40, Anything),
+    // Stripe and others that follow it.
+    shape("sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_", Alnum, 16, WordIfRandom),
+    shape("whsec_", Base64, 20, Anything),
+    // Hugging Face, Replicate, Groq, xAI, Perplexity, NVIDIA, Tavily, LangSmith, Fireworks.
+    shape("hf_ api_org_", Alnum, 30, Anything),
+    shape("r8_", Alnum, 30, WordIfRandom),
+    shape("gsk_", Alnum, 40, Anything),
+    shape("xai- pplx-", Alnum, 40, Anything),
+    shape("nvapi-", Dashed, 40, Anything),
+    shape("tvly-", Dashed, 24, Anything),
+    shape("lsv2_pt_ lsv2_sk_", Word, 32, Anything),
+    // HashiCorp.
+    shape("hvs. hvb. hvr.", Dashed, 20, Anything),
+    // DigitalOcean, Docker, Databricks, Doppler, Fly.
+    shape("dop_v1_ doo_v1_ dor_v1_", Hex, 40, Anything),
+    shape("dckr_pat_ dckr_oat_", Dashed, 20, Anything),
+    shape("dapi", Hex, 32, Anything),
+    shape("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", Dotted, 40, Anything),
+    shape("fm1_ fm2_ fm1r_ fm1a_ fo1_", Base64, 40, Anything),
+    // Shopify, SendGrid, Mailgun, Brevo, Square, Twilio, Facebook.
+    shape("shpat_ shpca_ shppa_ shpss_ shpua_", Alnum, 20, Anything),
+    shape("SG.", Dotted, 40, Anything),
+    exact("key-", Hex, 32, NoWord),
+    shape("xkeysib- xsmtpsib-", Dashed, 40, Anything),
+    shape("sq0csp- sq0atp- sq0idp- EAAA", Dashed, 22, WordIfRandom),
+    exact("SK AC", Hex, 32, NoWord),
+    shape("EAA", Alnum, 80, NoWord),
+    // Postman, Linear, Notion, Figma, Airtable, Atlassian, Asana, HubSpot.
+    shape("PMAK-", Dashed, 40, Anything),
+    shape("lin_api_ lin_oauth_ ntn_ figd_ figu_ figo_", Dashed, 30, Anything),
+    shape("ATATT3 ATCTT3 ATBB", Base64, 24, WordIfRandom),
+    shape("pat-na1- pat-na2- pat-eu1-", Dashed, 30, Anything),
+    // Grafana, New Relic, Sentry, Dynatrace, PostHog, Buildkite, Sourcegraph.
+    shape("glc_ glsa_", Base64, 32, Anything),
+    shape("NRAK- NRJS- NRII- NRAA-", Dashed, 19, Anything),
+    shape("sntrys_ sntryu_ bkua_ sgp_ phx_", Base64, 32, Anything),
+    shape("dt0c01. dt0s01. dt0s02. dt0s16.", Dotted, 60, Anything),
+    // Pulumi, CircleCI, Render, Firecrawl, Supabase, Pinecone, Notion before 2024.
+    exact("pul-", Hex, 40, Anything),
+    shape("CCIPAT_ CCIPRJ_", Word, 40, Anything),
+    shape("rnd_ pcsk_", Word, 28, WordIfRandom),
+    exact("fc-", Hex, 32, NoWord),
+    shape("sb_secret_", Dashed, 20, Anything),
+    exact("secret_", Alnum, 43, NoWord),
+    // 1Password, age, Tailscale, PlanetScale, Supabase, Alibaba, Tencent, JFrog, Discord, Teams.
+    shape("ops_eyJ AGE-SECRET-KEY-1 tskey- pscale_tkn_ pscale_pw_ pscale_oauth_ sbp_ AKCp cmVmdGtu v1.0-", Base64,
+        32, Anything),
+    shape("LTAI AKID", Alnum, 13, NoWord),
+    shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/ .webhook.office.com/webhookb2/", Base64, 40,
+        Anything),
+];
+
+/// The beginning of a PEM block in Base64, as secrets of Kubernetes hold it: `-----BEGIN`.
+pub(super) const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
+
+/// Names of secrets in other alphabets, each of which is a whole name.
+pub(super) const NAMES_ELSEWHERE: [&str; 18] = [
+    "密码", "密碼", "口令", "密钥", "密鑰", "令牌", "权杖", "パスワード", "パスフレーズ", "APIキー", "秘密鍵",
+    "비밀번호", "비밀키", "пароль", "Пароль", "contraseña", "Contraseña", "CONTRASEÑA",
+];
+
+/// Marks of which every name of a secret, and every word ahead of a credential, holds one; capitals do not count.
+pub(super) const NAME_MARKS: [&str; 24] = [
+    "token", "secret", "pass", "pwd", "credential", "auth", "cookie", "bearer", "basic ", "key", "_pat", "-pat",
+    "contrasena", "psk", "psw", "pw", "sig=", "signature=", "senha", "kennwort", "mnemonic", "phrase", "sessid", "dockerc",
+];
+
+/// Schemes that stand ahead of a credential in `Authorization`.
+pub(super) const SCHEMES: [&str; 14] = [
+    "basic", "bearer", "token", "digest", "negotiate", "ntlm", "apikey", "api-key", "hawk", "oauth",
+    "aws4-hmac-sha256", "key", "sharedkey", "mac",
+];
+
+/// Values of names in programs that are types or other names: `token: String`.
+pub(super) const WORDS_OF_CODE: [&str; 30] = [
+    "str", "String", "string", "bool", "boolean", "number", "int", "Integer", "any", "unknown", "object", "bytes",
+    "Buffer", "Uint8Array", "Option", "Vec", "Cow", "Box", "Arc", "Result", "SecretString", "SecretStr", "Promise",
+    "Optional", "VARCHAR", "varchar", "None", "self", "this", "Default",
+];
+
+/// Members of an object under a secret's name that only describe it.
+pub(super) const DESCRIBING: [&str; 10] =
+    ["type", "kind", "name", "description", "id", "method", "version", "integrity", "resolved", "license"];
+
+/// The shape of a secret in the arguments of a command.
+pub(super) struct CommandShape {
+    /// Marks of which every such command holds one.
+    pub(super) marks: &'static [&'static str],
+    /// Names of the command behind which `pattern` applies; if there are none, it applies to any text.
+    pub(super) commands: &'static [&'static str],
+    /// The secret. The text of the groups `keep` and `then` stays.
+    pub(super) pattern: &'static str,
+}
+
+const fn anywhere(marks: &'static [&'static str], pattern: &'static str) -> CommandShape {
+    CommandShape { marks, commands: &[], pattern }
+}
+
+const fn of(commands: &'static [&'static str], pattern: &'static str) -> CommandShape {
+    CommandShape { marks: commands, commands, pattern }
+}
+
+/// The same of commands whose names are parts of many words.
+const fn marked(marks: &'static [&'static str], commands: &'static [&'static str], pattern: &'static str) -> CommandShape {
+    CommandShape { marks, commands, pattern }
+}
+
+/// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
+macro_rules! word {
+    () => {
+        r#"(?:"[^"\n]+"|'[^'\n]+'|[^\s"'`|;&<>)-][^\s"'`|;&<>)]*)"#
+    };
+}
+
+/// Secrets in the arguments of commands.
+pub(super) const COMMAND_SHAPES: [CommandShape; 26] = [
+    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
+    anywhere(&["-H", "--header"],
+        r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#),
+    // `-H X-Key:x`
+    anywhere(&["-H", "--header"],
+        r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#),
+    // `-p'secret'`; the last mark as it stands in JSON
+    anywhere(&["-p'", "-p\"", "-p\\"], r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+')"#),
+    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
+    anywhere(&["vault"],
+        r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#),
+    // `openssl … -passin pass:x`
+    anywhere(&["-pass"], r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#),
+    // `kubectl create secret … --from-literal=name=x`
+    anywhere(&["--from-literal"], r#"(?<keep>\B--from-literal[ \t=]+["']?[\w.-]+=)[^\s"']+"#),
+    // `echo x | docker login --password-stdin`
+    anywhere(&["-stdin", "--with-token", "sudo", "chpasswd"],
+        concat!(r"(?<keep>\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?)", word!(), r"(?<then>[ \t]*\|[^\n|]*(?:-stdin\b|--with-token\b|\bsudo\b[^\n|]*[ \t](?:-S|--stdin)\b|\bchpasswd\b))")),
+    // `IDENTIFIED WITH plugin BY 'x'`
+    anywhere(&["dentified with", "DENTIFIED WITH"],
+        r"(?<keep>\b(?i:identified[ \t]+with[ \t]+\S+[ \t]+(?:by|as))[ \t]+')[^'\n]+"),
+    // `curl -u name:x`, `curl --user name:x`
+    of(&["curl"], r#"(?<keep>\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#),
+    // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
+    marked(&["login"], &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
+        r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#),
+    // `curl -b name=x`
+    of(&["curl"], r#"(?<keep>\s(?:-b|--cookie)[ \t=]*["'][^\s"'=;]+=)[^"'\n]+"#),
+    of(&["curl"], r#"(?<keep>\s(?:-b|--cookie)[ \t=]*[^\s"'=;]+=)[^\s"']+"#),
+    // `redis-cli -a x`
+    of(&["redis-cli"], r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#),
+    // `mysql -psecret`
+    of(&["mysql", "mariadb"], r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"#),
+    // `sshpass -p secret`
+    of(&["sshpass"], r#"(?<keep>\s-p[ \t]*)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"#),
+    // `http -a name:x`
+    marked(&[" -a ", "--auth"], &["http", "https", "xh", "xhs"],
+        r#"(?<keep>^\s(?s:.)*?(?:-a|--auth)[ \t=]+["']?[^\s:"']+:)[^\s"']+"#),
+    // `gh secret set NAME --body x`
+    marked(&["secret"], &["gh", "glab"],
+        concat!(r"(?<keep>^\s+(?:secret|variable)\s+set\b(?s:.)*?\s(?:-b|--body|-v|--value)[ \t=]+)", word!())),
+    // `fly secrets set NAME=x`, `vault kv put path name=x`
+    marked(&["secret", "config:set", "kv p", "env set", "env:set"], &["secrets set", "secret set", "config:set", "kv put", "kv patch", "env set", "env:set"],
+        r#"(?<keep>\s["']?[A-Za-z_][\w.-]*=["']?)[^\s"']+"#),
+    // `openssl enc -k x`
+    of(&["openssl"], concat!(r"(?<keep>\s-[kK][ \t]+)", word!())),
+    // `zip -P x`, `sqlcmd -P x`
+    marked(&["zip", "sqlcmd", "bcp", "osql"], &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "osql"],
+        concat!(r"(?<keep>\s-P[ \t]*)", word!())),
+    // `7z a -px`
+    marked(&["7z", "rar "], &["7z", "7za", "7zz", "7zr", "rar", "unrar"], concat!(r"(?<keep>\s-h?p)", word!())),
+    // `htpasswd -b file name x`, `htpasswd -nb name x`
+    of(&["htpasswd"],
+        concat!(r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#, word!(), r"(?<then>[ \t]*(?:$|[\r\n;&|)>#]))")),
+    // `ldapsearch -w x`
+    marked(&["ldap"], &["ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldappasswd", "ldapwhoami", "ldapcompare", "ldapmodrdn"],
+        concat!(r"(?<keep>\s-[A-Za-z]*w[ \t]*)", word!())),
+    // `smbclient -U name%x`
+    of(&["smbclient", "rpcclient"], r#"(?<keep>\s(?:-U|--user)[ \t=]*["']?[^\s"'%]+%)[^\s"']+"#),
+    // `mongosh -p x`
+    marked(&["mongo"], &["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"],
+        concat!(r"(?<keep>\s-p[ \t]*)", word!())),
+    // `plink -pw x`
+    of(&["plink", "pscp", "psftp"], concat!(r"(?<keep>\s-pw[ \t]+)", word!())),
+];
+
+/// Commands in front of which a long line is divided: those of [`COMMAND_SHAPES`], but for names that are parts of many words.
+pub(super) const DIVIDING: [&str; 17] = [
+    "curl", "docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "redis-cli", "mysql", "mariadb",
+    "sshpass", "openssl", "htpasswd", "ldap", "mongo", "smbclient",
+];
+
+/// Values that say where a secret is, or that there is none.
+pub(super) const OPEN_WORDS: [&str; 19] = [
+    "inherit", "read", "write", "true", "false", "null", "none", "nil", "undefined", "yes", "no", "on", "off",
+    "redacted", "hidden", "sensitive", "required", "optional", "()",
+];
+
+/// Values of settings of tokens and credentials: `credentials: "include"`.
+pub(super) const SETTING_WORDS: [&str; 5] = ["include", "omit", "same-origin", "enabled", "disabled"];
+
+/// Names that say what sort of secret follows, and nothing else about it.
+pub(super) const SECRET_SORTS: [&str; 9] = [
+    "token", "tokens", "auth", "authorization", "secret", "secrets", "credential", "credentials", "cookies",
+];
+
+/// Ends of the names of files that hold secrets.
+pub(super) const FILE_ENDS: [&str; 22] = [
+    "pem", "key", "crt", "cer", "cert", "p12", "pfx", "jks", "der", "ppk", "gpg", "asc", "pub", "age", "json", "yaml",
+    "yml", "toml", "txt", "env", "conf", "ini",
+];
+
+/// Folders in which such files are.
+pub(super) const FILE_ROOTS: [&str; 9] =
+    ["/etc/", "/var/", "/home/", "/Users/", "/usr/", "/opt/", "/root/", "/run/", "/tmp/"];
+
+/// Beginnings of expressions of a program that read a value from somewhere else.
+pub(super) const ELSEWHERE: [&str; 20] = [
+    "self.", "this.", "process.env", "os.", "env.", "config.", "settings.", "var.", "local.", "module.", "secrets.",
+    "args.", "req.", "request.", "ctx.", "params.", "opts.", "options.", "props.", "vars.",
+];
+
+/// Functions and constructors that give back what they are given.
+pub(super) const CONSTRUCTORS: [&str; 18] = [
+    "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "str", "bytes", "Password", "ApiKey",
+    "b64decode", "b64encode", "atob", "btoa", "bytearray", "Sensitive", "SecureString",
+];
+
+/// Those whose argument may stand without quotation marks.
+pub(super) const BARE_CONSTRUCTORS: [&str; 3] = ["Some", "Secret", "SecretString"];
+
+/// Functions that are given the name of a value.
+pub(super) const GETTERS: [&str; 26] = [
+    "getenv", "env", "get", "environ", "getEnv", "var", "prop", "property", "getProperty", "config", "input", "prompt",
+    "getpass", "split", "find", "replace", "strip", "format", "print", "log", "require", "load", "open", "read",
+    "lookup", "t",
+];
+
+/// Options for secrets that are written with one dash.
+pub(super) const ONE_DASH_OPTIONS: [&str; 10] = [
+    "pass", "passwd", "password", "passphrase", "token", "secret", "apikey", "storepass", "keypass", "credentials",
+];
+
+/// Words in front of `key` that make a label one of a secret: `Secret Access Key: …`.
+pub(super) const LABEL_KEYS: [&str; 12] = [
+    "access", "api", "private", "secret", "signing", "encryption", "master", "account", "unseal", "auth", "license",
+    "recovery",
+];
+
+/// Parts of an address that open something: `?key=…`, `&sig=…`.
+pub(super) const QUERY_NAMES: [&str; 5] = ["key", "sig", "signature", "x-amz-signature", "x-goog-signature"];
+
+/// Words behind `bearer` in a sentence.
+pub(super) const BEARER_WORDS: [&str; 8] = [
+    "authentication", "authorization", "certificate", "certificates", "credential", "credentials", "security",
+    "challenge",
+];
+
+/// Words behind which a name and its value follow with blanks between.
+pub(super) const SETTERS: [&str; 10] = [
+    "setenv", "setx", "ENV", "ARG", "SetEnv", "fastcgi_param", "uwsgi_param", "scgi_param", "proxy_set_header",
+    "add_header",
+];
+
+/// Words of a shell or a Dockerfile in front of a name that begins a line.
+pub(super) const LINE_WORDS: [&str; 10] =
+    ["export", "set", "env", "ENV", "ARG", "declare", "typeset", "local", "readonly", "//"];
+
+/// Members of JSON that classify or identify something: two different values must still differ after masking.
+pub(super) const KEPT: [&str; 26] = [
+    "jsonrpc", "method", "id", "type", "kind", "status", "role", "event", "event_type", "phase", "ts", "threadId",
+    "thread_id", "turnId", "turn_id", "itemId", "item_id", "callId", "call_id", "requestId", "request_id",
+    "conversationId", "sessionId", "session_id", "generation", "shim",
+];
+
+/// Escapes of which a text holds one if a quotation mark in it is written so.
+pub(super) const ESCAPED_QUOTES: [&str; 12] = [
+    "%22", "%27", "&quot;", "&#34;", "&#39;", "&apos;", "&#x22;", "&#x27;", "\\u0022", "\\u0027", "\\x22", "\\x27",
+];
+
+/// Characters by their names in HTML.
+pub(super) const ENTITIES: [(&str, u8); 10] = [
+    ("&quot;", b'"'), ("&#34;", b'"'), ("&#x22;", b'"'), ("&apos;", b'\''), ("&#39;", b'\''), ("&#x27;", b'\''),
+    ("&amp;", b'&'), ("&lt;", b'<'), ("&gt;", b'>'), ("&#x3d;", b'='),
+];
