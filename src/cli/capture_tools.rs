@@ -131,7 +131,7 @@ impl From<ShellName> for ShellKind {
 
 /// Prints the code for the shell to evaluate.
 pub(super) fn run_hook(arguments: &HookArguments) -> i32 {
-    screen::print(&script(arguments.shell.into(), &our_program()))
+    screen::print_exactly(&script(arguments.shell.into(), &our_program()))
 }
 
 /// The command by which a shell starts us from any folder.
@@ -288,7 +288,7 @@ pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environ
             keep(&now, commands, &bounds)?;
             if arguments.json {
                 // The reader of stdout may be gone; the commands are kept anyway.
-                let _ = screen::print(&commands.iter().map(json_line).collect::<String>());
+                let _ = screen::print_exactly(&commands.iter().map(json_line).collect::<String>());
             }
             Ok(())
         },

@@ -232,7 +232,7 @@ fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> Done {
             format!("{}\n", screen::plain(&last.text.replace('\u{1e}', "␞").replace(MARKER_END, "␟")))
         }
     };
-    Ok(screen::print(&text))
+    Ok(screen::print_exactly(&text))
 }
 
 /// A list of waiting commands.

@@ -279,11 +279,8 @@ fn print_help(args: &[OsString], is_long: bool) -> i32 {
 
 /// Prints one line to stderr, escaped.
 fn say(what: &str) {
-    const BEGINNING: &str = "codex-shim: ";
-    let columns_max = screen::columns_of_stderr();
-    let text = format!("{BEGINNING}{}", lines(what));
-    let lines: Vec<String> = text.split('\n').map(|line| screen::wrapped(line, 0, 0, columns_max)).collect();
-    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+    let text = format!("codex-shim: {}", lines(what));
+    let _ = writeln!(std::io::stderr(), "{}", screen::fitted(&text, screen::columns_of_stderr()));
 }
 
 /// Several lines, each escaped by [`screen::plain`].

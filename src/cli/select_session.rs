@@ -5,11 +5,12 @@ use std::path::Path;
 
 use super::error::CliError;
 use super::screen::{self, Screen, Tone};
+use super::table::Cell;
 use super::{NO_SUCH_SESSION, say};
 use crate::config::Environment;
 use crate::files::Refused;
 use crate::store::{
-    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, short, shown_from_elsewhere,
+    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, label, short, shown_from_elsewhere,
 };
 
 /// The error for a session that cannot be trusted.
@@ -147,6 +148,21 @@ pub(super) fn heading(session: &Found, to: Screen, environment: &Environment) ->
         Screen::Coloured | Screen::Plain => {
             full_name(session, &all_quietly(environment).unwrap_or_else(|_| vec![session.clone()]))
         }
+    }
+}
+
+/// The first two cells of a table of sessions: on a terminal the short id, which every tool takes, and `proj (vscode)`. Programs
+/// get the whole id and no name, because names contain blanks.
+pub(super) fn name_cells(id: &str, short: &str, name: &str, to: Screen) -> [Cell; 2] {
+    let (id, name) = if to == Screen::None { (id, "") } else { (short, name) };
+    [(Tone::Strong, id.to_owned()), (Tone::Plain, name.to_owned())]
+}
+
+/// [`name_cells`] of the session with this id among `all`.
+pub(super) fn cells_of(id: &str, all: &[Found], to: Screen) -> [Cell; 2] {
+    match all.iter().find(|session| session.id == id) {
+        Some(session) => name_cells(id, short(session, all), &label(session), to),
+        None => name_cells(id, id, "", to),
     }
 }
 

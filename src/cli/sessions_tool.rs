@@ -133,10 +133,10 @@ fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usi
 fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
+    let [id, name] = select_session::name_cells(&row.session_id, &row.short_id, &row.name, to);
     vec![
-        // Programs get the whole id. They get no name, because names contain blanks.
-        (Tone::Strong, if to == Screen::None { &row.session_id } else { &row.short_id }.clone()),
-        (Tone::Plain, if to == Screen::None { String::new() } else { row.name.clone() }),
+        id,
+        name,
         (tone, life.to_owned()),
         (Tone::Plain, row.state.map_or("no answer", |state| screen::state(state, to)).to_owned()),
         (Tone::Faint, clock.cell(&row.since, to)),
@@ -307,10 +307,10 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         let ago = action_age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
         format!("{}{ago}", action_words(action))
     });
+    let [id, name] = select_session::name_cells(&child.session_id, &child.short_id, &child.name, to);
     vec![
-        // Programs get the whole id. They get no name, because names contain blanks.
-        (Tone::Strong, if to == Screen::None { &child.session_id } else { &child.short_id }.clone()),
-        (Tone::Plain, if to == Screen::None { String::new() } else { child.name.clone() }),
+        id,
+        name,
         (tone, state.to_owned()),
         (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
         (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
@@ -379,7 +379,10 @@ mod tests {
     fn narrow_terminals_keep_the_name_and_state() {
         let rows = [row("ab01", true, Some(7))];
         let shown = table_within(&rows, &Clock::stopped("2026-01-02T03:04:07Z"), Screen::Plain, Some(40));
-        assert_eq!(shown, "SESSION  NAME       STATE\nab01     proj (vs…  waits for permission\n");
+        assert_eq!(
+            shown,
+            "SESSION  NAME           RELAY\n  STATE\nab01     proj (vscode)  live\n  waits for permission\n"
+        );
     }
 
     #[test]
@@ -416,10 +419,17 @@ b     idle                7s  -
         let children = [waiting, silent, child("b", Some(Activity::Idle))];
         assert_eq!(children_table(&children, now, Screen::None, None), expect);
         let narrow = "\
-SESSION  NAME      STATE       WAITS FOR
-a        proj (v…  waits for…  run make…
-l        proj (v…  no answer   error: w…
-b        proj (v…  idle
+SESSION  NAME
+  STATE                 FOR
+  LAST ACTION      WAITS FOR
+a        proj (vscode)
+  waits for permission  7s
+  ran ls (2s ago)  run make, and 1 more
+l        proj (vscode)
+  no answer             7s
+  -                error: why
+b        proj (vscode)
+  idle                  7s
 ";
         assert_eq!(children_table(&children, now, Screen::Plain, Some(40)), narrow);
     }

@@ -51,6 +51,7 @@ mod update;
 mod view;
 
 pub(crate) use events::Ending;
+pub(crate) use names::short_id;
 pub(crate) use run::{Setup, Start, run};
 pub(crate) use terminal::Pager;
 pub(crate) use view::view;

@@ -32,7 +32,7 @@ pub(super) fn session_id<'a>(id: &'a str, rows: &[SessionRow]) -> &'a str {
 }
 
 /// The shortest unique prefix of a thread's id, which every command accepts. A name that a user chose stays whole.
-pub(super) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
+pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
     if Uuid::try_parse(id).is_err() {
         return id;
     }

@@ -132,7 +132,14 @@ fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(F
         .into_iter()
         .map(|session| rows(&session, WhichRequests::All).map(|rows| (session, rows)))
         .collect::<Result<_, _>>()?;
-    let (session, request_id) = name::find_in(name, &rows)?;
+    let (session, request_id) = name::find_in(name, &rows).map_err(|error| {
+        let is_none_pending = error == NotNamed::NothingWaits;
+        let error = CliError::from(error);
+        // Without `--session`, this folder finds the same sessions again.
+        let at = flag.and(rows.first()).map(|(session, _)| select_session::argument_for(session, flag, environment));
+        let remedy = format!("`codex-shim requests --all{}` lists answered ones", at.unwrap_or_default());
+        if is_none_pending { error.with_remedy(remedy) } else { error }
+    })?;
     let unknown = NotNamed::Unknown { name: request_id.clone(), there_are: Vec::new() };
     let document = one(&session, &request_id)?.ok_or(unknown)?;
     Ok((session, document))
@@ -159,5 +166,5 @@ fn text<'a>(value: &'a Value, member: &str) -> &'a str {
 
 pub(super) fn print_json(document: &impl Serialize) -> i32 {
     let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
-    screen::print(&format!("{text}\n"))
+    screen::print_exactly(&format!("{text}\n"))
 }

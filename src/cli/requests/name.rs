@@ -28,7 +28,7 @@ impl fmt::Display for NotNamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotNamed::NothingWaits => {
-                write!(f, "no requests are pending; `codex-shim requests --all` lists answered ones")
+                write!(f, "no requests are pending")
             }
             NotNamed::Unknown { name, there_are } if there_are.is_empty() => {
                 write!(f, "unknown request `{name}`: this session has had no requests")
@@ -213,7 +213,7 @@ mod tests {
         );
         assert!(told("", &rows()).contains("unknown request ``"));
         assert!(told("x", &[]).contains("has had no requests"));
-        assert!(told("latest", &rows()[..3]).contains("no requests are pending"));
+        assert!(told("latest", &rows()[..3]) == "no requests are pending");
     }
 
     #[test]

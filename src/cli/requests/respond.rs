@@ -87,7 +87,7 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
         let below = session.holder.as_ref().map_or("", |holder| &holder.place.cwd);
         let names_max = rows_max.saturating_sub(CHOICES_ROWS + HEAD_ROWS).max(1);
         let names = show::Diffs::Names { below, names_max };
-        screen::print(&show::question_with(row, names, clock, screen));
+        screen::print_exactly(&show::question_with(row, names, clock, screen));
         LongDiff {
             summary,
             whole: &whole,
@@ -95,7 +95,7 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
         }
     });
     if diff.is_none() {
-        screen::print(&whole);
+        screen::print_exactly(&whole);
     }
     if row["status"] != "pending" {
         let id = text(row, "request_id");
@@ -132,8 +132,10 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
             _ => CliError::failed(refused.message),
         });
     }
-    let document: Value = answer.document().map_err(CliError::failed)?;
+    let mut document: Value = answer.document().map_err(CliError::failed)?;
     let (line, is_ours) = verdict(&document, body, clock);
+    // The relay has answered the call; this tool reports whether the answer counts.
+    document["ok"] = json!(is_ours);
     let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
     Ok(if is_ours { printed } else { FAILED })
 }
@@ -213,7 +215,7 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
         }
         if let Some(diff) = diff.filter(|_| matches!(typed.trim(), "v" | "V" | "view")) {
             if diff.pager.show(|mut stdin| stdin.write_all(diff.whole.as_bytes())).is_err() {
-                screen::print(diff.whole);
+                screen::print_exactly(diff.whole);
             }
             list();
             continue;
@@ -238,14 +240,9 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
     Err(NO_ANSWER.to_owned())
 }
 
-/// Prints a line for the user, wrapped to the terminal.
+/// Prints a line for the user.
 fn say(text: &str) {
-    screen::print(&format!("{}\n", to_fit(text)));
-}
-
-/// Untrusted text, wrapped to the terminal.
-fn to_fit(text: &str) -> String {
-    screen::wrapped(&screen::plain(text), 0, 2, screen::columns(Screen::of_stdout_plain()))
+    screen::print(&format!("{}\n", screen::plain(text)));
 }
 
 /// The reason that was typed; `None` if it is empty.
@@ -334,9 +331,9 @@ fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
 fn fill_one(row: &Value, field: &Field, answers: &mut Vec<(String, String)>) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
         for (number, choice) in field.choices.iter().enumerate() {
-            screen::print(&format!("{}\n", to_fit(&format!("  {}  {}", number + 1, choice.label))));
+            say(&format!("  {}  {}", number + 1, choice.label));
         }
-        let prompt = format!("{}: ", to_fit(&format!("{}{}", field.name, described(field))));
+        let prompt = format!("{}: ", screen::plain(&format!("{}{}", field.name, described(field))));
         let typed = if field.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
         let had = answers.len();
         if !typed.is_empty() {
@@ -379,6 +376,7 @@ fn unasked(error: std::io::Error) -> String {
 
 fn print_prompt(prompt: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout();
+    let prompt = screen::fitted(prompt, screen::columns(Screen::of_stdout_plain()));
     stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).map_err(unasked)
 }
 

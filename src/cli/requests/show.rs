@@ -24,9 +24,6 @@ const LABEL_COLUMNS: usize = 11;
 /// Labels of prose, which is wrapped because no one copies it.
 const PROSE: [&str; 2] = ["reason", "message"];
 
-/// Narrowest column for prose.
-const ROOM_MIN: usize = 16;
-
 /// Replaces tabs, which would otherwise be escaped.
 const TAB: &str = "    ";
 
@@ -41,7 +38,7 @@ pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &E
         outcome(&document, &clock, screen),
         next(&document["request"], screen),
     ];
-    Ok(screen::print(&text.concat()))
+    Ok(screen::print_exactly(&text.concat()))
 }
 
 /// Rows of a label and a text.
@@ -55,27 +52,32 @@ impl DetailView {
         DetailView { text: String::new(), to }
     }
 
-    /// A label and untrusted text, whose lines are aligned.
+    /// A label and untrusted text, fitted to the terminal.
     fn row(&mut self, label: &str, value: &str) {
-        self.toned(label, value, |_| None);
+        self.toned(label, value, None);
     }
 
-    fn toned(&mut self, label: &str, value: &str, tone: impl Fn(&str) -> Option<Tone>) {
+    fn toned(&mut self, label: &str, value: &str, tone: Option<Tone>) {
+        let rows = self.lines(label, value, tone);
+        self.text.push_str(&screen::fitted(&rows, screen::columns(self.to)));
+    }
+
+    /// A label and untrusted text that people copy: its lines stay as they are.
+    fn exact(&mut self, label: &str, value: &str, tone: Option<Tone>) {
+        let rows = self.lines(label, value, tone);
+        self.text.push_str(&rows);
+    }
+
+    fn lines(&self, label: &str, value: &str, tone: Option<Tone>) -> String {
         let value = value.strip_suffix('\n').unwrap_or(value);
-        for (number, line) in value.split('\n').enumerate() {
+        let line = |(number, line): (usize, &str)| {
             let label = screen::plain(if number == 0 { label } else { "" });
             let label = self.to.paint(Tone::Faint, &format!("{label:LABEL_COLUMNS$}"));
             let shown = screen::plain(&line.trim_end_matches('\r').replace('\t', TAB));
-            let shown = tone(line).map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
-            self.text.push_str(&format!("{label} {shown}\n"));
-        }
-    }
-
-    /// A label and prose, wrapped between words.
-    fn prose(&mut self, label: &str, value: &str) {
-        let room = screen::columns(self.to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1).max(ROOM_MIN));
-        let lines: Vec<String> = value.lines().map(|line| screen::wrapped(line, 0, 0, room)).collect();
-        self.row(label, &lines.join("\n"));
+            let shown = tone.map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
+            format!("{label} {shown}\n")
+        };
+        value.split('\n').enumerate().map(line).collect()
     }
 
     /// A row, unless the value is empty.
@@ -88,15 +90,16 @@ impl DetailView {
     fn shown(&mut self, rows: &[Row]) {
         for row in rows {
             if PROSE.contains(&row.label.as_str()) {
-                self.prose(&row.label, &row.text);
+                self.row(&row.label, &row.text);
                 continue;
             }
-            self.toned(&row.label, &row.text, |_| match row.meant {
+            let tone = match row.meant {
                 Meant::Added => Some(Tone::Good),
                 Meant::Removed => Some(Tone::Bad),
                 Meant::Place => Some(Tone::Faint),
                 Meant::Asked | Meant::Plain => None,
-            });
+            };
+            self.exact(&row.label, &row.text, tone);
         }
     }
 }
@@ -152,10 +155,10 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
         Diffs::Whole => request.files.iter().for_each(|file| view.shown(&file.rows())),
         Diffs::Names { below, names_max } => names(&mut view, &request.files, below, names_max),
     }
-    request.warnings.iter().for_each(|warning| view.prose("warning", warning));
+    request.warnings.iter().for_each(|warning| view.row("warning", warning));
     request.questions.iter().for_each(|question| a_question(&mut view, question));
     request.fields.iter().for_each(|field| a_field(&mut view, field));
-    let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
+    let summary = screen::fitted(&screen::plain(text(row, "summary")), screen::columns(to));
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
@@ -173,7 +176,7 @@ fn names(view: &mut DetailView, files: &[ChangedFile], below: &str, names_max: u
 
 fn a_question(view: &mut DetailView, question: &Question) {
     let secret = if question.is_secret { " (the answer is not stored)" } else { "" };
-    view.prose("question", &format!("{}: {}{secret}", question.id, question.text));
+    view.row("question", &format!("{}: {}{secret}", question.id, question.text));
     for (number, (label, about)) in question.options.iter().enumerate() {
         let about = if about.is_empty() { String::new() } else { format!("  {about}") };
         view.row("", &format!("  {}. {label}{about}", number + 1));
@@ -184,10 +187,7 @@ fn a_question(view: &mut DetailView, question: &Question) {
 fn a_field(view: &mut DetailView, field: &Field) {
     let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
     let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
-    view.prose(
-        "field",
-        &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()),
-    );
+    view.row("field", &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()));
 }
 
 /// The outcome, with every answer that was given.
@@ -195,7 +195,7 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     let (row, mut view) = (&document["request"], DetailView::new(to));
     let (outcome, tone) = status(row);
     view.text.push('\n');
-    view.toned("status", &outcome, |_| Some(tone));
+    view.toned("status", &outcome, Some(tone));
     if !row["resolved_at"].is_null() {
         view.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
     }
@@ -244,13 +244,14 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     let id = text(row, "request_id");
     let request = RequestView::of(row);
     for (number, arguments) in respond_arguments(row).into_iter().enumerate() {
-        view.row(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"));
+        view.exact(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"), None);
     }
     for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
         if let Gives::Body(body) = &choice.gives {
             view.row("or", &format!("{}:", choice.label));
             // A single quote would end the shell's quotation.
-            view.row("", &format!("codex-shim respond {id} --json '{}'", body.to_string().replace('\'', r"'\''")));
+            let body = body.to_string().replace('\'', r"'\''");
+            view.exact("", &format!("codex-shim respond {id} --json '{body}'"), None);
         }
     }
     view.text

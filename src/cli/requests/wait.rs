@@ -14,6 +14,7 @@ use super::args::{Goal, WaitArguments};
 use super::{CliError, Done, Refused, needed, print_json, readable, select_session, text};
 use crate::config::Environment;
 use crate::control::client;
+use crate::history::Activity;
 use crate::store::Found;
 
 /// Polling interval.
@@ -50,10 +51,12 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
         return Ok(printed);
     }
     let pending = pending(&document);
+    let requests = screen::counted(pending, "pending request", "pending requests");
+    let state: Option<Activity> = serde_json::from_value(document["state"].clone()).ok();
     say(&format!(
-        "timed out: the session is {}, with {pending} pending {}",
-        text(&document, "state"),
-        if pending == 1 { "request" } else { "requests" }
+        "timed out: the session {}, with {}",
+        state.map_or("is in an unknown state", screen::sentence),
+        requests.as_deref().unwrap_or("no pending requests")
     ));
     Ok(FAILED)
 }
