@@ -13,10 +13,10 @@ use std::time::{Instant, SystemTime};
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::error::{CliError, Done};
 use super::history::thread_or_id;
-use super::session_args::SessionFlag;
+use super::select_session::SessionFlag;
 use super::{CANNOT_RUN, NOT_FOUND, complete, say, screen, select_session};
+use super::{CliError, Done};
 use crate::capture::{
     HookOutcome, HookReport, Outputs, Ran, ShellKind, Tail, Terminal, Watch, Whose, answers_privately, as_typed, keep,
     output_of, run_in_terminal, run_piped, script, why_not_started,

@@ -14,7 +14,7 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathComplete
 use clap_complete::env::Shells;
 use serde_json::Value;
 
-use super::error::Done;
+use super::Done;
 use super::{screen, select_session, wrap};
 use crate::config::Environment;
 use crate::control::client;

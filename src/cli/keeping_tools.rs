@@ -7,11 +7,11 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
-use super::error::{CliError, Done};
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, counted};
-use super::session_args::SessionWord;
+use super::select_session::SessionWord;
 use super::table::{Column, Table};
+use super::{CliError, Done};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::engine::Masker;

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use bytesize::ByteSize;
 use clap::Args;
 
-use super::clock::{Clock, Times};
-use super::error::Done;
+use super::Done;
 use super::offline::{self, OfflineSession, Past};
 use super::screen::{self, Screen, Tone, counted};
-use super::session_args::SessionWord;
+use super::screen::{Clock, Times};
+use super::select_session::SessionWord;
 use super::{FAILED, say, select_session};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};

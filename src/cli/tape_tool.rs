@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::error::{CliError, Done};
 use super::history::thread_or_id;
 use super::requests::print_json;
 use super::screen::{Screen, Tone, plain, print};
-use super::session_args::{SessionWord, whole};
+use super::select_session::{SessionWord, whole};
 use super::table::{Cell, Column, Table};
+use super::{CliError, Done};
 use super::{FAILED, NO_SUCH_THREAD, complete, say, select_session, tape_export};
 use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};

@@ -15,7 +15,7 @@ use client::{Client, PATIENCE};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::error::Done;
+use super::Done;
 use super::history::action_words;
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, plain};

@@ -3,9 +3,7 @@
 //! It changes nothing. The checks of shell hooks and of wraps are here; a wrap is run as a tool started from the desktop does.
 
 mod codex;
-mod probe;
 #[cfg(target_os = "linux")]
-mod servers;
 mod state;
 
 use std::path::{Path, PathBuf};
@@ -15,11 +13,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use probe::Ran;
+use codex::Ran;
 
-use super::error::Done;
+use super::Done;
 use super::screen::{Screen, Tone, plain};
-use super::session_args::SessionWord;
+use super::select_session::SessionWord;
 use super::wrap::{self, Look, Made};
 use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
@@ -119,7 +117,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     checks.extend(wrap_checks(&settings));
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     #[cfg(target_os = "linux")]
-    checks.extend(servers::left_behind());
+    checks.extend(state::left_behind());
     checks.push(hook_check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let to = Screen::of_stdout(environment);
@@ -252,7 +250,7 @@ fn check_made(made: &Made) -> Check {
         format!("run `codex-shim wrap {name}` in a terminal where codex works; `codex-shim unwrap {name}` undoes it")
     };
     let shown = program.display();
-    match probe::run(&mut command, VERSION_WAIT_MAX) {
+    match codex::run(&mut command, VERSION_WAIT_MAX) {
         Ran::Well(version) => {
             let found = format!("{place} runs {version}, with PATH={BARE_PATH}, too");
             match pinned.as_ref().filter(|pinned| !is_program(pinned)) {

@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::clock::{Clock, Times};
 use super::super::complete;
-use super::super::error::{CliError, Done};
 use super::super::screen::{self, Screen, Tone};
-use super::super::session_args::SessionFlag;
-use super::{put, threads};
+use super::super::screen::{Clock, Times};
+use super::super::select_session::SessionFlag;
+use super::super::{CliError, Done};
+use super::{find, known, put, read_of};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
 use crate::history::{action_in_words, decided};
@@ -55,8 +55,8 @@ struct Transcript {
 
 /// Prints a transcript.
 pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
-    let mut read = threads::read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
-    let thread = threads::find(&arguments.thread, &threads::known(&mut read)?)?;
+    let mut read = read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
+    let thread = find(&arguments.thread, &known(&mut read)?)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;

@@ -4,17 +4,21 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
 use super::super::FAILED;
-use super::super::clock::Clock;
+use super::super::complete;
 use super::super::kept_back::KeptBack;
+use super::super::screen::Clock;
+use super::super::screen::Times;
 use super::super::screen::{self, Screen};
-use super::args::RespondArguments;
-use super::name::NotNamed;
+use super::super::select_session::SessionFlag;
+use super::NotNamed;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
 use crate::config::Environment;
 use crate::control::answer::Word;
@@ -426,6 +430,78 @@ fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
     Ok(false)
 }
 
+impl ValueEnum for Word {
+    fn value_variants<'a>() -> &'a [Word] {
+        &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Word::Accept => PossibleValue::new("accept").help("Allow it once"),
+            Word::AcceptForSession => {
+                PossibleValue::new("accept-for-session").help("Allow it, and the same again in this session")
+            }
+            Word::Decline => PossibleValue::new("decline").help("Refuse it; the turn goes on"),
+            Word::Cancel => PossibleValue::new("cancel").help("Refuse it, and end the turn"),
+        })
+    }
+}
+
+/// Answer a request
+///
+/// The first answer wins, here or at the client; the output says whose it was. Without an answer on the command line it shows
+/// the request and asks, if there is a terminal.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Decisions:
+  accept               allow it once
+  accept-for-session   allow it, and the same again in this session
+  decline              refuse it; the turn goes on
+  cancel               refuse it, and end the turn
+
+Exit status:
+  0  your answer won, or an identical one
+  1  another answer won, or the relay refused yours
+  2  not a valid answer to this request
+  3  no such request or session
+  4  the session is not running
+
+Examples:
+  codex-shim respond latest                     show it, and ask
+  codex-shim respond 0 accept
+  codex-shim respond 0 decline --reason 'use the staging database'
+  codex-shim respond 2 --answer color=Red --answer size=L
+  codex-shim respond 0 accept --json | jq -r .request.resolved_by
+  codex-shim respond 0 --json '{\"decision\":\"acceptForSession\"}'")]
+pub(in crate::cli) struct RespondArguments {
+    /// Request: its id, a unique beginning of it, its number, or `latest`
+    #[arg(value_name = "REQUEST", add = complete::requests())]
+    pub(in crate::cli) request: String,
+    /// accept, accept-for-session, decline or cancel
+    #[arg(value_name = "DECISION", value_enum, hide_possible_values = true)]
+    pub(in crate::cli) word: Option<Word>,
+    /// Reason to tell the model; with decline and cancel
+    #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
+    pub(in crate::cli) reason: Option<String>,
+    /// Answer to a question, or value of a field of a form; repeatable
+    #[arg(long = "answer", value_name = "ID=TEXT", value_parser = parse_answer, conflicts_with = "word")]
+    pub(in crate::cli) answers: Vec<(String, String)>,
+    /// Print JSON; with a value, send it as the whole answer
+    #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
+    pub(in crate::cli) json: Option<Option<String>>,
+    #[command(flatten)]
+    pub(in crate::cli) session: SessionFlag,
+    #[command(flatten)]
+    pub(in crate::cli) times: Times,
+}
+
+fn parse_answer(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((id, answer)) if !id.is_empty() => Ok((id.to_owned(), answer.to_owned())),
+        Some(_) | None => Err("it must be ID=TEXT; `codex-shim show REQUEST` lists the ids".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -494,5 +570,18 @@ mod tests {
                       4 d  decline\n  5 r  decline with a reason\n  6 c  cancel, which ends the turn\n";
         assert_eq!(listed(&approval(&json!(["accept", always]))), expect);
         assert_eq!(approval(&Value::Null).len(), 5);
+    }
+
+    #[test]
+    fn answers_name_their_question() {
+        let check = |text: &str, expect: Option<(&str, &str)>| {
+            let expect = expect.map(|(id, answer)| (id.to_owned(), answer.to_owned()));
+            assert_eq!(parse_answer(text).ok(), expect, "{text}");
+        };
+        check("a=b", Some(("a", "b")));
+        check("a=b=c", Some(("a", "b=c")));
+        check("a=", Some(("a", "")));
+        check("=b", None);
+        check("a", None);
     }
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::ask::of_row;
 use super::super::doc::{Doc, Role};
-use super::super::events::News;
 use super::super::model::Link;
+use super::super::model::News;
 use super::screens::drawn;
 use super::{NOW_US, Play, check, noted, row, timeline};
 
