@@ -44,7 +44,7 @@ pub(crate) use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START};
 pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
-pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError};
+pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError, without_context};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use effect::{ApiReply, Decision, Effect, Incoming, OwnLine, Passage};
 pub(crate) use effect::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};

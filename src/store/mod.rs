@@ -23,7 +23,8 @@ mod witness;
 
 pub(crate) use assembly_table::KeptFragment;
 pub(crate) use choice::{
-    Choice, ChoiceError, Otherwise, choose, choose_all, full_name, label, short, short_id, shown_from_elsewhere,
+    Choice, ChoiceError, Otherwise, choose, choose_all, client_name, full_name, label, short, short_id,
+    shown_from_elsewhere,
 };
 pub(crate) use context_table::{Keep, KeptDelivery, NewCommand, WhichCommands};
 pub(crate) use database::Life;

@@ -592,14 +592,8 @@ const ID_CHARS_MIN: usize = 8;
 /// A session by its folder and client: `proj (vscode)`.
 pub(super) fn session_name(cwd: &str, client: Option<&str>) -> String {
     let folder = cwd.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/");
-    let client = client.map(client_name).filter(|name| !name.is_empty());
+    let client = client.map(store::client_name).filter(|name| !name.is_empty());
     client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})"))
-}
-
-/// A client's name without the words that all Codex clients have in common.
-fn client_name(name: &str) -> &str {
-    let bare = ["codex_", "codex-"].iter().find_map(|prefix| name.strip_prefix(prefix));
-    bare.unwrap_or(name)
 }
 
 /// The short id of a session, the same as in `sessions`: the end of a UUID, else the whole id.

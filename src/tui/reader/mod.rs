@@ -22,7 +22,7 @@ use super::timeline::{SessionEvent, Timeline};
 use crate::files;
 use crate::files::Access;
 use crate::history::{RecordEvent, Seen, UiFold};
-use crate::index::{Follower, Next, Patience};
+use crate::index::{Follower, Next, Patience, shown_line};
 use crate::journal::{Position, Record, SegmentName};
 use kept::Kept;
 pub(super) use pager::Pages;
@@ -231,7 +231,8 @@ impl Source {
         };
         let Ok(record) = Record::parse(bytes) else { return Ok(NextRecord::Record(at)) };
         let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-        let seen = Seen::of(&record, successor.as_ref().and_then(Record::line_bytes));
+        let shown = shown_line(&record, successor.as_ref());
+        let seen = Seen::of(&record, shown.as_deref());
         let at_us = seen.at_us;
         let mut told = Vec::new();
         self.ui.take(&seen, &mut told);
