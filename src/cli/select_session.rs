@@ -4,7 +4,7 @@
 //! Most tools accept the session as their first word; every tool accepts `--session`.
 
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -68,13 +68,9 @@ pub(super) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T +
 /// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder. If a tool that reads shows a session
 /// of another folder, a note on stderr names it.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, CliError> {
-    let cwd = std::env::current_dir().unwrap_or_default();
-    let (session, note) = meant(&cwd, flag, otherwise, environment, |found, choice| {
-        let session = choose(found, choice)?;
-        Ok((session.clone(), shown_from_elsewhere(found, choice, session)))
-    })?;
+    let (mut session, note) = meant(&here(), flag, otherwise, environment, choose_one)?;
     note.iter().for_each(|note| say(note));
-    Ok(session)
+    Ok(session.remove(0))
 }
 
 /// [`one`] for the completion of a command line, which prints nothing else.
@@ -83,8 +79,7 @@ pub(super) fn one_quietly(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Found, CliError> {
-    let cwd = std::env::current_dir().unwrap_or_default();
-    meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
+    meant(&here(), flag, otherwise, environment, choose_one).map(|(mut session, _)| session.remove(0))
 }
 
 /// All sessions that match, because two clients in one folder have a session each. The most recently used one comes first.
@@ -93,7 +88,7 @@ pub(super) fn several(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
+    several_at(&here(), flag, otherwise, environment)
 }
 
 /// [`several`] without a note, for a name that is looked up in every folder.
@@ -102,10 +97,7 @@ pub(super) fn several_quietly(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    let cwd = std::env::current_dir().unwrap_or_default();
-    meant(&cwd, flag, otherwise, environment, |found, choice| {
-        Ok(choose_all(found, choice)?.into_iter().cloned().collect())
-    })
+    meant(&here(), flag, otherwise, environment, choose_all).map(|(sessions, _)| sessions)
 }
 
 /// [`several`] for a command that ran in `cwd`.
@@ -115,13 +107,17 @@ pub(super) fn several_at(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    let (sessions, note) = meant(cwd, flag, otherwise, environment, |found, choice| {
-        let sessions = choose_all(found, choice)?;
-        let note = sessions.first().and_then(|session| shown_from_elsewhere(found, choice, session));
-        Ok((sessions.into_iter().cloned().collect(), note))
-    })?;
+    let (sessions, note) = meant(cwd, flag, otherwise, environment, choose_all)?;
     note.iter().for_each(|note| say(note));
     Ok(sessions)
+}
+
+fn here() -> PathBuf {
+    std::env::current_dir().unwrap_or_default()
+}
+
+fn choose_one<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
+    choose(found, choice).map(|session| vec![session])
 }
 
 /// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
@@ -182,17 +178,18 @@ fn argument_among(session: &Found, flag: Option<&str>, all: &[Found]) -> String 
     if flag.is_none() && !has_rival { String::new() } else { format!(" --session {}", short(session, all)) }
 }
 
-fn meant<T>(
+/// The sessions that are meant, at least one, and a note if they are of another folder.
+fn meant(
     cwd: &Path,
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-    choose: impl Fn(&[Found], Choice<'_>) -> Result<T, ChoiceError>,
-) -> Result<T, CliError> {
+    choose: for<'a> fn(&'a [Found], Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError>,
+) -> Result<(Vec<Found>, Option<String>), CliError> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
-    choose(&found, choice).map_err(|error| {
+    let sessions = choose(&found, choice).map_err(|error| {
         // The user may mean a skipped session.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {
@@ -205,7 +202,9 @@ fn meant<T>(
             }
             (error, _) => CliError::exits(NO_SUCH_SESSION, error.to_string()),
         }
-    })
+    })?;
+    let note = sessions.first().and_then(|session| shown_from_elsewhere(&found, choice, session));
+    Ok((sessions.into_iter().cloned().collect(), note))
 }
 
 /// The session and the output format, for tools whose first word is the session.

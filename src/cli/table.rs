@@ -4,9 +4,10 @@
 //! On a narrow terminal nothing is cut: a row continues on further lines. Output to a file or another program has no heads and
 //! full cells.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{self, Screen, Tone};
+use crate::tui::text::cut;
 
 /// Columns between two cells.
 const GAP: usize = 2;
@@ -226,7 +227,7 @@ impl Table {
         for (((tone, cell), column), width) in shown.map(|(shown, _)| shown) {
             // No line is wider than the terminal, even if the columns do not fit.
             let room = self.columns_max.map_or(usize::MAX, |columns_max| columns_max.saturating_sub(taken + gap));
-            let cell = if self.columns_max.is_some() { shortened(cell, (*width).min(room)) } else { cell.clone() };
+            let cell = if self.columns_max.is_some() { cut(cell, (*width).min(room)) } else { cell.clone() };
             let padding = width.saturating_sub(cell.width());
             let (before, after) = if column.side == Side::Right { (padding, 0) } else { (0, padding) };
             let before = before.min(room.saturating_sub(cell.width()));
@@ -242,26 +243,6 @@ impl Table {
         line.push('\n');
         line
     }
-}
-
-/// Text in at most `columns_max` columns; `…` replaces the rest.
-pub(super) fn shortened(text: &str, columns_max: usize) -> String {
-    if text.width() <= columns_max {
-        return text.to_owned();
-    }
-    let mut short = String::new();
-    let mut width = 0;
-    for char in text.chars() {
-        width += char.width().unwrap_or(0);
-        if width >= columns_max {
-            break;
-        }
-        short.push(char);
-    }
-    if columns_max > 0 {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]
@@ -344,16 +325,5 @@ mod tests {
     fn colours_have_no_width() {
         let text = Table::within(columns(), Screen::Coloured, Some(60)).add(rows());
         assert!(text.contains("\x1b[1mwork\x1b[0m          \x1b[2m7\x1b[0m"), "{text:?}");
-    }
-
-    #[test]
-    fn text_is_cut_between_characters() {
-        let check = |text: &str, columns_max: usize, expect: &str| assert_eq!(shortened(text, columns_max), expect);
-        check("abc", 3, "abc");
-        check("abcd", 3, "ab…");
-        check("日本語", 5, "日本…");
-        check("日本語", 4, "日…");
-        check("abc", 1, "…");
-        check("abc", 0, "");
     }
 }
