@@ -13,10 +13,10 @@ use std::time::{Instant, SystemTime};
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::error::{CliError, Done};
 use super::history::thread_or_id;
-use super::session_args::SessionFlag;
+use super::select_session::SessionFlag;
 use super::{CANNOT_RUN, NOT_FOUND, complete, say, screen, select_session};
+use super::{CliError, Done};
 use crate::capture::{
     HookOutcome, HookReport, Outputs, Ran, ShellKind, Tail, Terminal, Watch, Whose, answers_privately, as_typed, keep,
     output_of, run_in_terminal, run_piped, script, why_not_started,
@@ -132,7 +132,7 @@ impl From<ShellName> for ShellKind {
 
 /// Prints the code for the shell to evaluate.
 pub(super) fn run_hook(arguments: &HookArguments) -> i32 {
-    screen::print(&script(arguments.shell.into(), &our_program()))
+    screen::print_exactly(&script(arguments.shell.into(), &our_program()))
 }
 
 /// The command by which a shell starts us from any folder.
@@ -289,7 +289,7 @@ pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environ
             keep(&now, commands, &bounds)?;
             if arguments.json {
                 // The reader of stdout may be gone; the commands are kept anyway.
-                let _ = screen::print(&commands.iter().map(json_line).collect::<String>());
+                let _ = screen::print_exactly(&commands.iter().map(json_line).collect::<String>());
             }
             Ok(())
         },

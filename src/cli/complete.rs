@@ -14,7 +14,7 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathComplete
 use clap_complete::env::Shells;
 use serde_json::Value;
 
-use super::error::Done;
+use super::Done;
 use super::{screen, select_session, wrap};
 use crate::config::Environment;
 use crate::control::client;
@@ -206,7 +206,7 @@ pub(super) fn run(arguments: &CompletionsArguments, command: Command) -> Done {
     let mut script = Vec::new();
     let written = completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script);
     written.map_err(|error| format!("write completions for {shell}: {error}"))?;
-    Ok(screen::print(&String::from_utf8_lossy(&script)))
+    Ok(screen::print_exactly(&String::from_utf8_lossy(&script)))
 }
 
 /// Answers a completion call: `args` is `--` and the words of the command line. Any other form is not a completion call.
@@ -224,7 +224,7 @@ pub(super) fn answer(shell: &str, args: &[OsString], command: impl FnOnce() -> C
     if let Some(completer) = shells.completer(shell) {
         let _ = completer.write_complete(&mut command, words.to_vec(), here.as_deref(), &mut completions);
     }
-    Some(screen::print(&String::from_utf8_lossy(&completions)))
+    Some(screen::print_exactly(&String::from_utf8_lossy(&completions)))
 }
 
 #[cfg(test)]

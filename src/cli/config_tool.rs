@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::screen::{self, Screen, Tone, print};
+use super::screen::{self, Screen, Tone};
 use super::{FAILED, say, select_session};
 use crate::config::{Environment, Flags, Row, Settings};
 use crate::control::{ConfigDocument, SessionDocument, client};
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let (to, waiting) = (Screen::of_stdout(environment), waiting(environment));
     let text = if arguments.json { as_json(&settings, &waiting) } else { as_toml(&settings, to) };
-    let printed = print(&text);
+    let printed = screen::print_exactly(&text);
     if !arguments.json {
         waiting.iter().for_each(|waiting| say(&waiting.to_string()));
     }
@@ -124,10 +124,7 @@ fn toml_within(settings: &Settings, to: Screen, columns_max: Option<usize>) -> S
     let is_narrow = columns_max.is_some_and(|columns_max| width + 2 + longest > columns_max);
     let wrapped = |line: &str| match (line.strip_prefix("# "), columns_max) {
         (Some(text), Some(columns_max)) => {
-            format!(
-                "# {}",
-                screen::wrapped(text, 0, 0, Some(columns_max.saturating_sub(2).max(1))).replace('\n', "\n# ")
-            )
+            format!("# {}", screen::wrapped(text, 0, columns_max.saturating_sub(2).max(1)).replace('\n', "\n# "))
         }
         (_, _) => line.to_owned(),
     };

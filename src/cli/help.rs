@@ -17,9 +17,6 @@ use super::{GROUPS, screen};
 /// Widest line of a note or an example.
 const COLUMNS_MAX: usize = 80;
 
-/// Narrowest column for an explanation beside its term.
-const EXPLANATION_COLUMNS_MIN: usize = 20;
-
 /// The help for the command line `args`, with styles; `is_long` for `--help`, which includes notes and examples.
 pub(super) fn render(mut root: Command, args: &[OsString], is_long: bool, columns: Option<usize>) -> String {
     root.build();
@@ -89,81 +86,37 @@ fn with_nested(command: &Command) -> impl Iterator<Item = &Command> {
     std::iter::once(command).chain(command.get_subcommands())
 }
 
-/// A line of help, in the parts that are wrapped apart: `  term    explanation`, or text alone.
-struct HelpLine {
-    indent: usize,
-    term: Option<String>,
-    text: String,
-    /// The column at which `text` begins.
-    text_column: usize,
-}
-
-impl HelpLine {
-    fn of(line: &str) -> HelpLine {
-        let plain = anstream::adapter::strip_str(line).to_string();
-        let indent = plain.len() - plain.trim_start().len();
-        let rest = &line[line.find(|char| char != ' ').unwrap_or(line.len())..];
-        if indent > 0
-            && let Some((term, text)) = rest.split_once("  ")
-        {
-            let text = text.trim_start();
-            let text_column = plain.width() - anstream::adapter::strip_str(text).to_string().width();
-            return HelpLine { indent, term: Some(term.to_owned()), text: text.to_owned(), text_column };
-        }
-        HelpLine { indent, term: None, text: rest.to_owned(), text_column: indent }
-    }
-
-    /// Whether `next` continues the sentence of this line.
-    fn goes_on_in(&self, next: &HelpLine) -> bool {
-        let is_prose = self.term.is_some() || self.indent == 0;
-        is_prose
-            && next.term.is_none()
-            && !next.text.is_empty()
-            && !self.text.is_empty()
-            && !self.text.ends_with(':')
-            && next.indent == self.text_column
-    }
-
-    fn wrapped(&self, columns: usize) -> String {
-        let margin = " ".repeat(self.indent);
-        match &self.term {
-            None => {
-                let indent = if self.indent == 0 { 0 } else { self.indent + 2 };
-                format!("{margin}{}", screen::wrapped(&self.text, self.indent, indent, Some(columns)))
-            }
-            Some(term) if self.text_column + EXPLANATION_COLUMNS_MIN <= columns => {
-                let column = self.text_column;
-                let shown = anstream::adapter::strip_str(term).to_string();
-                let gap = " ".repeat(column.saturating_sub(self.indent + shown.width()));
-                format!("{margin}{term}{gap}{}", screen::wrapped(&self.text, column, column, Some(columns)))
-            }
-            Some(term) => {
-                let indent = self.indent + 4;
-                let term = screen::wrapped(term, self.indent, self.indent + 2, Some(columns));
-                let text = screen::wrapped(&self.text, indent, indent, Some(columns));
-                format!("{margin}{term}\n{}{text}", " ".repeat(indent))
-            }
-        }
-    }
-}
-
-/// Text whose lines fit the terminal. Text that fits stays as it is.
+/// Help whose lines fit the terminal. Help that fits stays as it is; else sentences over several lines are joined first.
 fn narrowed(text: &str, columns: Option<usize>) -> String {
-    let fits = |line: &str, columns: usize| anstream::adapter::strip_str(line).to_string().width() <= columns;
-    let Some(columns) = columns.filter(|columns| !text.lines().all(|line| fits(line, *columns))) else {
+    let bare = |line: &str| anstream::adapter::strip_str(line).to_string();
+    let Some(columns_max) = columns.filter(|columns| text.lines().any(|line| bare(line).width() > *columns)) else {
         return text.to_owned();
     };
-    let mut lines: Vec<HelpLine> = Vec::new();
-    for line in text.lines().map(HelpLine::of) {
+    let mut lines: Vec<String> = Vec::new();
+    // The column at which the text of the last line begins; `None` if the next line does not continue it.
+    let mut goes_on_at = None;
+    for line in text.lines() {
+        let plain = bare(line);
+        let indent = plain.len() - plain.trim_start().len();
+        let text_column = match plain[indent..].split_once("  ") {
+            Some((_, text)) if indent > 0 => plain.width() - text.trim_start().width(),
+            Some(_) | None => indent,
+        };
+        let begins_text = text_column > indent || indent == 0;
         match lines.last_mut() {
-            Some(last) if last.goes_on_in(&line) => {
-                last.text.push(' ');
-                last.text.push_str(&line.text);
+            Some(last) if goes_on_at == Some(indent) && text_column == indent && !plain.is_empty() => {
+                last.push(' ');
+                last.push_str(line.trim_start());
             }
-            Some(_) | None => lines.push(line),
+            Some(_) | None => {
+                lines.push(line.to_owned());
+                goes_on_at = Some(text_column).filter(|_| begins_text && !plain.is_empty());
+            }
         }
+        goes_on_at = goes_on_at.filter(|_| !plain.ends_with(':'));
     }
-    lines.iter().map(|line| format!("{}\n", line.wrapped(columns).trim_end())).collect()
+    let fitted = lines.iter().map(|line| screen::fitted(line, Some(columns_max)));
+    fitted.map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// The help of the root command without clap's list of commands, which [`groups`] replaces.
@@ -275,7 +228,10 @@ mod tests {
         );
         let text =
             "  shim status                is the relay in this folder well?\n  shim tui                   everything\n";
-        check(text, "  shim status\n      is the relay in this folder well?\n  shim tui\n      everything\n");
+        check(
+            text,
+            "  shim status\n      is the relay in this folder well?\n  shim tui                   everything\n",
+        );
         let text = "  git diff | codex-shim send - --json | jq -r .turn_id\n  codex-shim send x\n";
         check(text, "  git diff | codex-shim send - --json |\n    jq -r .turn_id\n  codex-shim send x\n");
         let fits = "a  b\n  c\nd e\n";

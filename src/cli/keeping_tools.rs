@@ -6,11 +6,11 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
-use super::error::{CliError, Done};
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, counted};
-use super::session_args::SessionWord;
+use super::select_session::SessionWord;
 use super::table::{Column, Table};
+use super::{CliError, Done};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
@@ -86,6 +86,8 @@ pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
     let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
+    // A deleted session has no name any more.
+    let all = select_session::all_quietly(environment)?;
     let only = named.and_then(|_| found.first()).map(|session| &*session.id);
     let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, mode);
     let gone: Vec<String> = went.iter().map(|session| session.session_id.clone()).collect();
@@ -96,52 +98,45 @@ pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -
             Err(fault) => faults.push(fault),
         }
     }
-    Ok(print_deleted(arguments, &went, [&left, &faults], environment))
-}
-
-fn print_deleted(
-    arguments: &PruneArguments,
-    went: &[Deleted],
-    [left, faults]: [&[String]; 2],
-    environment: &Environment,
-) -> i32 {
     let total =
         Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
+    let document = PruneDocument { dry_run: arguments.dry_run, went: &went, total, left: &left, faults: &faults };
     let printed = if arguments.json {
-        print_json(&PruneDocument { dry_run: arguments.dry_run, went, total, left, faults })
+        print_json(&document)
     } else {
-        let printed = screen::print(&deleted_table(went, total, arguments.dry_run, Screen::of_stdout(environment)));
+        let printed = screen::print(&deleted_table(&document, &all, Screen::of_stdout(environment)));
         left.iter().for_each(|path| say(&format!("{path} stays: codex-shim did not create it")));
         printed
     };
     faults.iter().for_each(|fault| say(fault));
-    if faults.is_empty() { printed } else { FAILED }
+    Ok(if faults.is_empty() { printed } else { FAILED })
 }
 
-fn deleted_table(went: &[Deleted], total: Total, is_dry: bool, to: Screen) -> String {
+/// `all` sessions before anything was deleted.
+fn deleted_table(document: &PruneDocument<'_>, all: &[Found], to: Screen) -> String {
+    let PruneDocument { dry_run, went, total, .. } = document;
     if went.is_empty() {
-        let nothing = "nothing to delete: everything is within its limits";
-        return format!("{}\n", screen::wrapped(nothing, 0, 0, screen::columns(to)));
+        return "nothing to delete: everything is within its limits\n".to_owned();
     }
-    let columns = vec![Column::whole("SESSION"), Column::text("WHAT"), Column::number("COUNT"), Column::number("SIZE")];
+    let (what, count, size) = (Column::text("WHAT"), Column::number("COUNT"), Column::number("SIZE"));
+    let columns = vec![Column::whole("SESSION"), Column::text("NAME"), what, count, size];
     let cells = |went: &Deleted| {
-        let size = ByteSize(went.bytes).to_string();
-        let cells = [went.session_id.clone(), went.what.name().to_owned(), went.count.to_string(), size];
-        cells.into_iter().zip([Tone::Strong, Tone::Faint, Tone::Faint, Tone::Faint]).map(|(cell, tone)| (tone, cell))
+        let facts = [went.what.name().to_owned(), went.count.to_string(), ByteSize(went.bytes).to_string()];
+        let facts = facts.into_iter().map(|cell| (Tone::Faint, cell));
+        select_session::cells_of(&went.session_id, all, to).into_iter().chain(facts).collect()
     };
-    let mut table = Table::of(columns, went.iter().map(|went| cells(went).collect()).collect(), to);
-    if is_dry {
+    let mut table = Table::of(columns, went.iter().map(cells).collect(), to);
+    if *dry_run {
         let files = went.iter().flat_map(|went| &went.files);
         files.for_each(|file| table.push_str(&format!("{}\n", to.paint(Tone::Faint, &screen::plain(file)))));
     }
     let sessions = went.iter().filter(|went| went.what == Kind::Session).count();
-    let verb = if is_dry { "would be deleted" } else { "deleted" };
+    let verb = if *dry_run { "would be deleted" } else { "deleted" };
     let whole = match sessions {
         0 => String::new(),
         sessions => format!("; {sessions} of {} sessions entirely", sessions_in(went)),
     };
-    let told = format!("{} {verb}{whole}", ByteSize(total.bytes));
-    format!("{table}{}\n", screen::wrapped(&told, 0, 0, screen::columns(to)))
+    format!("{table}{} {verb}{whole}\n", ByteSize(total.bytes))
 }
 
 fn sessions_in(went: &[Deleted]) -> usize {
@@ -211,12 +206,13 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     let (settings, _) = Settings::load(Flags::default(), environment);
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
     let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
+    let all = select_session::all_quietly(environment)?;
     let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
     let mut live = Vec::new();
     for session in &found {
         let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
         if left > 0 && session.live {
-            live.push(full_name(session, &found));
+            live.push(full_name(session, &all));
         }
         masked.extend(more);
         segments_left += left;
@@ -231,24 +227,24 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     };
     let printed = match arguments.json {
         true => print_json(&document),
-        false => screen::print(&masked_table(&document, &live, Screen::of_stdout(environment))),
+        false => screen::print(&masked_table(&document, &all, &live, Screen::of_stdout(environment))),
     };
     faults.iter().for_each(|fault| say(fault));
     Ok(if faults.is_empty() { printed } else { FAILED })
 }
 
 /// `live` names the sessions whose journals are in use.
-fn masked_table(document: &RedactDocument<'_>, live: &[String], to: Screen) -> String {
+fn masked_table(document: &RedactDocument<'_>, all: &[Found], live: &[String], to: Screen) -> String {
     let verb = if document.dry_run { "would be masked" } else { "masked" };
-    let columns = vec![Column::whole("SESSION"), Column::number("MASKED"), Column::text("IN")];
-    let cells = |found: &Masked| {
-        let place = format!("{} {verb}", found.place.name());
-        vec![(Tone::Strong, found.session_id.clone()), (Tone::Faint, found.masked.to_string()), (Tone::Faint, place)]
+    let columns = vec![Column::whole("SESSION"), Column::text("NAME"), Column::number("MASKED"), Column::text("IN")];
+    let cells = |masked: &Masked| {
+        let facts = [masked.masked.to_string(), format!("{} {verb}", masked.place.name())];
+        let facts = facts.into_iter().map(|cell| (Tone::Faint, cell));
+        select_session::cells_of(&masked.session_id, all, to).into_iter().chain(facts).collect()
     };
     let table = Table::of(columns, document.masked.iter().map(cells).collect(), to);
     let skipped = skipped(document.segments_left, live);
-    let skipped =
-        skipped.map(|told| format!("{}\n", screen::wrapped(&screen::plain(&told), 0, 0, screen::columns(to))));
+    let skipped = skipped.map(|told| format!("{}\n", screen::plain(&told)));
     let found = match (table.is_empty(), &skipped) {
         (false, _) => table,
         (true, None) => "no secrets found\n".to_owned(),
@@ -273,19 +269,43 @@ fn skipped(segments: u64, live: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::store::{Holder, Place};
 
     #[test]
     fn skipped_journals_come_first() {
         let document =
             |segments_left| RedactDocument { dry_run: true, sessions: 1, masked: &[], segments_left, faults: &[] };
         let live = ["proj (vscode) ab01".to_owned()];
-        assert_eq!(masked_table(&document(0), &[], Screen::None), "no secrets found\n");
+        assert_eq!(masked_table(&document(0), &[], &[], Screen::None), "no secrets found\n");
         assert_eq!(
-            masked_table(&document(2), &live, Screen::None),
+            masked_table(&document(2), &[], &live, Screen::None),
             "2 journal segments were not looked at: relays are using them; redact again when these have ended: \
              proj (vscode) ab01\nno secrets found in the rest\n"
         );
+    }
+
+    #[test]
+    fn people_get_names_that_tools_take() {
+        let id = "0192aaaa-0000-7000-8000-00000000ab01";
+        let place = Place { cwd: "/w/proj".to_owned(), codex_home: String::new(), server: Vec::new() };
+        let client = Some("vscode".to_owned());
+        let session = Found {
+            id: id.to_owned(),
+            dir: id.into(),
+            live: false,
+            holder: Some(Holder { pid: 1, started_at: String::new(), client, place }),
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        };
+        let went = [Deleted { session_id: id.to_owned(), what: Kind::Session, count: 1, bytes: 9, files: Vec::new() }];
+        let total = Total { count: 1, bytes: 9 };
+        let document = PruneDocument { dry_run: false, went: &went, total, left: &[], faults: &[] };
+        let table = deleted_table(&document, &[session], Screen::Plain);
+        let expect = "SESSION  NAME           WHAT     COUNT  SIZE\nab01     proj (vscode)  session      1   9 B\n";
+        assert!(table.starts_with(expect), "{table}");
     }
 
     #[test]
@@ -295,16 +315,18 @@ mod tests {
             Deleted { session_id: id.to_owned(), what, count, bytes, files }
         };
         let went = [went("old", Kind::Session, 1, 12_345), went("work", Kind::JournalSegments, 2, 9)];
-        let total = Total { count: 3, bytes: 12_354 };
+        let document = |went, dry_run| {
+            let total = Total { count: 3, bytes: 12_354 };
+            PruneDocument { dry_run, went, total, left: &[], faults: &[] }
+        };
         assert_eq!(
-            deleted_table(&went, total, true, Screen::None),
+            deleted_table(&document(&went, true), &[], Screen::None),
             "old   session           1  12.1 KiB\n\
              work  journal segments  2       9 B\n\
              sessions/old/lock\n\
              12.1 KiB would be deleted; 1 of 2 sessions entirely\n"
         );
-        assert!(deleted_table(&went, total, false, Screen::Plain).starts_with("SESSION  WHAT "));
         let nothing = "nothing to delete: everything is within its limits\n";
-        assert_eq!(deleted_table(&[], total, true, Screen::None), nothing);
+        assert_eq!(deleted_table(&document(&[], true), &[], Screen::None), nothing);
     }
 }

@@ -1,18 +1,15 @@
-//! The command line and the tools.
+//! The command line and the tools, with the error that all tools share: exit status, message and remedy.
 //!
 //! Messages for users, hints and exit codes exist only here. A relay's stdout belongs to the server; only tools print to it.
 //! Arguments that belong to codex are never parsed: see [`dispatch`].
 
 mod capture_tools;
-mod clock;
 mod complete;
 mod config_tool;
 mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
-mod error;
-mod fragments_tool;
 mod help;
 mod history;
 mod keeping_tools;
@@ -22,26 +19,24 @@ mod relay_tools;
 mod requests;
 mod screen;
 mod select_session;
-mod session_args;
 mod sessions_tool;
 mod status_tool;
 mod table;
 mod tape_export;
 mod tape_tool;
-mod tui_tool;
 mod wrap;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
+use std::{fmt, slice};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::{Environment, Flags};
-use crate::launch;
-use crate::relay;
+use crate::store::{Found, full_name};
+use crate::{launch, relay};
 use dispatch::Invocation;
-use error::Done;
 use screen::Screen;
 
 /// Exit status: the tool failed.
@@ -150,8 +145,8 @@ Examples:
     Tail(history::TailArguments),
     Children(sessions_tool::ChildrenArguments),
     Transcript(history::TranscriptArguments),
-    Fragments(fragments_tool::FragmentsArguments),
-    Tui(tui_tool::TuiArguments),
+    Fragments(context_tool::FragmentsArguments),
+    Tui(sessions_tool::TuiArguments),
     Config(config_tool::ConfigArguments),
     Demo(demo::DemoArguments),
     /// Export, show and check recordings
@@ -233,8 +228,8 @@ impl Tool {
             Tool::Tail(tail) => history::run_tail(&tail, environment),
             Tool::Children(children) => sessions_tool::run_children(&children, environment),
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
-            Tool::Fragments(fragments) => fragments_tool::run(&fragments, environment),
-            Tool::Tui(tui) => tui_tool::run(&tui, environment),
+            Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
+            Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),
             Tool::Wrap(wrap) => wrap::run_wrap(&wrap, environment),
@@ -279,16 +274,83 @@ fn print_help(args: &[OsString], is_long: bool) -> i32 {
 
 /// Prints one line to stderr, escaped.
 fn say(what: &str) {
-    const BEGINNING: &str = "codex-shim: ";
-    let columns_max = screen::columns_of_stderr();
-    let text = format!("{BEGINNING}{}", lines(what));
-    let lines: Vec<String> = text.split('\n').map(|line| screen::wrapped(line, 0, 0, columns_max)).collect();
-    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+    let text = format!("codex-shim: {}", lines(what));
+    let _ = writeln!(std::io::stderr(), "{}", screen::fitted(&text, screen::columns_of_stderr()));
 }
 
 /// Several lines, each escaped by [`screen::plain`].
 fn lines(text: &str) -> String {
     text.replace('\t', "    ").split('\n').map(screen::plain).collect::<Vec<_>>().join("\n")
+}
+
+/// The exit status of a tool, or its error.
+pub(super) type Done = Result<i32, CliError>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CliError {
+    exit: i32,
+    /// Empty if there is nothing to say: the reader of our output is gone.
+    message: String,
+    remedy: Option<String>,
+}
+
+impl CliError {
+    pub(super) fn exits(exit: i32, message: impl Into<String>) -> CliError {
+        CliError { exit, message: message.into(), remedy: None }
+    }
+
+    /// The message is one line, whatever text of others is in it.
+    pub(super) fn failed(message: impl AsRef<str>) -> CliError {
+        CliError::exits(FAILED, screen::plain(message.as_ref()))
+    }
+
+    /// The arguments are not valid, or do not fit. The message is one line.
+    pub(super) fn usage(message: impl AsRef<str>) -> CliError {
+        CliError::exits(USAGE, screen::plain(message.as_ref()))
+    }
+
+    /// The tool ends with this status and says nothing.
+    pub(super) fn quiet(exit: i32) -> CliError {
+        CliError::exits(exit, "")
+    }
+
+    pub(super) fn with_remedy(self, remedy: impl Into<String>) -> CliError {
+        CliError { remedy: Some(remedy.into()), ..self }
+    }
+
+    /// The tool needs a relay, and none is running in this session.
+    pub(super) fn not_running(session: &Found) -> CliError {
+        CliError::exits(NOT_RUNNING, format!("session {} is not running", full_name(session, slice::from_ref(session))))
+            .with_remedy("start your tool in its folder, or run `codex-shim sessions`")
+    }
+
+    pub(super) fn no_home() -> CliError {
+        CliError::failed("cannot find the state folder: set HOME or CODEX_SHIM_HOME")
+    }
+
+    /// Prints the error; returns the exit status.
+    pub(super) fn report(&self) -> i32 {
+        if !self.message.is_empty() {
+            say(&self.to_string());
+        }
+        self.exit
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<String> for CliError {
+    fn from(message: String) -> CliError {
+        CliError::failed(message)
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::error::CliError;
+use super::CliError;
 use super::{say, select_session};
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
 use crate::control::client::{self, Answer, ClientError};

@@ -17,9 +17,9 @@ use clap::{ArgAction, Args, ValueHint};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::error::{CliError, Done};
-use super::session_args::SessionWord;
+use super::select_session::SessionWord;
 use super::{CANNOT_RUN, FAILED, NOT_FOUND, complete, say, select_session};
+use super::{CliError, Done};
 use crate::config::{Complaint, Environment, Flags, SessionName, Settings, parse_bool, parse_duration};
 use crate::control::client::{self, Attached};
 use crate::engine::Exit;

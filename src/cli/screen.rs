@@ -1,12 +1,17 @@
-//! Output for people: colours on terminals only, and untrusted text escaped.
+//! Output for people: colours on terminals only, untrusted text escaped, lines that fit the terminal, and times in the local zone or,
+//! with `--utc`, in UTC.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
 
-use unicode_width::UnicodeWidthStr as _;
+use clap::Args;
+use textwrap::core::{Word, display_width};
+use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
+use unicode_width::UnicodeWidthChar as _;
 
 use super::FAILED;
 use crate::config::Environment;
+use crate::control::local_time::{Zone, micros_of};
 use crate::engine::visible;
 use crate::history::Activity;
 
@@ -47,13 +52,6 @@ impl Screen {
         if std::io::stdout().is_terminal() { Screen::Plain } else { Screen::None }
     }
 
-    pub(super) fn without_colours(self) -> Screen {
-        match self {
-            Screen::Coloured | Screen::Plain => Screen::Plain,
-            Screen::None => Screen::None,
-        }
-    }
-
     pub(super) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match (self, tone) {
             (Screen::Plain | Screen::None, _) | (Screen::Coloured, Tone::Plain) => return text.to_owned(),
@@ -91,34 +89,82 @@ pub(super) fn columns_of_stderr() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Narrowest column for indented text.
+/// Narrowest column for text beside its label.
 const ROOM_MIN: usize = 20;
 
-/// Wraps text that begins at column `first` between words and indents further lines. A command in backticks counts as one word,
-/// so that it can be copied; the terminal breaks words that are too long.
-pub(super) fn wrapped(text: &str, first: usize, indent: usize, columns_max: Option<usize>) -> String {
+/// Text whose lines fit a terminal of `columns_max`; text that fits stays as it is.
+///
+/// A line breaks between words. Cells with two blanks between them keep their columns: the rest of the last cell stays below its
+/// beginning if there is room, else on lines of its own. A command in backticks and a path stay whole, so that they can be copied;
+/// the terminal breaks one that is longer than a line.
+pub(super) fn fitted(text: &str, columns_max: Option<usize>) -> String {
     let Some(columns_max) = columns_max else { return text.to_owned() };
-    let indent = if indent + ROOM_MIN > columns_max { indent.min(2) } else { indent };
-    let (mut wrapped, mut column, mut is_command) = (String::new(), first % columns_max, false);
-    let words = text.split(|char: char| {
-        is_command ^= char == '`';
-        char == ' ' && !is_command
-    });
-    for (number, word) in words.enumerate() {
-        let width = word.width();
-        if number > 0 && column + 1 + width > columns_max && indent + width <= columns_max {
-            wrapped.push('\n');
-            wrapped.push_str(&" ".repeat(indent));
-            column = indent;
-        } else if number > 0 {
-            wrapped.push(' ');
-            column += 1;
-        }
-        wrapped.push_str(word);
-        column += width;
-        column = if column > columns_max { column % columns_max } else { column };
+    let lines: Vec<String> = text.split('\n').map(|line| fitted_line(line, columns_max)).collect();
+    lines.join("\n")
+}
+
+fn fitted_line(line: &str, columns_max: usize) -> String {
+    if display_width(line) <= columns_max {
+        return line.to_owned();
     }
-    wrapped
+    let bare = anstream::adapter::strip_str(line).to_string();
+    let indent = bare.len() - bare.trim_start_matches(' ').len();
+    let hang_max = columns_max.saturating_sub(ROOM_MIN);
+    let cells: Vec<usize> = cells(&bare).skip(usize::from(indent > 0)).collect();
+    if let Some(hang) = cells.iter().copied().filter(|column| *column <= hang_max).max() {
+        return wrapped(line, hang, columns_max);
+    }
+    let (indent, text) = (indent.min(hang_max), line.trim_start_matches(' '));
+    let hang = if indent == 0 && cells.is_empty() { 0 } else { indent + 2 };
+    match text.split_once("  ").filter(|_| !cells.is_empty()) {
+        None => wrapped(&format!("{:indent$}{text}", ""), hang, columns_max),
+        Some((term, about)) => {
+            let about = format!("{:indent$}{}", "", about.trim_start_matches(' '), indent = indent + 4);
+            let term = wrapped(&format!("{:indent$}{term}", ""), hang, columns_max);
+            format!("{term}\n{}", wrapped(&about, indent + 4, columns_max))
+        }
+    }
+}
+
+/// The columns at which the cells of a line begin, without the first one of a line that is not indented.
+fn cells(line: &str) -> impl Iterator<Item = usize> {
+    let begins =
+        line.match_indices("  ").map(|(at, _)| at + line[at..].len() - line[at..].trim_start_matches(' ').len());
+    let mut begins: Vec<usize> = begins.map(|at| display_width(&line[..at])).collect();
+    begins.dedup();
+    begins.into_iter()
+}
+
+/// A line broken between words; further lines are indented by `hang`, or by less if a word then fits.
+pub(super) fn wrapped(line: &str, hang: usize, columns_max: usize) -> String {
+    let longest = words(line).map(|word| display_width(word.word)).filter(|width| *width <= columns_max).max();
+    let hang = " ".repeat(hang.min(columns_max - longest.unwrap_or(0)));
+    let options = textwrap::Options::new(columns_max)
+        .break_words(false)
+        .subsequent_indent(&hang)
+        .word_separator(WordSeparator::Custom(words))
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::fill(line, options)
+}
+
+/// Words end at a blank, except in a command in backticks, and between two wide characters.
+fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    let is_wide = |char: char| char.width() == Some(2);
+    let (mut from, mut before, mut is_command) = (0, None, false);
+    let mut ends = line.char_indices().filter_map(move |(at, char)| {
+        let is_end =
+            !is_command && (before == Some(' ') && char != ' ' || before.is_some_and(is_wide) && is_wide(char));
+        is_command ^= char == '`';
+        before = Some(char);
+        is_end.then_some(at)
+    });
+    let words = std::iter::from_fn(move || {
+        let to = ends.next().unwrap_or(line.len());
+        let word = &line[std::mem::replace(&mut from, to)..to];
+        (!word.is_empty()).then(|| Word::from(word))
+    });
+    Box::new(words)
 }
 
 /// A state: in words on a terminal, else as in JSON.
@@ -130,8 +176,25 @@ pub(super) fn state(state: Activity, to: Screen) -> &'static str {
     }
 }
 
-/// Prints text to stdout; returns the exit status.
+/// A state as the end of a sentence: `the session …`.
+pub(super) fn sentence(state: Activity) -> &'static str {
+    match state {
+        Activity::WaitingPermission => "waits for permission",
+        Activity::WaitingInput => "waits for input",
+        Activity::Working => "is working",
+        Activity::Thinking => "is thinking",
+        Activity::Idle => "is idle",
+        Activity::Stopped => "has stopped",
+    }
+}
+
+/// Prints text for a person to stdout, fitted to the terminal; returns the exit status.
 pub(super) fn print(text: &str) -> i32 {
+    print_exactly(&fitted(text, columns(Screen::of_stdout_plain())))
+}
+
+/// Prints text that is copied or read by a program to stdout; returns the exit status.
+pub(super) fn print_exactly(text: &str) -> i32 {
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => 0,
         // The reader has closed the pipe.
@@ -181,6 +244,88 @@ pub(super) fn lasted(took: Duration) -> String {
     humantime::format_duration(coarse).to_string()
 }
 
+/// The flag of every tool that prints times.
+#[derive(Debug, Args)]
+pub(super) struct Times {
+    /// Print times in UTC instead of the local time zone
+    #[arg(long)]
+    utc: bool,
+}
+
+impl Times {
+    pub(super) fn is_utc(&self) -> bool {
+        self.utc
+    }
+}
+
+/// The present, and the zone that times are printed in.
+#[derive(Debug, Clone)]
+pub(super) struct Clock {
+    zone: Zone,
+    now: SystemTime,
+}
+
+impl Clock {
+    /// The clock for the flags of a tool.
+    pub(super) fn of(times: &Times) -> Clock {
+        let zone = if times.utc { Zone::UTC } else { Zone::of_system() };
+        Clock { zone, now: SystemTime::now() }
+    }
+
+    /// A stopped clock in UTC.
+    #[cfg(test)]
+    pub(super) fn stopped(now: &str) -> Clock {
+        Clock { zone: Zone::UTC, now: humantime::parse_rfc3339(now).expect("BUG: a test names a time") }
+    }
+
+    /// Moves the clock to the present.
+    pub(super) fn go_on(&mut self) {
+        self.now = SystemTime::now();
+    }
+
+    /// The head of a time column: `SINCE (CEST)`.
+    pub(super) fn head(&self, name: &str) -> String {
+        format!("{name} ({})", self.zone.name(micros(self.now)))
+    }
+
+    /// A time for a column: short on a terminal, where [`Clock::head`] names the zone, else with its offset.
+    pub(super) fn cell(&self, rfc3339: &str, to: Screen) -> String {
+        match (micros_of(rfc3339), to) {
+            (None, _) => plain(rfc3339),
+            (Some(at_us), Screen::None) => self.zone.whole(at_us),
+            (Some(at_us), Screen::Coloured | Screen::Plain) => self.zone.short(at_us, micros(self.now)),
+        }
+    }
+
+    /// A time in a sentence: `14:03:22 CEST`.
+    pub(super) fn text(&self, rfc3339: &str) -> String {
+        match micros_of(rfc3339) {
+            Some(at_us) => self.zone.named(at_us, micros(self.now)),
+            None => plain(rfc3339),
+        }
+    }
+
+    /// [`Clock::text`] of a system time.
+    pub(super) fn text_of(&self, at: SystemTime) -> String {
+        self.zone.named(micros(at), micros(self.now))
+    }
+
+    /// How long ago something was; `None` if the text is not a time.
+    pub(super) fn age(&self, rfc3339: &str) -> Option<String> {
+        micros_of(rfc3339).map(|at_us| self.age_of(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)))
+    }
+
+    /// [`Clock::age`] of a system time.
+    pub(super) fn age_of(&self, at: SystemTime) -> String {
+        age(at, self.now)
+    }
+}
+
+fn micros(at: SystemTime) -> u64 {
+    let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::engine::deceives;
@@ -198,15 +343,33 @@ mod tests {
     }
 
     #[test]
-    fn lines_wrap_between_words() {
-        let check = |text: &str, first, indent, columns_max, expect: &str| {
-            assert_eq!(wrapped(text, first, indent, columns_max), expect);
-        };
-        check("one two three four five six", 4, 4, Some(24), "one two three four\n    five six");
-        check("one two three four five six", 4, 4, None, "one two three four five six");
-        check("say `codex-shim show latest` now", 0, 0, Some(26), "say\n`codex-shim show latest`\nnow");
-        check("see /a/folder/that/is/longer/than/it now", 0, 0, Some(19), "see /a/folder/that/is/longer/than/it\nnow");
-        check("   1. a  b", 0, 0, Some(30), "   1. a  b");
+    fn lines_break_between_words() {
+        let check = |text: &str, columns_max, expect: &str| assert_eq!(fitted(text, columns_max), expect, "{text:?}");
+        check("name  one two three four five six", Some(28), "name  one two three four\n      five six");
+        check("name  one two three four five six", None, "name  one two three four five six");
+        check("say `codex-shim show latest` now", Some(26), "say\n`codex-shim show latest`\nnow");
+        check("see /a/folder/that/is/longer/than/it now", Some(19), "see\n/a/folder/that/is/longer/than/it\nnow");
+        check("   1. a  b", Some(30), "   1. a  b");
+        check("  git diff | shim send --json", Some(24), "  git diff | shim send\n    --json");
+        check("  日本語の文章です。日本語の文章です", Some(24), "  日本語の文章です。日本\n    語の文章です");
+        check("one\n\ntwo three", Some(6), "one\n\ntwo\nthree");
+    }
+
+    #[test]
+    fn explanations_without_room_have_their_own_lines() {
+        let check = |text: &str, expect: &str| assert_eq!(fitted(text, Some(40)), expect, "{text:?}");
+        let text = "  shim status                is the relay in this folder well?";
+        check(text, "  shim status\n      is the relay in this folder well?");
+        let text = format!("socket      /{}", "x".repeat(36));
+        check(&text, &format!("socket\n   /{}", "x".repeat(36)));
+        let text = format!("{:30}→ install it, or name another one", "");
+        check(&text, &format!("{:20}→ install it, or\n{:22}name another one", "", ""));
+    }
+
+    #[test]
+    fn colours_take_no_columns() {
+        let text = "\u{1b}[2mname\u{1b}[0m  one two three four five six";
+        assert_eq!(fitted(text, Some(28)), "\u{1b}[2mname\u{1b}[0m  one two three four\n      five six");
     }
 
     #[test]
@@ -224,5 +387,22 @@ mod tests {
         check(62, "1m 2s");
         check(3_700, "1h 1m");
         check(90_061, "1day 1h");
+    }
+}
+
+#[cfg(test)]
+mod clock_tests {
+    use super::*;
+
+    #[test]
+    fn cells_have_an_offset_if_no_head_names_the_zone() {
+        let clock = Clock::stopped("2026-01-02T03:04:05Z");
+        let at = "2026-01-02T01:00:00.123Z";
+        assert_eq!(clock.head("AT"), "AT (UTC)");
+        assert_eq!(clock.cell(at, Screen::Plain), "01:00:00");
+        assert_eq!(clock.cell(at, Screen::None), "2026-01-02T01:00:00Z");
+        assert_eq!(clock.text(at), "01:00:00 UTC");
+        assert_eq!(clock.age(at).as_deref(), Some("2h 4m"));
+        assert_eq!((clock.cell("?\u{1b}", Screen::Plain), clock.age("?")), ("?\u{fffd}".to_owned(), None));
     }
 }

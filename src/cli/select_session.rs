@@ -1,15 +1,21 @@
-//! Selects the session that a tool works on.
+//! The session that a tool works on: its arguments, its selection and its name in output; and the numbers that tools take, with errors
+//! in words.
+//!
+//! Most tools accept the session as their first word; every tool accepts `--session`.
 
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::error::CliError;
+use clap::Args;
+
+use super::CliError;
 use super::screen::{self, Screen, Tone};
-use super::{NO_SUCH_SESSION, say};
+use super::table::Cell;
+use super::{NO_SUCH_SESSION, complete, say};
 use crate::config::Environment;
 use crate::files::Refused;
 use crate::store::{
-    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, short, shown_from_elsewhere,
+    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, label, short, shown_from_elsewhere,
 };
 
 /// The error for a session that cannot be trusted.
@@ -62,13 +68,9 @@ pub(super) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T +
 /// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder. If a tool that reads shows a session
 /// of another folder, a note on stderr names it.
 pub(super) fn one(flag: Option<&str>, otherwise: Otherwise, environment: &Environment) -> Result<Found, CliError> {
-    let cwd = std::env::current_dir().unwrap_or_default();
-    let (session, note) = meant(&cwd, flag, otherwise, environment, |found, choice| {
-        let session = choose(found, choice)?;
-        Ok((session.clone(), shown_from_elsewhere(found, choice, session)))
-    })?;
+    let (mut session, note) = meant(&here(), flag, otherwise, environment, choose_one)?;
     note.iter().for_each(|note| say(note));
-    Ok(session)
+    Ok(session.remove(0))
 }
 
 /// [`one`] for the completion of a command line, which prints nothing else.
@@ -77,8 +79,7 @@ pub(super) fn one_quietly(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Found, CliError> {
-    let cwd = std::env::current_dir().unwrap_or_default();
-    meant(&cwd, flag, otherwise, environment, |found, choice| choose(found, choice).cloned())
+    meant(&here(), flag, otherwise, environment, choose_one).map(|(mut session, _)| session.remove(0))
 }
 
 /// All sessions that match, because two clients in one folder have a session each. The most recently used one comes first.
@@ -87,7 +88,7 @@ pub(super) fn several(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    several_at(&std::env::current_dir().unwrap_or_default(), flag, otherwise, environment)
+    several_at(&here(), flag, otherwise, environment)
 }
 
 /// [`several`] without a note, for a name that is looked up in every folder.
@@ -96,10 +97,7 @@ pub(super) fn several_quietly(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    let cwd = std::env::current_dir().unwrap_or_default();
-    meant(&cwd, flag, otherwise, environment, |found, choice| {
-        Ok(choose_all(found, choice)?.into_iter().cloned().collect())
-    })
+    meant(&here(), flag, otherwise, environment, choose_all).map(|(sessions, _)| sessions)
 }
 
 /// [`several`] for a command that ran in `cwd`.
@@ -109,13 +107,17 @@ pub(super) fn several_at(
     otherwise: Otherwise,
     environment: &Environment,
 ) -> Result<Vec<Found>, CliError> {
-    let (sessions, note) = meant(cwd, flag, otherwise, environment, |found, choice| {
-        let sessions = choose_all(found, choice)?;
-        let note = sessions.first().and_then(|session| shown_from_elsewhere(found, choice, session));
-        Ok((sessions.into_iter().cloned().collect(), note))
-    })?;
+    let (sessions, note) = meant(cwd, flag, otherwise, environment, choose_all)?;
     note.iter().for_each(|note| say(note));
     Ok(sessions)
+}
+
+fn here() -> PathBuf {
+    std::env::current_dir().unwrap_or_default()
+}
+
+fn choose_one<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError> {
+    choose(found, choice).map(|session| vec![session])
 }
 
 /// The most recently used match, for tools that show one session; if there are others, it names them on stderr.
@@ -150,6 +152,21 @@ pub(super) fn heading(session: &Found, to: Screen, environment: &Environment) ->
     }
 }
 
+/// The first two cells of a table of sessions: on a terminal the short id, which every tool takes, and `proj (vscode)`. Programs
+/// get the whole id and no name, because names contain blanks.
+pub(super) fn name_cells(id: &str, short: &str, name: &str, to: Screen) -> [Cell; 2] {
+    let (id, name) = if to == Screen::None { (id, "") } else { (short, name) };
+    [(Tone::Strong, id.to_owned()), (Tone::Plain, name.to_owned())]
+}
+
+/// [`name_cells`] of the session with this id among `all`.
+pub(super) fn cells_of(id: &str, all: &[Found], to: Screen) -> [Cell; 2] {
+    match all.iter().find(|session| session.id == id) {
+        Some(session) => name_cells(id, short(session, all), &label(session), to),
+        None => name_cells(id, id, "", to),
+    }
+}
+
 /// The argument that names the session in a suggested command, with a space before it. Empty if no session was named and no other
 /// one is live: then the command finds it.
 pub(super) fn argument_for(session: &Found, flag: Option<&str>, environment: &Environment) -> String {
@@ -161,17 +178,18 @@ fn argument_among(session: &Found, flag: Option<&str>, all: &[Found]) -> String 
     if flag.is_none() && !has_rival { String::new() } else { format!(" --session {}", short(session, all)) }
 }
 
-fn meant<T>(
+/// The sessions that are meant, at least one, and a note if they are of another folder.
+fn meant(
     cwd: &Path,
     flag: Option<&str>,
     otherwise: Otherwise,
     environment: &Environment,
-    choose: impl Fn(&[Found], Choice<'_>) -> Result<T, ChoiceError>,
-) -> Result<T, CliError> {
+    choose: for<'a> fn(&'a [Found], Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError>,
+) -> Result<(Vec<Found>, Option<String>), CliError> {
     let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
-    choose(&found, choice).map_err(|error| {
+    let sessions = choose(&found, choice).map_err(|error| {
         // The user may mean a skipped session.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
         match (error, meant) {
@@ -184,7 +202,70 @@ fn meant<T>(
             }
             (error, _) => CliError::exits(NO_SUCH_SESSION, error.to_string()),
         }
-    })
+    })?;
+    let note = sessions.first().and_then(|session| shown_from_elsewhere(&found, choice, session));
+    Ok((sessions.into_iter().cloned().collect(), note))
+}
+
+/// The session and the output format, for tools whose first word is the session.
+#[derive(Debug, Args)]
+pub(super) struct Common {
+    #[command(flatten)]
+    pub(super) session: SessionWord,
+    /// Print one JSON document
+    #[arg(long = "json")]
+    pub(super) as_json: bool,
+}
+
+/// The session as a word or as `--session`.
+#[derive(Debug, Args)]
+pub(super) struct SessionWord {
+    /// Session: its name, a unique beginning of it, or `latest`
+    #[arg(value_name = "SESSION", id = "session_word", conflicts_with = "session", add = complete::sessions())]
+    word: Option<String>,
+    /// The same as SESSION
+    #[arg(long = "session", value_name = "SESSION", id = "session", add = complete::sessions())]
+    flag: Option<String>,
+}
+
+impl SessionWord {
+    pub(super) fn name(&self) -> Option<&str> {
+        self.word.as_deref().or(self.flag.as_deref())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SessionFlag {
+    /// Session: its name, a unique beginning of it, or `latest`
+    #[arg(long = "session", value_name = "SESSION", id = "session", add = complete::sessions())]
+    flag: Option<String>,
+}
+
+impl SessionFlag {
+    pub(super) fn name(&self) -> Option<&str> {
+        self.flag.as_deref()
+    }
+}
+
+/// A whole number, 0 or more.
+pub(super) fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "it must be a whole number, 0 or more".to_owned())
+}
+
+/// A whole number that may be negative.
+pub(super) fn signed(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "it must be a whole number".to_owned())
+}
+
+/// A whole number, 1 or more.
+pub(super) fn positive(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it must be a whole number, 1 or more".to_owned())
+}
+
+/// A whole number from 1 to 200.
+pub(super) fn up_to_200(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| (1..=200).contains(count));
+    count.ok_or_else(|| "it must be a whole number from 1 to 200".to_owned())
 }
 
 #[cfg(test)]
@@ -210,5 +291,22 @@ mod tests {
         assert_eq!(argument_among(&one, Some("ab01"), &all), " --session ab01");
         assert_eq!(argument_among(&one, None, &[one.clone(), session("work", true)]), " --session ab01");
         assert_eq!(argument_among(&all[1], None, &all), " --session work");
+    }
+}
+
+#[cfg(test)]
+mod session_args_tests {
+    use super::*;
+
+    #[test]
+    fn wrong_numbers_are_refused_in_words() {
+        assert_eq!((whole("0"), signed("-1"), positive("7"), up_to_200("200")), (Ok(0), Ok(-1), Ok(7), Ok(200)));
+        for text in ["x", "1.5", "", "99999999999999999999"] {
+            assert!(whole(text).is_err_and(|why| why.contains("whole number")), "{text}");
+            assert!(signed(text).is_err_and(|why| why.contains("whole number")), "{text}");
+            assert!(positive(text).is_err_and(|why| why.contains("whole number")), "{text}");
+            assert!(up_to_200(text).is_err_and(|why| why.contains("1 to 200")), "{text}");
+        }
+        assert!(whole("-1").is_err() && positive("0").is_err() && up_to_200("0").is_err() && up_to_200("201").is_err());
     }
 }

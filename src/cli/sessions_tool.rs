@@ -1,25 +1,28 @@
-//! `codex-shim sessions` lists the sessions; `codex-shim children` lists them with their activity, those that wait for a person
-//! first.
+//! The tools that show all sessions: `codex-shim sessions` lists them, `codex-shim children` lists them with their activity, those that
+//! wait for a person first, and `codex-shim tui` shows them full screen.
 
+use std::io::IsTerminal as _;
 use std::time::SystemTime;
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::clock::{Clock, Times};
-use super::error::Done;
 use super::history::{action_age, action_words};
 use super::offline::{self, OfflineSession, Past};
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone};
-use super::session_args::SessionWord;
+use super::screen::{Clock, Times};
+use super::select_session::SessionWord;
 use super::table::{Cell, Column, Table};
+use super::{CliError, Done};
 use super::{say, select_session};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::{SessionDocument, client};
 use crate::history::{Action, Activity};
-use crate::store::{ChoiceError, Found, label, short};
+use crate::store::{ChoiceError, Found, Otherwise, label, short};
+use crate::tui::model::Colours;
+use crate::tui::{self, Ending, Pager, Setup, Start};
 
 /// List sessions, live ones first
 #[derive(Debug, Args)]
@@ -133,10 +136,10 @@ fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usi
 fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
+    let [id, name] = select_session::name_cells(&row.session_id, &row.short_id, &row.name, to);
     vec![
-        // Programs get the whole id. They get no name, because names contain blanks.
-        (Tone::Strong, if to == Screen::None { &row.session_id } else { &row.short_id }.clone()),
-        (Tone::Plain, if to == Screen::None { String::new() } else { row.name.clone() }),
+        id,
+        name,
         (tone, life.to_owned()),
         (Tone::Plain, row.state.map_or("no answer", |state| screen::state(state, to)).to_owned()),
         (Tone::Faint, clock.cell(&row.since, to)),
@@ -307,10 +310,10 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         let ago = action_age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
         format!("{}{ago}", action_words(action))
     });
+    let [id, name] = select_session::name_cells(&child.session_id, &child.short_id, &child.name, to);
     vec![
-        // Programs get the whole id. They get no name, because names contain blanks.
-        (Tone::Strong, if to == Screen::None { &child.session_id } else { &child.short_id }.clone()),
-        (Tone::Plain, if to == Screen::None { String::new() } else { child.name.clone() }),
+        id,
+        name,
         (tone, state.to_owned()),
         (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
         (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
@@ -337,6 +340,58 @@ fn tone(state: Activity) -> Tone {
         Activity::Working | Activity::Thinking => Tone::Good,
         Activity::Idle => Tone::Strong,
         Activity::Stopped => Tone::Faint,
+    }
+}
+
+/// Watch sessions, answer requests and send messages, full screen
+///
+/// Without SESSION it lists all sessions; those waiting for you come first. `?` or F1 shows the keys.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+What you type goes to the model only in the mode `chat`, which never answers a
+request; ^R leads to the pending request. The last row names the mode and what
+Enter does.
+
+Exit status: 0, or 128 + n if signal n ended it; 2 without a terminal; 3 if
+there is no such session.
+
+Examples:
+  codex-shim tui
+  codex-shim tui work
+  NO_COLOR=1 codex-shim tui work")]
+pub(super) struct TuiArguments {
+    #[command(flatten)]
+    session: SessionWord,
+}
+
+pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Done {
+    let named = arguments.session.name();
+    let start = match named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
+        None => Start::List,
+        Some(Ok(found)) => Start::Session(found.id),
+        Some(Err(error)) => return Err(error),
+    };
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        let remedy = "without one, use `codex-shim requests` and `codex-shim respond`";
+        return Err(CliError::usage("tui needs a terminal on stdin and stdout").with_remedy(remedy));
+    }
+    let term = environment.get("TERM").unwrap_or_default();
+    if term.is_empty() || term == "dumb" {
+        let message = format!("tui cannot draw on a terminal with TERM={}", term.to_string_lossy());
+        let remedy = "set TERM to the name of the terminal, or use `codex-shim requests` and `codex-shim respond`";
+        return Err(CliError::usage(message).with_remedy(remedy));
+    }
+    let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
+    let colours = match Screen::of_stdout(environment) {
+        Screen::Coloured => Colours::Some,
+        Screen::Plain | Screen::None => Colours::None,
+    };
+    let pager = Pager::of(environment.get("PAGER"), environment.get("LESS").as_ref());
+    let setup = Setup { colours, pager };
+    match tui::run(&home, start, setup) {
+        Ok(Ending::Left) => Ok(0),
+        Ok(Ending::Signal(number)) => Ok(128 + number),
+        Err(error) => Err(CliError::failed(format!("open the terminal: {error}"))),
     }
 }
 
@@ -379,7 +434,10 @@ mod tests {
     fn narrow_terminals_keep_the_name_and_state() {
         let rows = [row("ab01", true, Some(7))];
         let shown = table_within(&rows, &Clock::stopped("2026-01-02T03:04:07Z"), Screen::Plain, Some(40));
-        assert_eq!(shown, "SESSION  NAME       STATE\nab01     proj (vs…  waits for permission\n");
+        assert_eq!(
+            shown,
+            "SESSION  NAME           RELAY\n  STATE\nab01     proj (vscode)  live\n  waits for permission\n"
+        );
     }
 
     #[test]
@@ -416,10 +474,17 @@ b     idle                7s  -
         let children = [waiting, silent, child("b", Some(Activity::Idle))];
         assert_eq!(children_table(&children, now, Screen::None, None), expect);
         let narrow = "\
-SESSION  NAME      STATE       WAITS FOR
-a        proj (v…  waits for…  run make…
-l        proj (v…  no answer   error: w…
-b        proj (v…  idle
+SESSION  NAME
+  STATE                 FOR
+  LAST ACTION      WAITS FOR
+a        proj (vscode)
+  waits for permission  7s
+  ran ls (2s ago)  run make, and 1 more
+l        proj (vscode)
+  no answer             7s
+  -                error: why
+b        proj (vscode)
+  idle                  7s
 ";
         assert_eq!(children_table(&children, now, Screen::Plain, Some(40)), narrow);
     }

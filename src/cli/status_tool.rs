@@ -5,12 +5,11 @@ use std::time::SystemTime;
 use bytesize::ByteSize;
 use clap::Args;
 
-use super::clock::{Clock, Times};
-use super::error::Done;
+use super::Done;
 use super::offline::{self, OfflineSession, Past};
 use super::screen::{self, Screen, Tone, counted};
-use super::session_args::SessionWord;
-use super::table::{Cell, Column, Table};
+use super::screen::{Clock, Times};
+use super::select_session::SessionWord;
 use super::{FAILED, say, select_session};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
@@ -22,6 +21,7 @@ use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
+use crate::tui::short_id;
 
 /// Show whether a session is healthy
 ///
@@ -56,7 +56,7 @@ pub(super) struct StatusArguments {
 const LABEL_COLUMNS: usize = 9;
 
 /// Most threads and faults that are listed, so that the output fits a screen.
-const LISTED_MAX: usize = 4;
+const LISTED_MAX: usize = 3;
 
 /// The state of a session.
 #[derive(Debug)]
@@ -110,8 +110,8 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
         });
     }
     let printed = match (&sessions[..], arguments.json) {
-        ([_], true) => texts.first().map_or(0, |text| screen::print(&format!("{text}\n"))),
-        (_, true) => screen::print(&format!("{{\"sessions\":[{}]}}\n", texts.join(","))),
+        ([_], true) => texts.first().map_or(0, |text| screen::print_exactly(&format!("{text}\n"))),
+        (_, true) => screen::print_exactly(&format!("{{\"sessions\":[{}]}}\n", texts.join(","))),
         (_, false) => screen::print(&texts.join("\n")),
     };
     Ok(if status == 0 { printed } else { status })
@@ -205,7 +205,7 @@ fn as_screen(report: &Report, session: &Found, name: &Name<'_>, clock: &Clock, t
     rows.extend(session.holder.as_ref().map(|holder| ("cwd", holder.place.cwd.clone())));
     if is_live {
         rows.push(("state", state(document, clock, to)));
-        rows.extend(threads(document, clock, to.without_colours()).map(|threads| ("threads", threads)));
+        rows.extend(threads(document, clock, to).map(|threads| ("threads", threads)));
         rows.push(("waiting", pending(document.pending_requests, name.argument)));
     }
     if !matches!(report.life, Life::Silent(_)) {
@@ -227,15 +227,11 @@ fn as_screen(report: &Report, session: &Found, name: &Name<'_>, clock: &Clock, t
     rows.push(("folder", session.dir.display().to_string()));
     rows.extend(document.socket.clone().map(|socket| ("socket", socket)));
     rows.push(("versions", versions(session)));
-    let columns_max = screen::columns(to);
-    let indent = LABEL_COLUMNS + 1;
-    let verdict = screen::wrapped(&screen::plain(&verdict), 0, 0, columns_max);
-    let mut text = format!("{}\n\n", to.paint(tone, &verdict));
+    let mut text = format!("{}\n\n", to.paint(tone, &screen::plain(&verdict)));
     for (label, value) in rows {
         for (number, line) in value.split('\n').enumerate() {
             let label = to.paint(Tone::Faint, &format!("{:LABEL_COLUMNS$}", if number == 0 { label } else { "" }));
-            let line = screen::wrapped(&screen::plain(line), indent, indent, columns_max);
-            text.push_str(&format!("{label} {line}\n"));
+            text.push_str(&format!("{label} {}\n", screen::plain(line)));
         }
     }
     text
@@ -299,7 +295,7 @@ fn state(document: &SessionDocument, clock: &Clock, to: Screen) -> String {
     format!("{}{since}", screen::state(document.state, to))
 }
 
-/// A line for each active thread, and further threads while there is room.
+/// Each active thread with its last action, and further threads while there is room.
 fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<String> {
     let mut all: Vec<&ThreadDocument> = document.threads.iter().collect();
     // Of the idle threads, the most recently active comes first.
@@ -307,31 +303,20 @@ fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<Stri
         let rests = matches!(thread.activity_state, Activity::Idle | Activity::Stopped);
         (rests, std::cmp::Reverse(thread.since.clone()))
     });
-    let columns = vec![
-        Column::whole("THREAD"),
-        Column::whole("STATE"),
-        Column::whole("FOR").spare(),
-        Column::text("LAST ACTION"),
-    ];
-    let rows = all.iter().take(LISTED_MAX).map(|thread| one_thread(thread, clock, to)).collect();
-    let room = screen::columns(to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1));
-    let mut text = Table::within(columns, to, room).add(rows);
-    let unlisted = all.len().saturating_sub(LISTED_MAX);
-    if unlisted > 0 {
-        text.push_str(&format!("{unlisted} more, see --json\n"));
+    let ids = document.threads.iter().map(|thread| thread.thread_id.as_str());
+    let mut told: Vec<String> = Vec::new();
+    for thread in all.iter().take(LISTED_MAX) {
+        // Programs get the whole id.
+        let id = if to == Screen::None { &thread.thread_id } else { short_id(&thread.thread_id, ids.clone()) };
+        let since = clock.age(&thread.since).map(|since| format!(" for {since}")).unwrap_or_default();
+        let silent = thread.stalled_since.as_deref().and_then(|at| clock.age(at));
+        let silent = silent.map(|silent| format!(", silent for {silent}")).unwrap_or_default();
+        told.push(format!("{id}  {}{since}{silent}", screen::state(thread.activity_state, to)));
+        told.extend(thread.last_action.as_ref().map(|action| format!("  {action}")));
     }
-    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
-}
-
-fn one_thread(thread: &ThreadDocument, clock: &Clock, to: Screen) -> Vec<Cell> {
-    let silent = thread.stalled_since.as_deref().and_then(|at| clock.age(at));
-    let silent = silent.map(|silent| format!(", silent for {silent}")).unwrap_or_default();
-    vec![
-        (Tone::Plain, thread.thread_id.clone()),
-        (Tone::Plain, format!("{}{silent}", screen::state(thread.activity_state, to))),
-        (Tone::Plain, clock.age(&thread.since).unwrap_or_default()),
-        (Tone::Plain, thread.last_action.clone().unwrap_or_default()),
-    ]
+    let unlisted = all.len().saturating_sub(LISTED_MAX);
+    told.extend((unlisted > 0).then(|| format!("{unlisted} more, see --json")));
+    Some(told.join("\n")).filter(|told| !told.is_empty())
 }
 
 /// `at` names the session in the suggested command.

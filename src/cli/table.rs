@@ -1,14 +1,19 @@
 //! Tables: heads and a limited width on a terminal, plain aligned columns for other programs.
 //!
 //! A row is one line. On a terminal it is never wider than the screen: the widest column that may be cut is shortened with `…`.
-//! Output to a file or another program has no heads and full cells.
+//! On a narrow terminal nothing is cut: a row continues on further lines. Output to a file or another program has no heads and
+//! full cells.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{self, Screen, Tone};
+use crate::tui::text::cut;
 
 /// Columns between two cells.
 const GAP: usize = 2;
+
+/// On a narrower terminal a row continues on further lines.
+const NARROW: usize = 60;
 
 /// Narrowest width that a column is cut to, unless its head is wider.
 const CUT_MIN: usize = 8;
@@ -115,16 +120,60 @@ impl Table {
             *width = (*width).max(widest.unwrap_or(0));
         }
         self.leave_out();
+        if let Some(columns_max) = self.columns_max.filter(|columns_max| *columns_max < NARROW) {
+            let lines = self.flowed(columns_max);
+            let mut text = String::new();
+            for row in &rows {
+                for (number, line) in lines.iter().enumerate() {
+                    text.push_str(&self.part(row, line, if number == 0 { 0 } else { GAP }, columns_max));
+                }
+            }
+            return text;
+        }
         let widths = self.fitted();
         rows.iter().map(|row| self.line(row, &widths)).collect()
     }
 
-    /// Leaves out spare columns until the others fit at full width.
+    /// The columns of each line of a row: as many as fit, the others on further lines.
+    fn flowed(&self, columns_max: usize) -> Vec<Vec<usize>> {
+        let mut lines: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut taken = 0;
+        for column in (0..self.columns.len()).filter(|column| !self.left_out[*column] && self.widths[*column] > 0) {
+            if taken > 0 && taken + GAP + self.widths[column] > columns_max {
+                lines.push(Vec::new());
+            }
+            let line = lines.last_mut().expect("BUG: there is a line");
+            taken = self.widths[column] + if line.is_empty() { 0 } else { taken + GAP };
+            line.push(column);
+        }
+        lines
+    }
+
+    /// One line of a row that continues on further lines; empty if its cells say nothing.
+    fn part(&self, row: &[Cell], columns: &[usize], indent: usize, columns_max: usize) -> String {
+        let mut line = " ".repeat(indent);
+        for column in columns {
+            let (tone, cell) = &row[*column];
+            let padding = " ".repeat(self.widths[*column].saturating_sub(cell.width()) + GAP);
+            let (before, after) = match self.columns[*column].side {
+                Side::Right => (&padding[GAP..], &padding[..GAP]),
+                Side::Left => ("", &*padding),
+            };
+            line.push_str(&format!("{before}{}{after}", self.to.paint(*tone, cell)));
+        }
+        match columns.iter().all(|column| matches!(&*row[*column].1, "" | "-")) {
+            true => String::new(),
+            false => screen::wrapped(line.trim_end(), indent, columns_max) + "\n",
+        }
+    }
+
+    /// Leaves out spare columns until the others fit; on a narrow terminal, until those that keep their width fit on one line.
     fn leave_out(&mut self) {
         let Some(columns_max) = self.columns_max else { return };
         loop {
             let least = self.columns.iter().zip(&self.widths).zip(&self.left_out).filter(|(_, left_out)| !**left_out);
             let least = least.map(|((column, width), _)| match column.cut {
+                Cut::First if columns_max < NARROW => 0,
                 Cut::First => (*width).min(CUT_MIN.max(column.head.width())),
                 Cut::Last => *width,
             });
@@ -178,7 +227,7 @@ impl Table {
         for (((tone, cell), column), width) in shown.map(|(shown, _)| shown) {
             // No line is wider than the terminal, even if the columns do not fit.
             let room = self.columns_max.map_or(usize::MAX, |columns_max| columns_max.saturating_sub(taken + gap));
-            let cell = if self.columns_max.is_some() { shortened(cell, (*width).min(room)) } else { cell.clone() };
+            let cell = if self.columns_max.is_some() { cut(cell, (*width).min(room)) } else { cell.clone() };
             let padding = width.saturating_sub(cell.width());
             let (before, after) = if column.side == Side::Right { (padding, 0) } else { (0, padding) };
             let before = before.min(room.saturating_sub(cell.width()));
@@ -194,26 +243,6 @@ impl Table {
         line.push('\n');
         line
     }
-}
-
-/// Text in at most `columns_max` columns; `…` replaces the rest.
-pub(super) fn shortened(text: &str, columns_max: usize) -> String {
-    if text.width() <= columns_max {
-        return text.to_owned();
-    }
-    let mut short = String::new();
-    let mut width = 0;
-    for char in text.chars() {
-        width += char.width().unwrap_or(0);
-        if width >= columns_max {
-            break;
-        }
-        short.push(char);
-    }
-    if columns_max > 0 {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]
@@ -241,16 +270,23 @@ mod tests {
         let text = Table::within(columns(), Screen::None, None).add(rows());
         let expect = "work          7  run cargo test in the folder src\nlonger-name  12  日本語\u{fffd}[31m\n";
         assert_eq!(text, expect);
-        let text = Table::within(columns(), Screen::Plain, Some(30)).add(rows());
-        let expect = "SESSION       N  ACTION\nwork          7  run cargo te…\nlonger-name  12  日本語\u{fffd}[31m\n";
-        assert_eq!(text, expect);
-        assert_eq!(Table::within(columns(), Screen::Plain, Some(30)).add(Vec::new()), "");
+        let mut rows = rows();
+        rows[0][2].1 = "run cargo test ".repeat(6);
+        let text = Table::within(columns(), Screen::Plain, Some(60)).add(rows);
+        let cut = "run cargo test run cargo test run cargo te…";
+        assert_eq!(
+            text,
+            format!("SESSION       N  ACTION\nwork          7  {cut}\nlonger-name  12  日本語\u{fffd}[31m\n")
+        );
+        assert_eq!(Table::within(columns(), Screen::Plain, Some(60)).add(Vec::new()), "");
     }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        for columns_max in 1..60 {
-            let text = Table::within(columns(), Screen::Plain, Some(columns_max)).add(rows());
+        for columns_max in 13..90 {
+            let mut rows = rows();
+            rows[1][2].1 = "日本語 run cargo test ".repeat(6);
+            let text = Table::within(columns(), Screen::Plain, Some(columns_max)).add(rows);
             for line in text.lines() {
                 assert!(line.width() <= columns_max, "{columns_max}: {line:?}");
             }
@@ -258,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_columns_go_before_names_are_cut() {
+    fn narrow_terminals_lose_spare_columns_and_no_text() {
         let columns = || {
             let (name, action) = (Column::whole("SESSION"), Column::text("ACTION"));
             vec![name, Column::number("N").spare(), action, Column::text("").spare()]
@@ -266,8 +302,14 @@ mod tests {
         let check = |columns_max, expect: &str| {
             assert_eq!(Table::within(columns(), Screen::Plain, Some(columns_max)).add(rows()), expect);
         };
-        check(26, "SESSION       N  ACTION\nwork          7  run carg…\nlonger-name  12  日本語\u{fffd}[…\n");
-        check(22, "SESSION      ACTION\nwork         run carg…\nlonger-name  日本語\u{fffd}[…\n");
+        let whole = "run cargo test in the folder src";
+        check(49, &format!("SESSION       N  ACTION\nwork          7  {whole}\nlonger-name  12  日本語\u{fffd}[31m\n"));
+        check(
+            46,
+            &format!("SESSION       N\n  ACTION\nwork          7\n  {whole}\nlonger-name  12\n  日本語\u{fffd}[31m\n"),
+        );
+        let wrapped = "run cargo\n  test in the\n  folder src";
+        check(14, &format!("SESSION\n  ACTION\nwork\n  {wrapped}\nlonger-name\n  日本語\u{fffd}[31m\n"));
     }
 
     #[test]
@@ -281,18 +323,7 @@ mod tests {
 
     #[test]
     fn colours_have_no_width() {
-        let text = Table::within(columns(), Screen::Coloured, Some(30)).add(rows());
+        let text = Table::within(columns(), Screen::Coloured, Some(60)).add(rows());
         assert!(text.contains("\x1b[1mwork\x1b[0m          \x1b[2m7\x1b[0m"), "{text:?}");
-    }
-
-    #[test]
-    fn text_is_cut_between_characters() {
-        let check = |text: &str, columns_max: usize, expect: &str| assert_eq!(shortened(text, columns_max), expect);
-        check("abc", 3, "abc");
-        check("abcd", 3, "ab…");
-        check("日本語", 5, "日本…");
-        check("日本語", 4, "日…");
-        check("abc", 1, "…");
-        check("abc", 0, "");
     }
 }

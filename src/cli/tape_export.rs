@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::error::Done;
+use super::Done;
 use super::history::thread_or_id;
 use super::kept_back::KeptBack;
 use super::requests::print_json;

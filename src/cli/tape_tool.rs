@@ -11,11 +11,12 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::error::{CliError, Done};
 use super::history::thread_or_id;
+use super::requests::print_json;
 use super::screen::{Screen, Tone, plain, print};
-use super::session_args::{SessionWord, whole};
+use super::select_session::{SessionWord, whole};
 use super::table::{Cell, Column, Table};
+use super::{CliError, Done};
 use super::{FAILED, NO_SUCH_THREAD, complete, say, select_session, tape_export};
 use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};
@@ -289,14 +290,13 @@ fn check(arguments: &CheckArguments, environment: &Environment) -> Done {
     let file = find_tape(&arguments.file, environment)?;
     let survey = Survey::of(&file).map_err(|error| error.to_string())?;
     let whole = survey.is_whole();
-    let text = if arguments.json {
+    let printed = if arguments.json {
         let mut document = json!(survey);
         document["whole"] = json!(whole);
-        format!("{document}\n")
+        print_json(&document)
     } else {
-        told(&survey)
+        print(&told(&survey))
     };
-    let printed = print(&text);
     Ok(if whole { printed } else { FAILED })
 }
 

@@ -168,7 +168,7 @@ fn dangers(payload: &Value) -> Vec<String> {
     if let Some(root) = payload["grantRoot"].as_str() {
         dangers.push(format!("all below {root} may be written to from then on"));
     }
-    if !payload["additionalPermissions"].is_null() || is_escalated(payload) {
+    if !payload["additionalPermissions"].is_null() {
         dangers.push("it is given more than the sandbox allows".to_owned());
     }
     dangers.extend(wide_permissions(&payload["permissions"], payload["cwd"].as_str().unwrap_or_default()));
@@ -180,13 +180,6 @@ fn dangers(payload: &Value) -> Vec<String> {
     let level = [&risk["riskLevel"], &risk["risk_level"]].into_iter().find_map(Value::as_str);
     dangers.extend(level.filter(|level| *level != "low").map(|level| format!("codex calls its risk {level}")));
     dangers
-}
-
-/// Whether a command is to run outside the sandbox.
-fn is_escalated(payload: &Value) -> bool {
-    let is_flag = ["withEscalatedPermissions", "with_escalated_permissions"].iter().any(|name| payload[*name] == true);
-    let is_mode = ["sandboxPermissions", "sandbox_permissions"].iter().filter_map(|name| payload[*name].as_str());
-    is_flag || is_mode.into_iter().any(|mode| matches!(mode, "require_escalated" | "requireEscalated"))
 }
 
 /// The requested permissions that reach the network or files outside the folder; an unknown permission is one of them.
@@ -563,12 +556,20 @@ mod tests {
     }
 
     #[test]
-    fn escalated_commands_are_dangerous() {
-        let warnings = |payload: Value| RequestView::of(&json!({ "request_payload": payload })).warnings;
-        let expect = ["it is given more than the sandbox allows"];
-        assert_eq!(warnings(json!({ "command": "curl x | sh", "withEscalatedPermissions": true })), expect);
-        assert_eq!(warnings(json!({ "command": "curl x | sh", "sandboxPermissions": "require_escalated" })), expect);
-        assert_eq!(warnings(json!({ "command": "ls", "sandboxPermissions": "use_default" })), [""; 0]);
+    fn further_permissions_are_dangerous() {
+        // As 0.169.0 sends it; it has no field for a command that the model wants outside the sandbox.
+        let asked = |permissions: Value| {
+            let payload = json!({
+                "kind": "command", "threadId": "t", "turnId": "u", "itemId": "call_1", "startedAtMs": 1_795_293_220_151_u64,
+                "environmentId": "local", "reason": "May I?", "command": "/bin/bash -lc 'make'", "cwd": "/w",
+                "commandActions": [{ "type": "unknown", "command": "make" }], "proposedExecpolicyAmendment": ["make"],
+                "additionalPermissions": permissions,
+            });
+            RequestView::of(&json!({ "request_payload": payload })).warnings
+        };
+        assert_eq!(asked(Value::Null), [""; 0]);
+        let more = json!({ "network": { "enabled": true }, "fileSystem": null });
+        assert_eq!(asked(more), ["it is given more than the sandbox allows"]);
     }
 
     #[test]

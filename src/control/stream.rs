@@ -24,7 +24,7 @@ use super::history::{CaughtUp, Historian, Query, bad, epoch_of};
 use super::routes::{AppState, Refusal, Responded, ThisSession};
 use super::server;
 use crate::history::{Seen, UiFold};
-use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience};
+use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience, shown_line};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
 /// Events read from the history at a time.
@@ -309,9 +309,9 @@ const SILENCE: Duration = Duration::from_millis(250);
 fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Vec<String>) {
     let Ok(record) = Record::parse(bytes) else { return };
     let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
+    let shown = shown_line(&record, successor.as_ref());
     let mut told = Vec::new();
-    ui.take(&Seen::of(&record, replaced_by), &mut told);
+    ui.take(&Seen::of(&record, shown.as_deref()), &mut told);
     let json = |event| serde_json::to_string(event).expect("BUG: plain data is JSON");
     events.extend(told.iter().map(json));
 }

@@ -1,5 +1,6 @@
 //! Reads the journal's records, each with the line that the client got in its place.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use memchr::memmem::Finder;
 
 use super::database::Reached;
+use crate::engine::without_context;
 use crate::history::{Fold, Recall, Rows, Seen};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Content, Origin, Position, Record, SegmentName};
@@ -244,6 +246,7 @@ pub(super) fn read(
 
 fn take(fold: &mut Fold, at: &Position, (bytes, successor): (&[u8], Option<&[u8]>), rows: &mut Rows) {
     if successor.is_none()
+        && !may_be_replaced(bytes)
         && let Some(seen) = Seen::of_message(bytes)
     {
         fold.take(at, &seen, rows);
@@ -259,8 +262,20 @@ fn take(fold: &mut Fold, at: &Position, (bytes, successor): (&[u8], Option<&[u8]
 fn decoded<T>(bytes: &[u8], successor: Option<&[u8]>, take: impl FnOnce(&Seen<'_>) -> T) -> Option<T> {
     let record = Record::parse(bytes).ok()?;
     let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
-    let replaced_by = successor.as_ref().and_then(Record::line_bytes);
-    Some(take(&Seen::of(&record, replaced_by)))
+    Some(take(&Seen::of(&record, shown_line(&record, successor.as_ref()).as_deref())))
+}
+
+/// The line that the client got instead of a record's, or that it would have got: while no client is attached, nothing replaces
+/// a line with text of ours. `None` if the line is unchanged.
+#[must_use]
+pub(crate) fn shown_line<'a>(record: &'a Record<'_>, successor: Option<&'a Record<'_>>) -> Option<Cow<'a, [u8]>> {
+    match (record, successor.and_then(Record::line_bytes)) {
+        (_, Some(line)) => Some(Cow::Borrowed(line)),
+        (Record::Line { from: Origin::Side(Side::Server), content, .. }, None) => {
+            without_context(content.bytes()?).map(Cow::Owned)
+        }
+        (Record::Line { .. } | Record::Header(_) | Record::Event { .. } | Record::Gap { .. }, None) => None,
+    }
 }
 
 /// Folds the journal from its start up to `next`, without its rows.

@@ -29,6 +29,7 @@ mod tests;
 mod transcripts;
 
 pub(crate) use database::HISTORY_FORM;
+pub(crate) use follow::shown_line;
 pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]

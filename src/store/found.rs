@@ -352,12 +352,19 @@ fn folder(session: &Found) -> Option<&str> {
 /// A session's name for display: its folder and client, `proj (vscode)`, or its id if the folder is unknown.
 #[must_use]
 pub(crate) fn label(session: &Found) -> String {
-    let client = session.holder.as_ref().and_then(|holder| holder.client.as_deref()).map(one_line);
+    let client = session.holder.as_ref().and_then(|holder| holder.client.as_deref()).map(client_name).map(one_line);
     match (folder(session).map(one_line), client) {
         (Some(folder), Some(client)) => format!("{folder} ({client})"),
         (Some(folder), None) => folder,
         (None, _) => session.id.clone(),
     }
+}
+
+/// A client's name without the words that all Codex clients have in common.
+#[must_use]
+pub(crate) fn client_name(name: &str) -> &str {
+    let bare = ["codex_", "codex-"].iter().find_map(|prefix| name.strip_prefix(prefix));
+    bare.filter(|_| name != env!("CARGO_PKG_NAME")).unwrap_or(name)
 }
 
 /// A session's name in messages and headings: the label and the short id, `proj (vscode) ab01`; only one of them if they are

@@ -24,7 +24,7 @@ pub(crate) use database::{
 };
 pub(crate) use database::{Life, at_once, open_for};
 pub(crate) use found::{
-    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, label, short, short_id,
+    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, client_name, full_name, label, short, short_id,
     shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;

@@ -4,12 +4,12 @@
 
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
-use super::events::{Command, Way};
 use super::form::Field;
 use super::keys::{Action, Browse, Move};
 use super::model::{Awaited, Focus, Model, Session, Tone};
+use super::model::{Command, Way};
+use super::pressed::{ask_journal, follow, say};
 use super::review;
-use super::steps::{ask_journal, follow, say};
 use super::text::bytes;
 use super::timeline::Timeline;
 

@@ -5,8 +5,9 @@
 
 use super::text::{breaks, plain};
 
-/// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap.
-const LINE_BYTES_MAX: usize = 8_192;
+/// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap. It is longer than
+/// any paragraph that people write, because the row before the next line may be short.
+const LINE_BYTES_MAX: usize = 65_536;
 
 /// Lines of a document whose rows are counted one by one.
 const COUNTED_LINES_MAX: usize = 200;
@@ -321,11 +322,21 @@ mod tests {
     }
 
     #[test]
+    fn a_long_paragraph_has_no_short_row() {
+        let mut doc = Doc::default();
+        doc.push(&"word ".repeat(10_000), Role::Plain);
+        let rows = texts(doc.window(At::default(), Room { columns: 44, rows: 1_200 }));
+        assert!(rows.len() > 1_000);
+        let short = rows[..rows.len() - 1].iter().filter(|row| row.trim_end().len() < 40).count();
+        assert_eq!(short, 0);
+    }
+
+    #[test]
     fn a_long_line_is_shown_in_full() {
         let mut doc = Doc::default();
-        doc.push(&"漢x".repeat(5_000), Role::Plain);
+        doc.push(&"漢x".repeat(50_000), Role::Plain);
         let whole: String = (0..doc.len()).map(|line| doc.text_of(line)).collect();
-        assert_eq!(whole, "漢x".repeat(5_000));
+        assert_eq!(whole, "漢x".repeat(50_000));
         assert!((0..doc.len()).all(|line| doc.text_of(line).len() <= LINE_BYTES_MAX));
         let mut both = Doc::default();
         both.push("front", Role::Bad);

@@ -91,51 +91,12 @@ impl Kind {
         }
     }
 
-    /// The scope of the entry's id, by which later events find it.
-    pub(crate) fn of(self) -> Of {
-        match self {
-            Kind::Diff | Kind::Plan => Of::Turn,
-            Kind::Request => Of::Request,
-            Kind::User
-            | Kind::Assistant
-            | Kind::Reasoning
-            | Kind::Command
-            | Kind::Change
-            | Kind::Tool
-            | Kind::Status
-            | Kind::Error
-            | Kind::Gap
-            | Kind::Run => Of::Item,
-        }
-    }
-
     /// The part of a long text to keep: the end of output, and the end of a message in progress.
     pub(crate) fn keeps(self, stage: Stage) -> Keeps {
-        match self {
-            Kind::Command | Kind::Tool => Keeps::End,
-            Kind::Assistant | Kind::Reasoning if stage == Stage::Open => Keeps::End,
-            Kind::User
-            | Kind::Assistant
-            | Kind::Reasoning
-            | Kind::Plan
-            | Kind::Change
-            | Kind::Diff
-            | Kind::Request
-            | Kind::Status
-            | Kind::Error
-            | Kind::Gap
-            | Kind::Run => Keeps::Start,
-        }
+        let is_output = matches!(self, Kind::Command | Kind::Tool);
+        let is_being_written = stage == Stage::Open && matches!(self, Kind::Assistant | Kind::Reasoning);
+        if is_output || is_being_written { Keeps::End } else { Keeps::Start }
     }
-}
-
-/// The scope of an id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
-    Item,
-    /// A turn, which has one such entry.
-    Turn,
-    Request,
 }
 
 /// The part of a long text that is kept.

@@ -1,25 +1,29 @@
-//! The state of the terminal UI.
+//! The state of the terminal UI, its events and its commands, and the names of sessions and threads.
 //!
 //! Pure: plain data. [`super::update`] changes it, [`super::view`] draws it.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
-use ratatui::layout::Size;
+use crossterm::event::KeyEvent;
+use ratatui::layout::{Position, Size};
+use serde_json::Value;
+use uuid::Uuid;
 
 use super::ask::{Ask, Details};
 use super::diff::Diff;
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher, ThreadFacts};
-use super::form::Field;
-use super::form::{Form, Stand};
+use super::form::{Field, Form, Stand};
 use super::keys::{Letters, Place};
-use super::mouse::{Mouse, Spot};
+use super::mouse::{Mouse, Pointing, Spot};
 use super::text::Zone;
-use super::timeline::Timeline;
+use super::timeline::{SessionEvent, Timeline};
 use crate::control::SessionDocument;
 use crate::control::request_view::Choice;
 use crate::history::Activity;
+use crate::store;
 
 /// How long a request must be visible before a key answers it, in microseconds, so that a key meant for something else does
 /// nothing.
@@ -417,5 +421,238 @@ impl Model {
     pub(crate) fn elsewhere(&self) -> impl Iterator<Item = &SessionRow> {
         let here = self.session.as_ref().map(|session| session.id.as_str());
         self.list.rows.iter().filter(move |row| Some(row.id.as_str()) != here && !row.waiting.is_empty())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    Key(KeyEvent),
+    Pointed(Position, Pointing),
+    Pasted(String),
+    /// The screen has another size.
+    Resized(Size),
+    /// A timer tick.
+    Ticked,
+    /// The program must exit.
+    Ended(Ending),
+    /// The program must stop for a while.
+    Stopped,
+    /// The program continues.
+    Continued,
+    /// The user's pager has ended; an error says why it failed.
+    Paged(Result<(), String>),
+    Listed(Vec<SessionRow>),
+    /// News of the attachment with this number. News of earlier attachments are dropped.
+    Of(u64, News),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum News {
+    Placed(String),
+    /// How it can be reached now.
+    Linked(Link),
+    /// Its pending requests, and the rows of requests that ended.
+    Pending {
+        /// The requests, oldest first.
+        asks: Vec<Arc<Ask>>,
+        /// Rows of requests that are not pending any more.
+        ended: Vec<Value>,
+    },
+    /// The last entries of a long journal, shown until the rest is read.
+    Glanced(u64, Box<Timeline>),
+    /// The window at the end of the journal.
+    Restored {
+        epoch: u64,
+        timeline: Box<Timeline>,
+    },
+    Events {
+        epoch: u64,
+        events: Vec<SessionEvent>,
+    },
+    /// The journal cannot be read.
+    Unreadable(String),
+    /// The first entries of the session.
+    Start(Page),
+    /// A page before the window.
+    Older(Page),
+    /// A page after the window.
+    Newer(Page),
+    /// A page around a match, if one was found.
+    Found(Option<(Key, Page)>),
+    Opened(Option<Box<Entry>>),
+    /// The result of an answer.
+    Responded {
+        request_id: String,
+        /// The row and whose answer won, or the error.
+        result: Result<(Value, First), String>,
+    },
+    Said(Result<String, String>),
+    Interrupted(Result<(), String>),
+}
+
+/// Whose answer won.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    We,
+    Other,
+}
+
+/// Entries that were read again.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Page {
+    /// The entries, oldest first.
+    pub entries: Vec<Entry>,
+    /// Whether there are no further entries in that direction.
+    pub is_last: bool,
+}
+
+/// Commands for the event loop.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    /// Ends the program.
+    Quit(Ending),
+    /// Hands the terminal back, stops, and takes it again.
+    Suspend,
+    /// Takes the terminal again.
+    Retake,
+    Ring,
+    /// Takes the mouse or leaves it to the terminal.
+    Mouse(Mouse),
+    /// Shows a document in the user's pager.
+    Page(Arc<Doc>),
+    /// The same for a diff.
+    PageDiff(Arc<Diff>),
+    /// Detaches from the session.
+    Detach,
+    /// Attaches to a session and reads its journal.
+    Attach {
+        id: String,
+        /// The number of this attachment.
+        attachment: u64,
+    },
+    /// Polls the pending requests now.
+    Look,
+    /// Follows the journal from its end.
+    Follow {
+        /// The epoch that begins.
+        epoch: u64,
+    },
+    /// Reads the first entries of the session.
+    ReadStart,
+    /// Reads the entries before one.
+    ReadOlder(Key),
+    /// Reads the entries after one.
+    ReadNewer(Key),
+    /// Searches for an entry.
+    Find {
+        matcher: Matcher,
+        /// Where the search begins.
+        from: Key,
+        way: Way,
+    },
+    /// Reads an entry in full.
+    Open(Key),
+    /// Answers a request.
+    Respond {
+        request_id: String,
+        body: Value,
+    },
+    /// Sends a message to the model.
+    Say {
+        text: String,
+        /// The thread; `None` for that of the last turn.
+        thread_id: Option<String>,
+    },
+    /// Interrupts the turn of this thread, or of the last one.
+    Interrupt(Option<String>),
+    /// Copies text to the clipboard of the terminal.
+    Copy(String),
+}
+
+/// Why the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Left,
+    /// This signal, or its equivalent: a lost terminal counts as SIGHUP.
+    Signal(i32),
+}
+
+/// A direction in the timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Towards the past.
+    Back,
+    /// Towards the present.
+    Forward,
+}
+
+/// Shortest prefix of an id.
+const ID_CHARS_MIN: usize = 8;
+
+/// A session by its folder and client: `proj (vscode)`.
+pub(super) fn session_name(cwd: &str, client: Option<&str>) -> String {
+    let folder = cwd.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/");
+    let client = client.map(store::client_name).filter(|name| !name.is_empty());
+    client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})"))
+}
+
+/// The short id of a session, the same as in `sessions`: the end of a UUID, else the whole id.
+pub(super) fn session_id<'a>(id: &'a str, rows: &[SessionRow]) -> &'a str {
+    let folder = |row| Path::new(row).file_name().and_then(|name| name.to_str());
+    store::short_id(id, rows.iter().map(|row| (&*row.id, folder(&*row.cwd))))
+}
+
+/// The shortest unique prefix of a thread's id, which every command accepts. A name that a user chose stays whole.
+pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
+    if Uuid::try_parse(id).is_err() {
+        return id;
+    }
+    let ends = id.char_indices().map(|(at, char)| at + char.len_utf8()).filter(|end| *end >= ID_CHARS_MIN);
+    for end in ends {
+        let is_taken = all.clone().any(|other| other != id && other.starts_with(&id[..end]));
+        if !is_taken && !id[..end].ends_with('-') {
+            return &id[..end];
+        }
+    }
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_have_a_folder_and_a_client() {
+        assert_eq!(session_name("/home/u/proj/", Some("codex_vscode")), "proj (vscode)");
+        assert_eq!(session_name("/home/u/proj", Some("zed")), "proj (zed)");
+        assert_eq!(session_name("/", None), "/");
+        assert_eq!(session_name("", Some("")), "/");
+    }
+
+    #[test]
+    fn a_short_id_is_a_unique_prefix() {
+        let ids = ["0192c4f0-1111-7000-8000-000000000001", "0192c4f0-1112-7000-8000-000000000001", "work"];
+        let short = |id| short_id(id, ids.iter().copied());
+        assert_eq!(short(ids[0]), "0192c4f0-1111");
+        assert_eq!(short(ids[2]), "work");
+        assert_eq!(short_id(ids[0], ids[..1].iter().copied()), "0192c4f0");
+        assert_eq!(short("thread-0001"), "thread-0001");
+    }
+
+    #[test]
+    fn a_session_has_the_id_of_sessions() {
+        let row = |id: &str| SessionRow {
+            id: id.to_owned(),
+            live: true,
+            state: None,
+            pending: 0,
+            waiting: Vec::new(),
+            cwd: "/w/proj".to_owned(),
+            client: None,
+            used_us: 0,
+        };
+        let rows = ["0192aaaa-0000-7000-8000-00000000ab01", "0192aaaa-0000-7000-8000-00000000cb01", "work"].map(row);
+        let short = rows.each_ref().map(|row| session_id(&row.id, &rows));
+        assert_eq!(short, ["ab01", "cb01", "work"]);
     }
 }

@@ -5,11 +5,11 @@
 use ratatui::layout::{Position, Rect};
 
 use super::entry::Key;
-use super::events::Command;
 use super::form::Stand;
 use super::keys::{Action, Move};
+use super::model::Command;
 use super::model::{Focus, Model, Text};
-use super::steps::{attach, next_request};
+use super::pressed::{attach, next_request};
 use super::{browse, pressed, respond, review};
 
 /// The receiver of clicks and the wheel.

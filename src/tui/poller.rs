@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, of_row};
-use super::events::{Event, First, News};
+use super::model::{Event, First, News};
 use super::model::{Link, Live, SessionRow};
 use super::reader::{Gone, Teller};
 use crate::control::answer::is_stored;

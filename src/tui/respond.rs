@@ -8,13 +8,13 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use super::browse;
 use super::doc::At;
-use super::events::Command;
 use super::form::Field;
 use super::form::{Stand, Taken};
 use super::keys::{Action, Answer, Browse, Move};
+use super::model::Command;
 use super::model::{Answering, Focus, Model, Session, Tone};
+use super::pressed::{next_request, put_aside, say, was_seen};
 use super::review;
-use super::steps::{next_request, put_aside, say, was_seen};
 use crate::control::form::in_one_line;
 use crate::control::request_view::Gives;
 

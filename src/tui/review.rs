@@ -10,12 +10,12 @@ use super::browse::{copy, scrolled};
 use super::diff::Diff;
 use super::doc::{At, Doc, Role};
 use super::entry::{Entry, Keeps, Kind, Stage};
-use super::events::Command;
 use super::keys::{Action, Browse, Move};
 use super::markdown;
+use super::model::Command;
 use super::model::{Focus, Model, Reading, Subject, Text, Tone};
+use super::pressed::{next_request, say};
 use super::respond;
-use super::steps::{next_request, say};
 
 /// Opens the diff of the request that is being answered, or all of its details.
 pub(super) fn of_request(model: &mut Model) -> Vec<Command> {

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use ratatui::layout::{Rect, Size};
 
-use super::events::{Command, Ending, Event, News};
 use super::model::{Colours, Model};
+use super::model::{Command, Ending, Event, News};
 use super::poller::{self, Call, Looking};
+use super::pressed::attach;
+use super::pressed::title;
 use super::reader::{self, Following, Pages, Teller};
-use super::steps::attach;
-use super::steps::title;
 use super::terminal::{self, Keys, Pager, Screen};
 use super::text::Zone;
 use super::update::update;

@@ -21,8 +21,8 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 use signal_hook::iterator::Signals;
 
 use super::doc::{Doc, Role};
-use super::events::{Ending, Event};
 use super::model::Colours;
+use super::model::{Ending, Event};
 use super::mouse::{Mouse, Pointing};
 use super::run::Setup;
 

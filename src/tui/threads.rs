@@ -3,10 +3,10 @@
 //! Pure. A thread is known from the relay, from the timeline's window, or from both. The choice belongs to this terminal and
 //! changes nothing in the session.
 
-use super::events::Command;
 use super::keys::{Action, Move};
+use super::model::Command;
+use super::model::short_id;
 use super::model::{Focus, Link, Model, Session};
-use super::names;
 use crate::history::Activity;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,5 +77,5 @@ pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
 /// The unique prefix of a thread's id, which commands accept.
 pub(super) fn short<'a>(session: &Session, id: &'a str) -> &'a str {
     let rows = rows(session);
-    names::short_id(id, rows.iter().map(|row| row.id.as_str()))
+    short_id(id, rows.iter().map(|row| row.id.as_str()))
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
-use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Of, Stage};
+use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
 pub(crate) use super::entry::{Facts, Range, SessionEvent};
 use super::entry::{asked, body, files_of_diff, in_words, title};
 use super::text::lasted;
@@ -273,10 +273,13 @@ impl Timeline {
     /// The name that links the events of one thing.
     fn handle(event: &SessionEvent, kind: Kind) -> String {
         let part = |member: &str| event.fields[member].as_str().unwrap_or_default();
-        match kind.of() {
-            Of::Turn => format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")),
-            Of::Request => format!("{}:{}", kind.name(), part("request_id")),
-            Of::Item => format!("{}:{}", part("thread_id"), part("item_id")),
+        // A turn has one diff and one plan.
+        if matches!(kind, Kind::Diff | Kind::Plan) {
+            format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id"))
+        } else if kind == Kind::Request {
+            format!("{}:{}", kind.name(), part("request_id"))
+        } else {
+            format!("{}:{}", part("thread_id"), part("item_id"))
         }
     }
 

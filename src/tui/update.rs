@@ -10,11 +10,11 @@ use super::ask::ending;
 use super::browse;
 use super::doc::At;
 use super::entry::{Key, Stage};
-use super::events::{Command, Event, First, News, Page};
 use super::model::{About, Awaited, Focus, Model, Session, SessionRow, Subject, Tone};
+use super::model::{Command, Event, First, News, Page};
+use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
-use super::steps::{follow, is_untouched, next_request, show_request, tell};
-use super::{layout, mouse, pressed, steps};
+use super::{layout, mouse, pressed};
 
 /// Time between two reads of an unfinished entry in full, in microseconds.
 const READ_AGAIN_US: u64 = 1_000_000;
@@ -26,7 +26,7 @@ pub(crate) fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Comman
         model.note = None;
     }
     let mut commands = taken(model, event);
-    commands.extend(steps::ring(model));
+    commands.extend(pressed::ring(model));
     layout::settle(model);
     commands
 }

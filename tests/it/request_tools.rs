@@ -256,7 +256,7 @@ fn who_comes_second_is_told_who_was_first() {
     );
     let lost = live.tool(&["respond", "0", "accept", "--json"]);
     let document: Value = serde_json::from_slice(&lost.stdout).expect("it is JSON");
-    assert_eq!((lost.status.code(), &document["ok"]), (Some(1), &json!(true)), "{document}");
+    assert_eq!((lost.status.code(), &document["ok"]), (Some(1), &json!(false)), "{document}");
     let other = live.tool(&["respond", "0", "accept"]);
     let line = String::from_utf8_lossy(&other.stdout);
     assert_eq!(other.status.code(), Some(1), "{other:?}");
@@ -270,7 +270,9 @@ fn who_comes_second_is_told_who_was_first() {
 #[test]
 fn what_cannot_be_is_told_with_what_can() {
     let mut live = in_turn();
-    failed(&live.tool(&["respond", "latest", "accept"]), 3, "no requests are pending");
+    failed(&live.tool(&["respond", "latest", "accept"]), 3, "no requests are pending; `codex-shim requests --all` ");
+    let named = live.tool(&["show", "latest", "--session", "s"]);
+    failed(&named, 3, "no requests are pending; `codex-shim requests --all --session s` ");
     live.say_plainly(&command(0, "a"));
     live.say_plainly(&command(1, "b"));
     let all = ids(&told(&live.tool(&["requests", "--json"])));
@@ -471,7 +473,8 @@ fn one_can_wait_for_either() {
     let waiting = begin(&live, &["wait", "--for", "pending", "--json"]);
     live.say_plainly(&command(0, "a"));
     assert_eq!(told(&finish(waiting))["pending_requests"], 1);
-    failed(&live.tool(&["wait", "--for", "idle", "--timeout", "1ms"]), 1, "1 pending request");
+    let told = "the session waits for permission, with 1 pending request";
+    failed(&live.tool(&["wait", "--for", "idle", "--timeout", "1ms"]), 1, told);
     let waiting = begin(&live, &["wait", "--for", "idle"]);
     shown(&live.tool(&["respond", "0", "decline"]));
     sent(&live);

@@ -207,6 +207,13 @@ fn e2e_serve_talks_to_the_model() {
     assert_eq!((status, &turn["steered"]), (200, &json!(false)), "{turn}");
     let asked = eventually("the model is asked", || model.requests().first().cloned());
     assert!(asked["input"].to_string().contains("CODEX_META"), "{asked}");
+    let transcript = format!("/sessions/self/threads/{}/transcript", thread.as_str().expect("an id"));
+    let told = eventually("codex repeats the message", || {
+        let answer = client::get(&served.session, &transcript).ok()?;
+        let told: Value = serde_json::from_slice(&answer.body).ok()?;
+        told["entries"].as_array().is_some_and(|entries| !entries.is_empty()).then_some(told)
+    });
+    assert_eq!((&told["entries"][0]["role"], &told["entries"][0]["text"]), (&json!("user"), &json!("hi")), "{told}");
     served.end();
 }
 

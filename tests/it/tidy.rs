@@ -159,19 +159,18 @@ const OPENING: [&str; 14] = [
 ];
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
-const OPENS: [(&str, &str, usize); 18] = [
+const OPENS: [(&str, &str, usize); 17] = [
     ("files/mod.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
-    ("cli/doctor/state.rs", "connects to what `files` has checked", 1),
+    ("cli/doctor/state.rs", "connects to what `files` has checked, and /proc", 2),
     ("keeping/redact.rs", "syncs a folder that it has written into", 1),
     ("replay/tape.rs", "a tape that the user names, which may be a pipe", 1),
     ("cli/tape_export.rs", "a pipe or a link that the user names", 1),
     ("cli/context_tool.rs", "an output that the user names, which may be a pipe", 1),
     ("cli/complete.rs", "a folder that the user names", 1),
-    ("cli/wrap/rewrite.rs", "the settings of another tool", 2),
+    ("cli/wrap/mod.rs", "the settings of another tool", 2),
     ("cli/doctor/codex.rs", "the schema that codex has written", 1),
-    ("cli/doctor/servers.rs", "/proc", 1),
     ("store/witness.rs", "/proc", 2),
     ("capture/agent_pty.rs", "the outputs beside an events file", 1),
     ("capture/piped.rs", "/dev/tty", 1),

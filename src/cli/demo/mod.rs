@@ -15,7 +15,7 @@ use client::{Client, PATIENCE};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::error::Done;
+use super::Done;
 use super::history::action_words;
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, plain};
@@ -461,7 +461,7 @@ impl Stage {
     pub(super) fn row(&mut self, name: &str, value: &str) {
         let columns_max = screen::columns(Screen::of_stdout_plain()).map_or(COLUMNS, |columns| columns.min(COLUMNS));
         let row = plain(&format!("    {name:<24}  {value}"));
-        self.write(&screen::wrapped(&row, 0, NAME_COLUMNS, Some(columns_max)));
+        self.write(&screen::wrapped(&row, NAME_COLUMNS, columns_max));
         if let Some(part) = self.last() {
             part.rows.push(Row { name: name.to_owned(), value: value.to_owned() });
         }

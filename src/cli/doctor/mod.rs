@@ -3,9 +3,7 @@
 //! It changes nothing. The checks of shell hooks and of wraps are here; a wrap is run as a tool started from the desktop does.
 
 mod codex;
-mod probe;
 #[cfg(target_os = "linux")]
-mod servers;
 mod state;
 
 use std::path::{Path, PathBuf};
@@ -15,11 +13,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use probe::Ran;
+use codex::Ran;
 
-use super::error::Done;
+use super::Done;
 use super::screen::{Screen, Tone, plain};
-use super::session_args::SessionWord;
+use super::select_session::SessionWord;
 use super::wrap::{self, Look, Made};
 use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
@@ -119,12 +117,14 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     checks.extend(wrap_checks(&settings));
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     #[cfg(target_os = "linux")]
-    checks.extend(servers::left_behind());
+    checks.extend(state::left_behind());
     checks.push(hook_check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let to = Screen::of_stdout(environment);
-    let text = if arguments.json { as_json(&checks, is_healthy) } else { as_text(&checks, to, screen::columns(to)) };
-    let printed = screen::print(&text);
+    let printed = match arguments.json {
+        true => screen::print_exactly(&as_json(&checks, is_healthy)),
+        false => screen::print(&as_text(&checks, to)),
+    };
     Ok(if is_healthy { printed } else { FAILED })
 }
 
@@ -136,16 +136,15 @@ fn as_json(checks: &[Check], is_healthy: bool) -> String {
     format!("{}\n", json!({ "healthy": is_healthy, "checks": checks }))
 }
 
-fn as_text(checks: &[Check], to: Screen, columns_max: Option<usize>) -> String {
+fn as_text(checks: &[Check], to: Screen) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for check in checks {
         let verdict = to.paint(check.verdict.tone(), &format!("{:6}", check.verdict.name()));
-        let indent = width + 10;
-        let wrapped = |text: &str, first| screen::wrapped(&plain(text), first, first, columns_max);
-        text.push_str(&format!("{verdict}  {:width$}  {}\n", check.name, wrapped(&check.found, indent)));
+        text.push_str(&format!("{verdict}  {:width$}  {}\n", check.name, plain(&check.found)));
         if let Some(remedy) = &check.remedy {
-            text.push_str(&format!("{:8}{:width$}  → {}\n", "", "", wrapped(remedy, indent + 2)));
+            // No line ends behind the arrow.
+            text.push_str(&format!("{:8}→\u{a0}{}\n", "", plain(remedy)));
         }
     }
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
@@ -251,7 +250,7 @@ fn check_made(made: &Made) -> Check {
         format!("run `codex-shim wrap {name}` in a terminal where codex works; `codex-shim unwrap {name}` undoes it")
     };
     let shown = program.display();
-    match probe::run(&mut command, VERSION_WAIT_MAX) {
+    match codex::run(&mut command, VERSION_WAIT_MAX) {
         Ran::Well(version) => {
             let found = format!("{place} runs {version}, with PATH={BARE_PATH}, too");
             match pinned.as_ref().filter(|pinned| !is_program(pinned)) {
@@ -277,13 +276,11 @@ mod tests {
     #[test]
     fn checks_are_listed_with_their_remedies() {
         let checks = [Check::ok("settings", "all can be used"), Check::broken("codex", "not there", "install it")];
-        let text = as_text(&checks, Screen::None, None);
+        let text = as_text(&checks, Screen::None);
         assert_eq!(
             text,
-            "ok      settings  all can be used\nbroken  codex     not there\n                  → install it\n\n1 broken\n"
+            "ok      settings  all can be used\nbroken  codex     not there\n        →\u{a0}install it\n\n1 broken\n"
         );
-        let narrow = as_text(&checks, Screen::Plain, Some(32));
-        assert!(narrow.starts_with("ok      settings  all can be\n  used\n"), "{narrow}");
         assert!(as_json(&checks, false).contains(r#""healthy":false"#));
     }
 

@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::clock::{Clock, Times};
 use super::super::complete;
-use super::super::error::{CliError, Done};
 use super::super::screen::{self, Screen, Tone};
-use super::super::session_args::SessionFlag;
-use super::{put, threads};
+use super::super::screen::{Clock, Times};
+use super::super::select_session::SessionFlag;
+use super::super::{CliError, Done};
+use super::{find, known, put, read_of};
 use crate::config::Environment;
 use crate::engine::{one_line, without_shell};
 use crate::history::{action_in_words, decided};
@@ -55,8 +55,8 @@ struct Transcript {
 
 /// Prints a transcript.
 pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
-    let mut read = threads::read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
-    let thread = threads::find(&arguments.thread, &threads::known(&mut read)?)?;
+    let mut read = read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
+    let thread = find(&arguments.thread, &known(&mut read)?)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
@@ -148,8 +148,9 @@ fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, 
         is_code ^= is_fence;
         // Code is copied, so it keeps its lines.
         let columns_max = columns_max.filter(|_| !is_code && !is_fence);
-        let indented = format!("  {}", screen::wrapped(&line, 2, 2 + hanging(&line), columns_max));
-        for line in indented.lines() {
+        let indented = format!("  {line}");
+        let wrapped = columns_max.map(|columns_max| screen::wrapped(&indented, 2 + hanging(&line), columns_max));
+        for line in wrapped.unwrap_or(indented).lines() {
             let line = said_tone.map_or(line.to_owned(), |tone| to.paint(tone, line));
             let _ = writeln!(text, "{}", line.trim_end());
         }
@@ -171,7 +172,8 @@ fn hanging(line: &str) -> usize {
 }
 
 fn row(tone: Tone, line: &str, to: Screen) -> String {
-    format!("  {}\n", to.paint(tone, &screen::plain(line)))
+    let line = format!("  {}", to.paint(tone, &screen::plain(line)));
+    format!("{}\n", screen::fitted(&line, screen::columns(to)))
 }
 
 /// ` (exit 1, 2s 300ms)`; empty if the action completed and took no time. Statuses without an exit code that
@@ -208,7 +210,8 @@ fn output(text: &str, to: Screen) -> String {
         told.push_str(&row(Tone::Faint, &format!("  … {hidden} more above"), to));
     }
     for line in &lines[hidden..] {
-        told.push_str(&row(Tone::Faint, &format!("  {}", line.replace('\t', "    ")), to));
+        let line = screen::plain(&line.replace('\t', "    "));
+        told.push_str(&format!("    {}\n", to.paint(Tone::Faint, &line)));
     }
     told
 }

@@ -4,19 +4,24 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
 use super::super::FAILED;
-use super::super::clock::Clock;
+use super::super::complete;
 use super::super::kept_back::KeptBack;
+use super::super::screen::Clock;
+use super::super::screen::Times;
 use super::super::screen::{self, Screen};
-use super::args::RespondArguments;
-use super::name::NotNamed;
+use super::super::select_session::SessionFlag;
+use super::NotNamed;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
 use crate::config::Environment;
+use crate::control::answer::argument;
 use crate::control::client;
 use crate::control::form::{self, Field};
 use crate::control::request_view::{Choice, Gives, Question, RequestView, ending};
@@ -86,7 +91,7 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
         let below = session.holder.as_ref().map_or("", |holder| &holder.place.cwd);
         let names_max = rows_max.saturating_sub(CHOICES_ROWS + HEAD_ROWS).max(1);
         let names = show::Diffs::Names { below, names_max };
-        screen::print(&show::question_with(row, names, clock, screen));
+        screen::print_exactly(&show::question_with(row, names, clock, screen));
         LongDiff {
             summary,
             whole: &whole,
@@ -94,7 +99,7 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
         }
     });
     if diff.is_none() {
-        screen::print(&whole);
+        screen::print_exactly(&whole);
     }
     if row["status"] != "pending" {
         let id = text(row, "request_id");
@@ -131,8 +136,10 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
             _ => CliError::failed(refused.message),
         });
     }
-    let document: Value = answer.document().map_err(CliError::failed)?;
+    let mut document: Value = answer.document().map_err(CliError::failed)?;
     let (line, is_ours) = verdict(&document, body, clock);
+    // The relay has answered the call; this tool reports whether the answer counts.
+    document["ok"] = json!(is_ours);
     let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
     Ok(if is_ours { printed } else { FAILED })
 }
@@ -207,7 +214,7 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
         }
         if let Some(diff) = diff.filter(|_| matches!(typed.trim(), "v" | "V" | "view")) {
             if diff.pager.show(|mut stdin| stdin.write_all(diff.whole.as_bytes())).is_err() {
-                screen::print(diff.whole);
+                screen::print_exactly(diff.whole);
             }
             list();
             continue;
@@ -232,14 +239,9 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
     Err(NO_ANSWER.to_owned())
 }
 
-/// Prints a line for the user, wrapped to the terminal.
+/// Prints a line for the user.
 fn say(text: &str) {
-    screen::print(&format!("{}\n", to_fit(text)));
-}
-
-/// Untrusted text, wrapped to the terminal.
-fn to_fit(text: &str) -> String {
-    screen::wrapped(&screen::plain(text), 0, 2, screen::columns(Screen::of_stdout_plain()))
+    screen::print(&format!("{}\n", screen::plain(text)));
 }
 
 /// The reason that was typed; `None` if it is empty.
@@ -328,9 +330,9 @@ fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
 fn fill_one(row: &Value, field: &Field, answers: &mut Vec<(String, String)>) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
         for (number, choice) in field.choices.iter().enumerate() {
-            screen::print(&format!("{}\n", to_fit(&format!("  {}  {}", number + 1, choice.label))));
+            say(&format!("  {}  {}", number + 1, choice.label));
         }
-        let prompt = format!("{}: ", to_fit(&format!("{}{}", field.name, described(field))));
+        let prompt = format!("{}: ", screen::plain(&format!("{}{}", field.name, described(field))));
         let typed = if field.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
         let had = answers.len();
         if !typed.is_empty() {
@@ -373,6 +375,7 @@ fn unasked(error: std::io::Error) -> String {
 
 fn print_prompt(prompt: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout();
+    let prompt = screen::fitted(prompt, screen::columns(Screen::of_stdout_plain()));
     stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).map_err(unasked)
 }
 
@@ -420,6 +423,77 @@ fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+impl ValueEnum for Word {
+    fn value_variants<'a>() -> &'a [Word] {
+        &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Word::Accept => "Allow it once",
+            Word::AcceptForSession => "Allow it, and the same again in this session",
+            Word::Decline => "Refuse it; the turn goes on",
+            Word::Cancel => "Refuse it, and end the turn",
+        };
+        Some(PossibleValue::new(argument(*self)).help(help))
+    }
+}
+
+/// Answer a request
+///
+/// The first answer wins, here or at the client; the output says whose it was. Without an answer on the command line it shows
+/// the request and asks, if there is a terminal.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Decisions:
+  accept               allow it once
+  accept-for-session   allow it, and the same again in this session
+  decline              refuse it; the turn goes on
+  cancel               refuse it, and end the turn
+
+Exit status:
+  0  your answer won, or an identical one
+  1  another answer won, or the relay refused yours
+  2  not a valid answer to this request
+  3  no such request or session
+  4  the session is not running
+
+Examples:
+  codex-shim respond latest                     show it, and ask
+  codex-shim respond 0 accept
+  codex-shim respond 0 decline --reason 'use the staging database'
+  codex-shim respond 2 --answer color=Red --answer size=L
+  codex-shim respond 0 accept --json | jq -r .request.resolved_by
+  codex-shim respond 0 --json '{\"decision\":\"acceptForSession\"}'")]
+pub(in crate::cli) struct RespondArguments {
+    /// Request: its id, a unique beginning of it, its number, or `latest`
+    #[arg(value_name = "REQUEST", add = complete::requests())]
+    pub(in crate::cli) request: String,
+    /// accept, accept-for-session, decline or cancel
+    #[arg(value_name = "DECISION", value_enum, hide_possible_values = true)]
+    pub(in crate::cli) word: Option<Word>,
+    /// Reason to tell the model; with decline and cancel
+    #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
+    pub(in crate::cli) reason: Option<String>,
+    /// Answer to a question, or value of a field of a form; repeatable
+    #[arg(long = "answer", value_name = "ID=TEXT", value_parser = parse_answer, conflicts_with = "word")]
+    pub(in crate::cli) answers: Vec<(String, String)>,
+    /// Print JSON; with a value, send it as the whole answer
+    #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
+    pub(in crate::cli) json: Option<Option<String>>,
+    #[command(flatten)]
+    pub(in crate::cli) session: SessionFlag,
+    #[command(flatten)]
+    pub(in crate::cli) times: Times,
+}
+
+fn parse_answer(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((id, answer)) if !id.is_empty() => Ok((id.to_owned(), answer.to_owned())),
+        Some(_) | None => Err("it must be ID=TEXT; `codex-shim show REQUEST` lists the ids".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -490,5 +564,18 @@ mod tests {
                       4 d  decline\n  5 r  decline with a reason\n  6 c  cancel, which ends the turn\n";
         assert_eq!(listed(&approval(&json!(["accept", always]))), expect);
         assert_eq!(approval(&Value::Null).len(), 5);
+    }
+
+    #[test]
+    fn answers_name_their_question() {
+        let check = |text: &str, expect: Option<(&str, &str)>| {
+            let expect = expect.map(|(id, answer)| (id.to_owned(), answer.to_owned()));
+            assert_eq!(parse_answer(text).ok(), expect, "{text}");
+        };
+        check("a=b", Some(("a", "b")));
+        check("a=b=c", Some(("a", "b=c")));
+        check("a=", Some(("a", "")));
+        check("=b", None);
+        check("a", None);
     }
 }

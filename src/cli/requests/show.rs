@@ -1,31 +1,34 @@
-//! `codex-shim show`: a request in full, with labels: everything there is to decide on, and its outcome.
+//! `codex-shim requests` lists pending requests, or all of them with their outcomes. `codex-shim show` shows one in full, with labels:
+//! everything there is to decide on, and its outcome.
 //!
 //! [`RequestView`] decides which rows there are, in which order, and their styles.
 
 use std::path::Path;
 
-use serde_json::Value;
+use clap::Args;
+use serde_json::{Value, json};
 
-use super::super::clock::Clock;
+use super::super::complete;
+use super::super::screen::Clock;
+use super::super::screen::Times;
 use super::super::screen::{self, Screen, Tone};
-use super::args::ShowRequestArguments;
-use super::{Done, body, named, print_json, text};
+use super::super::select_session::{Common, SessionFlag};
+use super::super::table::{Cell, Column, Table};
+use super::{Done, body, kind_of, named, print_json, readable_all, rows, select_session, short, text};
 use crate::config::Environment;
-use crate::control::answer::respond_arguments;
+use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::Field;
 use crate::control::request_view::{
     ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who,
 };
 use crate::engine::RequestKind;
+use crate::store::{Found, WhichRequests};
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
 
 /// Labels of prose, which is wrapped because no one copies it.
 const PROSE: [&str; 2] = ["reason", "message"];
-
-/// Narrowest column for prose.
-const ROOM_MIN: usize = 16;
 
 /// Replaces tabs, which would otherwise be escaped.
 const TAB: &str = "    ";
@@ -41,7 +44,7 @@ pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &E
         outcome(&document, &clock, screen),
         next(&document["request"], screen),
     ];
-    Ok(screen::print(&text.concat()))
+    Ok(screen::print_exactly(&text.concat()))
 }
 
 /// Rows of a label and a text.
@@ -55,27 +58,32 @@ impl DetailView {
         DetailView { text: String::new(), to }
     }
 
-    /// A label and untrusted text, whose lines are aligned.
+    /// A label and untrusted text, fitted to the terminal.
     fn row(&mut self, label: &str, value: &str) {
-        self.toned(label, value, |_| None);
+        self.toned(label, value, None);
     }
 
-    fn toned(&mut self, label: &str, value: &str, tone: impl Fn(&str) -> Option<Tone>) {
+    fn toned(&mut self, label: &str, value: &str, tone: Option<Tone>) {
+        let rows = self.lines(label, value, tone);
+        self.text.push_str(&screen::fitted(&rows, screen::columns(self.to)));
+    }
+
+    /// A label and untrusted text that people copy: its lines stay as they are.
+    fn exact(&mut self, label: &str, value: &str, tone: Option<Tone>) {
+        let rows = self.lines(label, value, tone);
+        self.text.push_str(&rows);
+    }
+
+    fn lines(&self, label: &str, value: &str, tone: Option<Tone>) -> String {
         let value = value.strip_suffix('\n').unwrap_or(value);
-        for (number, line) in value.split('\n').enumerate() {
+        let line = |(number, line): (usize, &str)| {
             let label = screen::plain(if number == 0 { label } else { "" });
             let label = self.to.paint(Tone::Faint, &format!("{label:LABEL_COLUMNS$}"));
             let shown = screen::plain(&line.trim_end_matches('\r').replace('\t', TAB));
-            let shown = tone(line).map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
-            self.text.push_str(&format!("{label} {shown}\n"));
-        }
-    }
-
-    /// A label and prose, wrapped between words.
-    fn prose(&mut self, label: &str, value: &str) {
-        let room = screen::columns(self.to).map(|columns| columns.saturating_sub(LABEL_COLUMNS + 1).max(ROOM_MIN));
-        let lines: Vec<String> = value.lines().map(|line| screen::wrapped(line, 0, 0, room)).collect();
-        self.row(label, &lines.join("\n"));
+            let shown = tone.map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
+            format!("{label} {shown}\n")
+        };
+        value.split('\n').enumerate().map(line).collect()
     }
 
     /// A row, unless the value is empty.
@@ -88,15 +96,16 @@ impl DetailView {
     fn shown(&mut self, rows: &[Row]) {
         for row in rows {
             if PROSE.contains(&row.label.as_str()) {
-                self.prose(&row.label, &row.text);
+                self.row(&row.label, &row.text);
                 continue;
             }
-            self.toned(&row.label, &row.text, |_| match row.meant {
+            let tone = match row.meant {
                 Meant::Added => Some(Tone::Good),
                 Meant::Removed => Some(Tone::Bad),
                 Meant::Place => Some(Tone::Faint),
                 Meant::Asked | Meant::Plain => None,
-            });
+            };
+            self.exact(&row.label, &row.text, tone);
         }
     }
 }
@@ -152,10 +161,10 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
         Diffs::Whole => request.files.iter().for_each(|file| view.shown(&file.rows())),
         Diffs::Names { below, names_max } => names(&mut view, &request.files, below, names_max),
     }
-    request.warnings.iter().for_each(|warning| view.prose("warning", warning));
+    request.warnings.iter().for_each(|warning| view.row("warning", warning));
     request.questions.iter().for_each(|question| a_question(&mut view, question));
     request.fields.iter().for_each(|field| a_field(&mut view, field));
-    let summary = screen::wrapped(&screen::plain(text(row, "summary")), 0, 0, screen::columns(to));
+    let summary = screen::fitted(&screen::plain(text(row, "summary")), screen::columns(to));
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
@@ -173,7 +182,7 @@ fn names(view: &mut DetailView, files: &[ChangedFile], below: &str, names_max: u
 
 fn a_question(view: &mut DetailView, question: &Question) {
     let secret = if question.is_secret { " (the answer is not stored)" } else { "" };
-    view.prose("question", &format!("{}: {}{secret}", question.id, question.text));
+    view.row("question", &format!("{}: {}{secret}", question.id, question.text));
     for (number, (label, about)) in question.options.iter().enumerate() {
         let about = if about.is_empty() { String::new() } else { format!("  {about}") };
         view.row("", &format!("  {}. {label}{about}", number + 1));
@@ -184,10 +193,7 @@ fn a_question(view: &mut DetailView, question: &Question) {
 fn a_field(view: &mut DetailView, field: &Field) {
     let about = field.about.as_ref().map(|about| format!(": {about}")).unwrap_or_default();
     let hint = Some(field.hint()).filter(|hint| !hint.is_empty());
-    view.prose(
-        "field",
-        &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()),
-    );
+    view.row("field", &format!("{}{about}{}", field.name, hint.map(|hint| format!("  ({hint})")).unwrap_or_default()));
 }
 
 /// The outcome, with every answer that was given.
@@ -195,7 +201,7 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     let (row, mut view) = (&document["request"], DetailView::new(to));
     let (outcome, tone) = status(row);
     view.text.push('\n');
-    view.toned("status", &outcome, |_| Some(tone));
+    view.toned("status", &outcome, Some(tone));
     if !row["resolved_at"].is_null() {
         view.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
     }
@@ -244,16 +250,167 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     let id = text(row, "request_id");
     let request = RequestView::of(row);
     for (number, arguments) in respond_arguments(row).into_iter().enumerate() {
-        view.row(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"));
+        view.exact(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"), None);
     }
     for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
         if let Gives::Body(body) = &choice.gives {
             view.row("or", &format!("{}:", choice.label));
             // A single quote would end the shell's quotation.
-            view.row("", &format!("codex-shim respond {id} --json '{}'", body.to_string().replace('\'', r"'\''")));
+            let body = body.to_string().replace('\'', r"'\''");
+            view.exact("", &format!("codex-shim respond {id} --json '{body}'"), None);
         }
     }
     view.text
+}
+
+/// List the requests that are waiting for your answer
+///
+/// Oldest first: how long a request has been waiting, its name, its kind, and what it is about.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim requests
+  codex-shim requests work
+  codex-shim requests --all              answered ones too: by whom and when
+  codex-shim requests --json | jq -r '.requests[].request_id'")]
+pub(in crate::cli) struct RequestsArguments {
+    #[command(flatten)]
+    pub(in crate::cli) common: Common,
+    /// Every stored request, whatever its status
+    #[arg(long)]
+    pub(in crate::cli) all: bool,
+    #[command(flatten)]
+    pub(in crate::cli) times: Times,
+}
+
+/// Show a request in full, and what became of it
+///
+/// The command and its folder, the file changes with their diffs, or the questions with their options; then who answered what
+/// and when. With --json it prints what `GET /sessions/self/codex-requests/ID` returns.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A request is named by its id, by a unique beginning of it, by the part after
+the `-` (`0` for `6b02d1a90c4e-0`), or by `latest`: the newest that waits.
+
+Exit status: 0, or 3 if there is no such request or session.
+
+Examples:
+  codex-shim show
+  codex-shim show 0
+  codex-shim show 6b02d1a90c4e-0 --json | jq .answers")]
+pub(in crate::cli) struct ShowRequestArguments {
+    /// Request: its id, a unique beginning of it, or its number
+    #[arg(value_name = "REQUEST", default_value = "latest", add = complete::requests())]
+    pub(in crate::cli) request: String,
+    #[command(flatten)]
+    pub(in crate::cli) session: SessionFlag,
+    /// Print one JSON document
+    #[arg(long = "json")]
+    pub(in crate::cli) as_json: bool,
+    #[command(flatten)]
+    pub(in crate::cli) times: Times,
+}
+
+pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
+    let sessions = readable_all(arguments.common.session.name(), environment)?;
+    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
+    let listed: Vec<(&Found, Vec<Value>)> =
+        sessions.iter().map(|session| rows(session, which).map(|rows| (session, rows))).collect::<Result<_, _>>()?;
+    if arguments.common.as_json {
+        let rows: Vec<Value> = listed.into_iter().flat_map(|(_, rows)| rows).collect();
+        return Ok(print_json(&json!({ "requests": rows })));
+    }
+    let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    let mut text = String::new();
+    for (session, rows) in &listed {
+        if sessions.len() > 1 {
+            text.push_str(&select_session::section(session, &sessions, screen));
+        }
+        text.push_str(&match which {
+            // The heading names the session.
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() && sessions.len() > 1 => {
+                "no requests are pending\n".to_owned()
+            }
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
+                format!("no requests are pending in session {}\n", session.id)
+            }
+            WhichRequests::All if rows.is_empty() && sessions.len() > 1 => "no requests yet\n".to_owned(),
+            WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
+            WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, &clock, screen),
+            WhichRequests::All => history(rows, &clock, screen),
+        });
+    }
+    Ok(screen::print(&text))
+}
+
+/// How long a pending request has waited, or the age of a resolved one.
+fn age(row: &Value, clock: &Clock) -> String {
+    clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
+}
+
+/// Pending requests: age, name, kind, summary.
+fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
+    let columns = vec![
+        Column::whole("AGE"),
+        Column::whole("REQUEST"),
+        Column::whole("KIND").spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
+    let cells = rows.iter().map(|row| {
+        vec![
+            (Tone::Faint, age(row, clock)),
+            (Tone::Warning, short(row, rows).to_owned()),
+            (Tone::Faint, kind_of(row).name().to_owned()),
+            (Tone::Strong, text(row, "summary").to_owned()),
+        ]
+    });
+    Table::of(columns, cells.collect(), to)
+}
+
+/// All requests with their outcomes.
+fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
+    let (columns, cells) = history_table(rows, clock, to);
+    Table::of(columns, cells, to)
+}
+
+fn history_table(rows: &[Value], clock: &Clock, to: Screen) -> (Vec<Column>, Vec<Vec<Cell>>) {
+    let columns = vec![
+        Column::whole("AGE").spare(),
+        Column::whole("REQUEST"),
+        Column::whole("KIND").spare(),
+        Column::whole("OUTCOME"),
+        Column::whole("BY").spare(),
+        Column::whole(clock.head("AT")).spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
+    let cells = rows.iter().map(|row| {
+        vec![
+            (Tone::Faint, age(row, clock)),
+            (Tone::Warning, short(row, rows).to_owned()),
+            (Tone::Faint, kind_of(row).name().to_owned()),
+            outcome_cell(row),
+            (Tone::Faint, by(row)),
+            (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
+            (Tone::Strong, text(row, "summary").to_owned()),
+        ]
+    });
+    (columns, cells.collect())
+}
+
+/// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
+fn outcome_cell(row: &Value) -> (Tone, String) {
+    let tone = match (text(row, "status"), text(row, "error_code")) {
+        ("pending", _) => Tone::Warning,
+        ("resolved", "withdrawn_by_server") => Tone::Faint,
+        ("resolved", _) => Tone::Good,
+        _ => Tone::Bad,
+    };
+    (tone, outcome_word(row).to_owned())
+}
+
+/// Who answered, without the process; `show` prints both.
+fn by(row: &Value) -> String {
+    row["resolution_source"].as_str().unwrap_or("-").to_owned()
 }
 
 #[cfg(test)]
@@ -429,5 +586,61 @@ mod tests {
         check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
         check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
         check(json!({ "status": "resolved", "resolved_payload": { "answers": {} } }), "resolved: answered");
+    }
+}
+
+#[cfg(test)]
+mod list_tests {
+    use super::*;
+
+    fn rows() -> Vec<Value> {
+        let row = |id: &str, at: &str, method: &str, summary: &str| {
+            json!({
+                "request_id": format!("6b02d1a90c4e-{id}"), "process_generation": "6b02d1a90c4e", "status": "pending",
+                "requested_at": at, "request_method": method, "summary": summary,
+            })
+        };
+        let mut done = row("1", "2026-01-02T03:04:05.000Z", "item/fileChange/requestApproval", "change a");
+        for (name, value) in [
+            ("status", json!("resolved")),
+            ("resolved_payload", json!({ "decision": "decline" })),
+            ("resolution_source", json!("cli")),
+            ("resolved_by", json!("uid 0")),
+            ("resolved_at", json!("2026-01-02T03:04:06.000Z")),
+        ] {
+            done[name] = value;
+        }
+        vec![row("0", "2026-01-02T03:03:05.000Z", "item/commandExecution/requestApproval", "run x\u{1b}[31m"), done]
+    }
+
+    fn now() -> Clock {
+        Clock::stopped("2026-01-02T03:04:07Z")
+    }
+
+    #[test]
+    fn pending_requests_are_listed() {
+        let expect = "1m 2s  0  command      run x\u{fffd}[31m\n2s     1  file change  change a\n";
+        assert_eq!(to_do(&rows(), &now(), Screen::None), expect);
+    }
+
+    #[test]
+    fn outcomes_of_all_requests_are_listed() {
+        let expect = "\
+1m 2s  0  command      pending   -    -                     run x\u{fffd}[31m
+2s     1  file change  declined  cli  2026-01-02T03:04:06Z  change a
+";
+        assert_eq!(history(&rows(), &now(), Screen::None), expect);
+    }
+
+    #[test]
+    fn outcomes_stay_whole_on_narrow_terminals() {
+        let mut rows = rows();
+        rows[1]["summary"] = json!("change ".repeat(20));
+        rows[1]["resolved_by"] = json!("uid 0, pid 12345");
+        for columns_max in [40, 80] {
+            let (columns, cells) = history_table(&rows, &now(), Screen::Plain);
+            let shown = Table::within(columns, Screen::Plain, Some(columns_max)).add(cells);
+            assert!(shown.contains("declined") && !shown.contains("uid"), "{shown}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::setting::{Tool, setting_of, string_of, with_member};
-use super::{Change, Pinned, Wrapped, read, rewrite};
+use super::{Change, Pinned, Wrapped, check, read};
 use crate::config::{Environment, Settings};
 use crate::files;
 use crate::relay::locate::{self, OwnPath, SET_ASIDE, SHARED_LINK};
@@ -141,7 +141,7 @@ impl Planner<'_> {
     fn in_setting(&self, tool: &Tool) -> Result<Plan, String> {
         let file = tool.file(self.environment)?;
         let (at, names) = (file.display(), tool.setting.names);
-        rewrite::check(&file)?;
+        check(&file)?;
         let before = match files::read_named(&file) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -5,13 +5,12 @@ use std::{fs, io};
 
 use serde_json::json;
 
-use super::super::error::{CliError, Done};
 use super::super::requests::print_json;
+use super::super::{CliError, Done};
 use super::super::{FAILED, say, screen};
 use super::plan::installed_over;
-use super::rewrite::{self, rewrite};
 use super::setting::{depth_of, setting_of, value_of, with_value, without_member};
-use super::{Change, UnwrapArguments, Wrapped, read, write};
+use super::{Change, UnwrapArguments, Wrapped, check, read, rewrite, write};
 use crate::files;
 
 /// Why a change is not undone.
@@ -151,7 +150,7 @@ fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
                 return member_back(wrapped, &now, [before.as_deref().unwrap_or_default(), after], is_dry);
             }
             if before.is_some() {
-                rewrite::check(path)?;
+                check(path)?;
             }
             if !is_dry {
                 match before {
@@ -189,7 +188,7 @@ fn member_back(wrapped: &Wrapped, now: &str, [before, after]: [&str; 2], is_dry:
             "{at} was changed since, and `{name}` is {is}; it is left unchanged; before `wrap`, it was {was_told}"
         )));
     };
-    rewrite::check(&wrapped.path)?;
+    check(&wrapped.path)?;
     if !is_dry {
         rewrite(&wrapped.path, &text)?;
     }

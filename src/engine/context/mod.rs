@@ -19,7 +19,7 @@ use super::open_calls::{CallKey, Calls, OpenCall};
 use super::threads::Threads;
 use super::{Effect, Note, Now, Seen, Warning};
 use crate::protocol::{Method, inject_items_params, named, of_name};
-use crate::wire::{Members, Message, RpcId};
+use crate::wire::{Body, Members, Message, RpcId};
 
 pub(crate) use command::{Command, Label, Origin, PushError};
 pub use command::{ContextBounds, Preview, Provenance, PushedCommand};
@@ -30,6 +30,15 @@ pub(super) use envelope::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 pub(super) use strip::OwnItems;
 
 use strip::{Previews, Scanner, minor_of};
+
+/// A server line without our text before the user's words; `None` if it has none.
+#[must_use]
+pub(crate) fn without_context(line: &[u8]) -> Option<Vec<u8>> {
+    let Body::Message(message) = Body::parse(line) else { return None };
+    let (previews, threads) = (Previews::default(), Threads::default());
+    let may_hold_ours = Scanner::default().may_hold_ours(line, &message, &previews);
+    if may_hold_ours { strip::strip(line, &message, &previews, &threads) } else { None }
+}
 
 /// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
 const METHOD_NOT_FOUND: i64 = -32_601;

@@ -8,9 +8,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Matcher, Spot, Stage};
-use super::super::events::{Page, Way};
+use super::super::model::{Page, Way};
 use super::super::timeline::{Range, SessionEvent, Timeline};
-use super::source::first_at_us;
+use super::first_at_us;
 use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
 use crate::index::{HISTORY_FILE, History, JournalGap, Side, TranscriptLine};

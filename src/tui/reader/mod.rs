@@ -2,27 +2,30 @@
 //! before the journal.
 //!
 //! Two threads: one follows the journal and reports events; the other reads the pages that the user scrolls or searches to
-//! ([`Pages`]). Both read the journal's files with the fold behind `mode=ui` ([`source`]), always from the start of a segment,
+//! ([`Pages`]). Both read the journal's files with the fold behind `mode=ui` ([`Source`]), always from the start of a segment,
 //! because the meaning of a record depends on earlier ones. Entries older than the first record come from the history, which is
 //! kept for longer ([`kept`]). Neither thread holds more than a window of entries or writes anything.
 
 mod kept;
 mod pager;
-mod source;
 
-use std::io::{self, BufRead as _, Read as _, Seek as _};
+use std::io;
+use std::io::{BufRead as _, Read as _, Seek as _};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use super::events::{Event, News};
-use super::timeline::Timeline;
-use crate::files::{self, Access};
-use crate::index::{Follower, Patience};
-use crate::journal::{Position, SegmentName};
+use serde_json::{Value, json};
+
+use super::model::{Event, News};
+use super::timeline::{SessionEvent, Timeline};
+use crate::files;
+use crate::files::Access;
+use crate::history::{RecordEvent, Seen, UiFold};
+use crate::index::{Follower, Next, Patience, shown_line};
+use crate::journal::{Position, Record, SegmentName};
 use kept::Kept;
 pub(super) use pager::Pages;
-use source::{NextRecord, Source};
 
 /// Polling interval of the journal.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -191,13 +194,96 @@ fn start_of_end(dir: &Path) -> Option<Position> {
     start
 }
 
+/// Longest first record that is read, in bytes.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
+
+/// Result of [`Source::next`].
+pub(super) enum NextRecord {
+    /// A record, which began here.
+    Record(Position),
+    /// No record yet.
+    Nothing,
+}
+
+/// Converts records to events.
+pub(super) struct Source {
+    follower: Follower,
+    ui: UiFold,
+    generation: Option<String>,
+}
+
+impl Source {
+    pub(super) fn new(follower: Follower) -> Source {
+        Source { follower, ui: UiFold::default(), generation: None }
+    }
+
+    /// Reads a record and appends its events.
+    pub(super) fn next(&mut self, patience: Patience, events: &mut Vec<SessionEvent>) -> io::Result<NextRecord> {
+        let (at, bytes, successor) = match self.follower.next(patience)? {
+            Next::Record { at, bytes, successor } => (at, bytes, successor),
+            Next::Lost { at } => {
+                let told =
+                    json!({ "type": "gap", "lines": 0, "reason": "a part of the journal was removed meanwhile" });
+                events.push(SessionEvent { at: at.clone(), at_us: 0, fields: told });
+                return Ok(NextRecord::Record(at));
+            }
+            Next::End => return Ok(NextRecord::Nothing),
+        };
+        let Ok(record) = Record::parse(bytes) else { return Ok(NextRecord::Record(at)) };
+        let successor = successor.and_then(|bytes| Record::parse(bytes).ok());
+        let shown = shown_line(&record, successor.as_ref());
+        let seen = Seen::of(&record, shown.as_deref());
+        let at_us = seen.at_us;
+        let mut told = Vec::new();
+        self.ui.take(&seen, &mut told);
+        // The journal has events that clients never see.
+        match &seen.event {
+            RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
+                let begins = json!({ "type": "run", "generation": generation });
+                self.generation = Some(generation.clone());
+                if at.segment.number == 1 {
+                    events.push(SessionEvent { at: at.clone(), at_us, fields: begins });
+                }
+            }
+            RecordEvent::Gap { lines, reason } => {
+                let gap = json!({ "type": "gap", "lines": lines, "reason": reason });
+                events.push(SessionEvent { at: at.clone(), at_us, fields: gap });
+            }
+            RecordEvent::Generation(_)
+            | RecordEvent::Notification(_)
+            | RecordEvent::ServerRequest { .. }
+            | RecordEvent::ClientRequest { .. }
+            | RecordEvent::Response { .. }
+            | RecordEvent::ShimEvent { .. }
+            | RecordEvent::Other => {}
+        }
+        events.extend(told.into_iter().map(|event| SessionEvent {
+            at: at.clone(),
+            at_us,
+            fields: serde_json::to_value(&event).unwrap_or(Value::Null),
+        }));
+        Ok(NextRecord::Record(at))
+    }
+}
+
+/// The time of a segment's first record, in microseconds since the Unix epoch.
+pub(super) fn first_at_us(segment: &std::path::Path) -> Option<u64> {
+    let mut line = Vec::new();
+    let mut file = io::BufReader::new(files::open(segment, Access::Read).ok()?).take(HEADER_BYTES_MAX);
+    file.read_until(b'\n', &mut line).ok()?;
+    match Record::parse(line.strip_suffix(b"\n").unwrap_or(&line)).ok()? {
+        Record::Header(header) => Some(header.at),
+        Record::Line { at_us, .. } | Record::Event { at_us, .. } | Record::Gap { at_us, .. } => Some(at_us),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use super::super::entry::{Entry, Key, Kind, Matcher};
-    use super::super::events::Way;
+    use super::super::model::Way;
     use super::pager::Pager;
     use super::*;
 

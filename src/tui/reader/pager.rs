@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use super::super::events::{Command, News, Page, Way};
+use super::super::model::{Command, News, Page, Way};
 use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
-use super::source::{NextRecord, Source};
 use super::{LOOK_EVERY, Teller, journal_dir, segments};
+use super::{NextRecord, Source};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::ask::of_row;
 use super::super::doc::{Doc, Role};
-use super::super::events::News;
 use super::super::model::Link;
+use super::super::model::News;
 use super::screens::drawn;
 use super::{NOW_US, Play, check, noted, row, timeline};
 
@@ -95,7 +95,7 @@ fn options_and_answers_are_whole() {
 
 #[test]
 fn long_paragraphs_break_between_words() {
-    let text = (0..2_000).map(|number| format!("word{number}")).collect::<Vec<_>>().join(" ");
+    let text = (0..20_000).map(|number| format!("word{number}")).collect::<Vec<_>>().join(" ");
     let mut doc = Doc::default();
     doc.push(&text, Role::Plain);
     let lines: Vec<&str> = (0..doc.len()).map(|line| doc.text_of(line).trim_end()).collect();

@@ -2,8 +2,6 @@
 
 mod answering;
 mod first_use;
-mod mouse;
-mod reviewing;
 mod screens;
 mod timeline;
 mod watching;
@@ -16,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::ask::of_row;
 use super::entry::{Key, Spot};
-use super::events::{Command, Event, First, News};
 use super::model::{Colours, Link, Live, Model};
-use super::steps::attach;
+use super::model::{Command, Event, First, News};
+use super::pressed::attach;
 use super::text::Zone;
 use super::timeline::{SessionEvent, Timeline};
 use super::update::update;

@@ -13,8 +13,8 @@ use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
 use super::super::ask::of_row;
-use super::super::events::{Event, News};
 use super::super::model::{Colours, Link, Model, SessionRow};
+use super::super::model::{Event, News};
 use super::super::text::width as columns_of;
 use super::super::update::update;
 use super::super::{keys, view};
@@ -121,8 +121,8 @@ fn screens_of_requests() {
     snapshot("approval", &play, 20, 5);
     everywhere("approval-diff", &check("asks patch=g-0\nkey ^R\nwait 600"));
     everywhere("approval-danger", &check("asks risky=g-0\nkey ^R\nwait 600\nkey a"));
-    everywhere("review", &super::reviewing::reviewed());
-    let mut play = super::reviewing::reviewed();
+    everywhere("review", &super::answering::reviewed());
+    let mut play = super::answering::reviewed();
     play.step("key f j");
     everywhere("review-files", &play);
     let play = check("asks questions=g-0\nkey ^R\nwait 600\nkey Down");
@@ -303,7 +303,7 @@ fn screens_of_each_kind() -> Vec<Play> {
         "key ^T",
     ];
     let mut all: Vec<Play> = playbooks.into_iter().map(check).collect();
-    all.extend([sessions_of, help, super::reviewing::reviewed(), super::watching::markdown()]);
+    all.extend([sessions_of, help, super::answering::reviewed(), super::watching::markdown()]);
     for play in &mut all {
         play.model.colours = Colours::Some;
     }

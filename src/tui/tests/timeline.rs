@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::super::ask::of_row;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
-use super::super::events::{Command, Event, News, Page};
+use super::super::model::{Command, Event, News, Page};
 use super::super::model::{Focus, Mode};
-use super::super::steps::attach;
+use super::super::pressed::attach;
 use super::super::timeline::Timeline;
 use super::screens::{everywhere, snapshot};
 use super::{NOW_US, Play, check, command, noted, offset, position, recorded, timeline, told};

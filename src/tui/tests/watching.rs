@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::entry::{BODY_BYTES_MAX, Stage};
-use super::super::events::{Event, News};
 use super::super::model::Focus;
-use super::super::steps::title;
+use super::super::model::{Event, News};
+use super::super::pressed::title;
 use super::super::timeline::Timeline;
 use super::screens::{drawn, sessions};
 use super::{NOW_US, Play, check, noted, recorded, timeline};

@@ -3,11 +3,9 @@
 //! Pure: draws a model into cells and returns the targets of the mouse. The most important parts get rows first: the question
 //! and its keys are visible at any size, and the timeline gets the rest.
 
-mod footer;
-mod header;
-mod list;
+mod edges;
+mod full;
 mod paint;
-mod reading;
 mod request;
 mod timeline;
 
@@ -44,19 +42,19 @@ pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
         return Drawn { cursor: None, spots: canvas.spots };
     }
     let Some(session) = &model.session else {
-        list::sessions(model, area, &mut canvas);
+        full::sessions(model, area, &mut canvas);
         return Drawn { cursor: None, spots: canvas.spots };
     };
     let cursor = match &session.focus {
         Focus::Reading(shown) => {
-            reading::draw(model, session, shown, &mut canvas);
+            full::draw(model, session, shown, &mut canvas);
             reason(model, session, &mut canvas)
         }
         Focus::Threads(chosen) => {
             let rest = Rect { height: area.height - 1, ..area };
-            list::threads(session, *chosen, rest, &mut canvas);
+            full::threads(session, *chosen, rest, &mut canvas);
             let below = Rect { y: area.bottom() - 1, height: 1, ..area };
-            canvas.row(below, 0, &footer::row(model, session, usize::from(area.width)));
+            canvas.row(below, 0, &edges::row(model, session, usize::from(area.width)));
             None
         }
         Focus::Answer | Focus::History | Focus::Search(_) => draw_session(model, session, &mut canvas),
@@ -65,7 +63,7 @@ pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
 }
 
 fn draw_help(model: &Model, scroll: usize, area: Rect, canvas: &mut Canvas<'_>) {
-    let shown: Vec<Row> = footer::help(model).into_iter().skip(scroll).take(usize::from(area.height) - 1).collect();
+    let shown: Vec<Row> = edges::help(model).into_iter().skip(scroll).take(usize::from(area.height) - 1).collect();
     canvas.rows(area, &shown);
     let below = Rect { y: area.bottom() - 1, height: 1, ..area };
     let texts = [" arrows scroll, any other key closes this ", " arrows scroll, other keys close this ", " Esc "];
@@ -75,12 +73,12 @@ fn draw_help(model: &Model, scroll: usize, area: Rect, canvas: &mut Canvas<'_>) 
 }
 
 pub(super) fn help_rows(model: &Model) -> usize {
-    footer::help(model).len()
+    edges::help(model).len()
 }
 
 fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Option<Position> {
     let areas = layout::areas(model, session);
-    header::draw(model, session, areas.header, canvas);
+    edges::draw(model, session, areas.header, canvas);
     canvas.between(areas.between);
     let (timeline, has_zone) = titled(areas.timeline, areas.titles, session, model, canvas);
     timeline::draw(model, session, timeline, has_zone, canvas);
@@ -88,7 +86,7 @@ fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Op
     if let Some(note) = model.note.as_ref().filter(|_| areas.note.height > 0) {
         noted(note, areas.note, canvas);
     }
-    canvas.row(areas.footer, 0, &footer::row(model, session, usize::from(areas.footer.width)));
+    canvas.row(areas.footer, 0, &edges::row(model, session, usize::from(areas.footer.width)));
     let mut cursor = None;
     if areas.composer.height > 0 {
         cursor = compose(session, &areas, canvas);
