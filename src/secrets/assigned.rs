@@ -28,8 +28,11 @@ const PAIR_BYTES_MAX: usize = 120;
 /// Words that are names of secrets as they stand.
 const WHOLE_MARKS: [&str; 2] = ["identified by", "unseal key"];
 
-pub(super) static NAMED: LazyLock<AhoCorasick> =
-    LazyLock::new(|| automaton_of_any_case(NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS)));
+pub(super) fn marks() -> impl Iterator<Item = &'static str> {
+    NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS)
+}
+
+pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(marks()));
 
 /// The syntax that joins a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -231,7 +231,7 @@ fn layout(text: &[u8]) -> usize {
 /// A command line for the record. Masks the value of each name that names a secret, and each argument that looks like a key.
 #[must_use]
 pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
-    let has_secret = |text: &str| !secret_spans(text.as_bytes()).is_empty();
+    let has_secret = |text: &str| !is_plain_word(text) && !secret_spans(text.as_bytes()).is_empty();
     let mut after_secret_option = false;
     args.iter()
         .map(|arg| {
@@ -253,11 +253,26 @@ pub(crate) fn masked_args(args: &[OsString]) -> Vec<String> {
         .collect()
 }
 
+/// Whether a text is a short word or an absolute path of short words, which cannot look like a secret. Spares the start of a
+/// relay the construction of the automata.
+fn is_plain_word(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_word = |word: &str| word.len() < KEY_BYTES_MIN && word.bytes().all(is_part);
+    match text.strip_prefix('/') {
+        Some(path) => path.split('/').all(is_word),
+        None => is_word(text),
+    }
+}
+
+/// No key without a name is shorter, in bytes.
+const KEY_BYTES_MIN: usize = 13;
+
 /// Replaces a secret in a command line.
 const MASK: &str = "[secret]";
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::KEY_SHAPES;
     use super::*;
 
     #[test]
@@ -275,6 +290,18 @@ mod tests {
         check("密钥ghp_abcdefghijklmnopqrst", "[secret]");
         let args = ["--api-key", "k", "--verbose", "k"].map(OsString::from);
         assert_eq!(masked_args(&args), ["--api-key", "[secret]", "--verbose", "k"]);
+    }
+
+    #[test]
+    fn plain_words_are_too_short_for_a_key() {
+        for shape in KEY_SHAPES {
+            let shortest = shape.starts().map(str::len).min().unwrap_or_default() + shape.tail_bytes_min;
+            assert!(shortest >= KEY_BYTES_MIN, "{:?}", shape.starts().collect::<Vec<_>>());
+        }
+        assert!(is_plain_word("/home/me/.nvm/versions/node/v20.20.2/bin/codex") && is_plain_word("app-server"));
+        for text in ["sk-abcdefghijklmnop", "/a/sk-abcdefghijklmnop", "a:b", "a@b", "a b", "password=x", "ä"] {
+            assert!(!is_plain_word(text), "{text}");
+        }
     }
 
     #[test]

@@ -30,18 +30,27 @@ pub use masking::{Masker, redacted};
 pub(crate) use names::{holds_secret, names_secret};
 use table::{ENTITIES, ESCAPED_QUOTES};
 
-/// Everything but names in one automaton.
-static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = keys::marks().chain(commands::marks());
-    let builder = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(marks);
-    builder.expect("BUG: the marks are few and short")
+/// Everything that [`may_hold_secret`] and [`redacted_json`] look for, in any case: one pass tells most texts from the few that
+/// need a closer look. Without a prefilter, because quotation marks and slashes, which are frequent, would trigger it.
+static SUSPICIOUS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let marks = assigned::marks().chain(keys::marks()).chain(commands::marks()).chain(masking::JSON_MARKS);
+    let mut builder = AhoCorasick::builder();
+    builder.ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).prefilter(false);
+    builder.build(marks).expect("BUG: the marks are few and short")
 });
+
+/// Everything but names in one automaton.
+static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(keys::marks().chain(commands::marks())));
 
 /// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
 #[must_use]
 pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
-    assigned::NAMED.is_match(text)
-        || MARKED.is_match(text)
+    may_hold(text, || false)
+}
+
+/// The same, or whether it has `other` marks.
+fn may_hold(text: &[u8], other: impl FnOnce() -> bool) -> bool {
+    (SUSPICIOUS.is_match(text) && (assigned::NAMED.is_match(text) || MARKED.is_match(text) || other()))
         || keys::may_hold_dotted(text)
         || keys::may_hold_address(text)
 }

@@ -11,7 +11,7 @@ use super::table::{
     ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
     PASS_OWNERS, SECRET_PARTS, SORTS,
 };
-use super::{automaton, automaton_of_any_case, touches};
+use super::{automaton_of_any_case, touches};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Longest name that is judged, in bytes: a longer word is not a name.
@@ -361,13 +361,6 @@ const ENVIRONMENTS: [&str; 4] = ["env", "environment", "http_headers", "httpHead
 
 fn is_environment(name: &str) -> bool {
     name.rsplit('.').next().is_some_and(|last| ENVIRONMENTS.contains(&last))
-}
-
-/// Whether JSON may hold an object of such a name.
-pub(super) fn may_hold_environment(json: &str) -> bool {
-    static MARKED: LazyLock<AhoCorasick> =
-        LazyLock::new(|| automaton(["env\"", "environment\"", "http_headers\"", "httpHeaders\""]));
-    MARKED.is_match(json)
 }
 
 /// Whether the rest of an object has a `name` that means a secret.
