@@ -37,6 +37,6 @@ pub(crate) use document::{
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use routes::{Ask, RelayRequest, Reply, SessionInfo, Stores};
-pub(crate) use server::start;
+pub(crate) use server::{ControlSocket, start};
+pub(crate) use socket::SOCKET_FILE;
 pub use socket::resolve;
-pub(crate) use socket::{SOCKET_FILE, SocketFiles};

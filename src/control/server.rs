@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::published::Published;
@@ -63,19 +64,20 @@ pub(crate) fn start(
     stores: Stores,
     ask: Option<Ask>,
     say_fault: impl FnOnce(&str) + Send + 'static,
-) -> Result<SocketFiles, SocketError> {
+) -> Result<ControlSocket, SocketError> {
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());
     let Bound { listener, path, files } = socket::bind(&info.session_dir, info.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
     let app = AppState::new(info, published, stores, ask, path.clone());
+    let (ending, ended) = oneshot::channel();
     let started = thread.spawn(move || {
         let at = app.socket.clone();
-        if let Err(error) = listen(listener, app) {
+        if let Err(error) = listen(listener, app, ended) {
             say_fault(&format!("listen at {}: {error}", at.display()));
         }
     });
     match started {
-        Ok(_) => Ok(files),
+        Ok(_) => Ok(ControlSocket { files, ending }),
         Err(source) => {
             files.remove();
             Err(SocketError::Io { action: "start a thread for", path, source })
@@ -83,7 +85,47 @@ pub(crate) fn start(
     }
 }
 
-fn listen(listener: std::os::unix::net::UnixListener, app: AppState) -> io::Result<()> {
+/// The socket while it is served.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    files: SocketFiles,
+    ending: oneshot::Sender<SyncSender<()>>,
+}
+
+impl ControlSocket {
+    /// Removes the socket's files, and waits at most [`LAST_RESPONSES_WAIT_MAX`] until the responses in preparation are written:
+    /// their callers learn that the server has ended.
+    pub(crate) fn close(self) {
+        self.files.remove();
+        let (written, all_written) = sync_channel(1);
+        if self.ending.send(written).is_ok() {
+            let _ = all_written.recv_timeout(LAST_RESPONSES_WAIT_MAX);
+        }
+    }
+}
+
+/// How long the last responses may delay the end of the process.
+const LAST_RESPONSES_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// Waits for the end of the relay, and then until no response is in preparation.
+async fn end(ending: oneshot::Receiver<SyncSender<()>>, places: &Places) {
+    let Ok(written) = ending.await else { return };
+    loop {
+        let answered = places.answered.notified();
+        if places.counts_of(Activity::Answer) == 0 {
+            break;
+        }
+        answered.await;
+    }
+    // The task that has just prepared a response writes it before it lets this one run.
+    let _ = written.send(());
+}
+
+fn listen(
+    listener: std::os::unix::net::UnixListener,
+    app: AppState,
+    ending: oneshot::Receiver<SyncSender<()>>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(QUESTIONS_MAX)
@@ -93,7 +135,7 @@ fn listen(listener: std::os::unix::net::UnixListener, app: AppState) -> io::Resu
     runtime.block_on(async {
         let listener = UnixListener::from_std(listener)?;
         let places = Arc::clone(&app.places);
-        accept(listener, &places, routes::router(app)).await;
+        tokio::join!(accept(listener, &places, routes::router(app)), end(ending, &places));
         Ok(())
     })
 }
@@ -278,6 +320,8 @@ pub(super) struct Places {
     taken: Mutex<Taken>,
     /// Notified when a slot may have become free.
     changed: Notify,
+    /// Notified when a response may have been written.
+    answered: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -372,6 +416,15 @@ impl Places {
         Counts { requests, streams: taken.count(|activity| matches!(activity, Activity::Stream(_))), ..taken.counts }
     }
 
+    fn counts_of(&self, wanted: Activity) -> usize {
+        self.taken().count(|activity| activity == wanted)
+    }
+
+    fn changed(&self) {
+        self.changed.notify_one();
+        self.answered.notify_waiters();
+    }
+
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -420,7 +473,7 @@ impl Place {
             connection.activity = next(connection.activity, now);
         }
         drop(taken);
-        self.places.changed.notify_one();
+        self.places.changed();
     }
 
     /// The connection is blocked until its client sends or reads something.
@@ -466,7 +519,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.taken().connections.remove(&self.number);
-        self.places.changed.notify_one();
+        self.places.changed();
     }
 }
 

@@ -343,8 +343,8 @@ impl Recorder {
         if let Some(index) = &self.parts.index {
             index.end();
         }
-        if let Some(files) = self.parts.socket_files {
-            files.remove();
+        if let Some(socket) = self.parts.control_socket {
+            socket.close();
         }
     }
 }

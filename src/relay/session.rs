@@ -16,7 +16,7 @@ use super::notices::Notices;
 use crate::capture::{Watch, Whose};
 use crate::config::{RetentionBounds, SessionName};
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
-use crate::control::{self, SessionInfo, SocketFiles, Stores, new_commands};
+use crate::control::{self, ControlSocket, SessionInfo, Stores, new_commands};
 use crate::engine::{ContextBounds, ContextEngineSettings, Input};
 use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
@@ -72,7 +72,7 @@ pub(super) struct SessionParts {
     pub(super) index: Option<Index>,
     pub(super) context_engine: Option<ContextEngine>,
     /// The control socket's files; removed at the end.
-    pub(super) socket_files: Option<SocketFiles>,
+    pub(super) control_socket: Option<ControlSocket>,
 }
 
 impl Opening {
@@ -101,7 +101,7 @@ impl Opening {
         };
         let context_engine = self.start_context_engine(&session, index.clone(), notices);
         let stores = Stores { ledger: ledger.clone(), index: index.clone() };
-        let socket_files = self.start_control(&session, &generation, stores, notices);
+        let control_socket = self.start_control(&session, &generation, stores, notices);
         if ledger.is_some() {
             self.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
         }
@@ -112,7 +112,10 @@ impl Opening {
         notices.published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened { writer, parts: SessionParts { session_id, session, ledger, index, context_engine, socket_files } })
+        Ok(Opened {
+            writer,
+            parts: SessionParts { session_id, session, ledger, index, context_engine, control_socket },
+        })
     }
 
     fn start_ledger(&self, session: &Session, generation: &Generation, notices: &Notices) -> Option<Ledger> {
@@ -199,7 +202,7 @@ impl Opening {
         generation: &Generation,
         stores: Stores,
         notices: &Notices,
-    ) -> Option<SocketFiles> {
+    ) -> Option<ControlSocket> {
         const WITHOUT: &str = "relaying goes on without a control socket";
         let info = SessionInfo {
             session_id: session.id.clone(),
