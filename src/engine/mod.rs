@@ -44,6 +44,7 @@ pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub(crate) use requests::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
+    without_system_shell,
 };
 pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub use shutdown::Exit;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::diff::{Diff, unified};
 use super::markdown::is_in_code;
 use crate::control::request_view::{answer_in_words, files};
-use crate::engine::{permissions_in_words, without_shell};
+use crate::engine::{permissions_in_words, without_shell, without_system_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
 use crate::protocol::Method;
@@ -355,7 +355,7 @@ pub(super) fn asked(fields: &Value) -> String {
         Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
     };
     let what = match text("kind") {
-        Some("command") => text("command").map(|command| format!("to run {}", without_shell(command))),
+        Some("command") => text("command").map(|command| format!("to run {}", without_system_shell(command))),
         Some("diff") => Some(format!("to change {}", changed(fields))),
         Some("permissions") => Some(format!("for {}", permissions_in_words(&fields["permissions"]).join(", "))),
         Some("questions") => questions(),

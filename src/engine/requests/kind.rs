@@ -256,7 +256,7 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
     let summary = match kind {
         RequestKind::Command => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
             (_, Some(host)) => format!("reach {}{because}", one_line(host)),
-            (Some(command), None) => format!("run {}{because}", without_shell(&command)),
+            (Some(command), None) => format!("run {}{because}", without_system_shell(&command)),
             (None, None) => format!("run a command{because}"),
         },
         RequestKind::OldCommand => {
@@ -296,24 +296,45 @@ fn files(params: &Value, changes: Option<&Value>) -> String {
     }
 }
 
-/// A command line without the shell that runs it: `ls` for `/bin/bash -lc 'ls'`.
+/// A command line without the shell that ran it: `ls` for `/bin/bash -lc 'ls'`. Only for commands that nobody decides on any
+/// more, because the shell may be any program of that name.
 pub(crate) fn without_shell(command: &str) -> String {
-    let words = shlex::split(command).unwrap_or_default();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    script_of(&words).map_or_else(|| command.to_owned(), str::to_owned)
+    without(command, is_named_as_shell)
 }
 
-/// The arguments of a command as one line to read: the script if a shell runs one, else the words as a shell quotes them.
+/// A command line to decide on, without the shell of the system that is to run it. Any other program stays, such as
+/// `/tmp/bash`.
+pub(crate) fn without_system_shell(command: &str) -> String {
+    without(command, is_system_shell)
+}
+
+fn without(command: &str, is_shell: fn(&str) -> bool) -> String {
+    let words = shlex::split(command).unwrap_or_default();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    script_of(&words, is_shell).map_or_else(|| command.to_owned(), str::to_owned)
+}
+
+/// The arguments of a command to decide on, as one line to read: the script if a shell of the system runs one, else the words
+/// as a shell quotes them.
 pub(crate) fn command_line(words: &[&str]) -> String {
     let quoted = || shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" "));
-    script_of(words).map_or_else(quoted, str::to_owned)
+    script_of(words, is_system_shell).map_or_else(quoted, str::to_owned)
 }
 
 /// The script in `SHELL -c SCRIPT`. Further arguments would change its meaning, so a line with them is left alone.
-fn script_of<'a>(words: &[&'a str]) -> Option<&'a str> {
+fn script_of<'a>(words: &[&'a str], is_shell: fn(&str) -> bool) -> Option<&'a str> {
     let [shell, "-c" | "-lc" | "-ic" | "-lic", script] = words else { return None };
-    let name = shell.rsplit('/').next().unwrap_or_default();
-    matches!(name, "bash" | "sh" | "zsh" | "dash" | "ksh" | "fish").then_some(*script)
+    is_shell(shell).then_some(*script)
+}
+
+fn is_named_as_shell(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    matches!(name, "bash" | "sh" | "zsh" | "dash" | "ksh" | "fish")
+}
+
+fn is_system_shell(program: &str) -> bool {
+    let folder = program.rsplit_once('/').map(|(folder, _)| folder);
+    is_named_as_shell(program) && matches!(folder, None | Some("/bin" | "/usr/bin" | "/usr/local/bin"))
 }
 
 /// The permissions of a profile in words: `network access`, `write /tmp/x`. A permission of an unknown form is shown as JSON.
@@ -458,5 +479,25 @@ mod tests {
         check("sh -c ls name", "sh -c ls name");
         check("cargo test -- -lc 'x'", "cargo test -- -lc 'x'");
         check("bash -lc 'open", "bash -lc 'open");
+        check("/opt/homebrew/bin/fish -c ls", "ls");
+    }
+
+    #[test]
+    fn decisions_show_unknown_shells() {
+        let check = |command: &str, expect: &str| {
+            assert_eq!(without_system_shell(command), expect);
+            let words = shlex::split(command).expect("BUG: test commands are well quoted");
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert_eq!(command_line(&words), expect);
+        };
+        for known in ["bash", "/bin/bash", "/usr/bin/zsh", "/usr/local/bin/fish"] {
+            check(&format!("{known} -lc 'ls -l'"), "ls -l");
+        }
+        for unknown in ["/tmp/x/bash", "./bash", "/bin/../tmp/sh", "bin/sh", "/sh"] {
+            let whole = format!("{unknown} -lc 'ls -l'");
+            check(&whole, &whole);
+        }
+        let params = serde_json::json!({ "command": "/tmp/x/bash -lc ls" });
+        assert_eq!(summary(RequestKind::Command, "", &params, None), "run /tmp/x/bash -lc ls");
     }
 }

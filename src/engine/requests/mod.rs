@@ -38,6 +38,7 @@ use items::is_same_item;
 use kind::summary;
 pub(crate) use kind::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, permissions_in_words, without_shell,
+    without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
 use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld, request_name};
