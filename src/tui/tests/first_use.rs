@@ -54,6 +54,29 @@ fn wider_permissions_need_a_confirmation() {
 }
 
 #[test]
+fn confirmations_keep_their_danger_and_keys() {
+    let rule = json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["x ".repeat(6000)] } });
+    let payload = json!({ "command": "x", "cwd": "/repo" });
+    let mut asked = row("g-0", "item/commandExecution/requestApproval", "run x", payload);
+    asked["available_decisions"] = json!(["accept", rule, "cancel"]);
+    let mut play = shown(asked);
+    play.step("key 1");
+    for size in SIZES {
+        let told = words(&play, size);
+        let expect = "it changes what is asked about from now on. Really? y / n (accept, and do not ask again for";
+        assert!(told.contains(expect) && told.contains("x… "), "{told}");
+    }
+    let root = format!("/repo/{}", "folder ".repeat(1500));
+    let mut play =
+        shown(row("g-1", "item/fileChange/requestApproval", "change a", json!({ "grantRoot": root, "reason": "why" })));
+    play.step("key a");
+    for size in SIZES {
+        let told = words(&play, size);
+        assert!(told.contains("folder… Really? y / n"), "{told}");
+    }
+}
+
+#[test]
 fn filters_are_named_above_the_timeline() {
     for size in SIZES {
         let shown = drawn(&check("key Tab f").model, size.0, size.1);

@@ -107,8 +107,7 @@ pub(in super::super) fn foot(model: &Model, session: &Session, shown: &Answering
         return foot.say("your answer is being sent…", Role::Faint, columns, rows);
     }
     if let Some(sure) = &shown.sure {
-        let danger = sure.danger.clone().unwrap_or_default();
-        return foot.say(&format!("{}: {danger}. Really? y / n", sure.label), Role::Bad, columns, rows);
+        return confirmation(sure, columns, rows);
     }
     if let Some(reason) = &shown.reason {
         return field("why not: ", reason, columns, 4.min(rows), foot);
@@ -118,6 +117,30 @@ pub(in super::super) fn foot(model: &Model, session: &Session, shown: &Answering
         (Mode::Input, Stand::Step(_)) => question(shown, columns, rows),
         (Mode::Approval | Mode::Chat, _) => choices(model, shown, columns, rows),
     }
+}
+
+/// The danger of a choice and the keys, before the choice's label, which alone is cut unless the danger needs more rows.
+fn confirmation(sure: &Choice, columns: usize, rows: usize) -> Foot {
+    const KEYS: &str = "Really? y / n";
+    let danger = sure.danger.as_deref().unwrap_or_default();
+    let mut lines = cut_rows(&format!("{danger}. {KEYS} ({})", sure.label), columns, rows);
+    if !lines.join(" ").contains(KEYS) {
+        let (last, mut first) = (rows.max(1) - 1, wrap(danger, columns));
+        let rest = first.split_off(last.min(first.len())).join(" ");
+        first.push(cut(&format!("{} {KEYS}", cut_words(&rest, columns.saturating_sub(width(KEYS) + 1))), columns));
+        lines = first;
+    }
+    Foot { rows: lines.into_iter().map(|line| one(line, Role::Bad)).collect(), ..Foot::default() }
+}
+
+/// A text in at most so many rows; `…` marks a cut.
+fn cut_rows(text: &str, columns: usize, rows: usize) -> Vec<String> {
+    let mut lines = wrap(text, columns);
+    if lines.len() > rows.max(1) {
+        let rest = lines.split_off(rows.max(1) - 1).join(" ");
+        lines.push(cut_words(&rest, columns));
+    }
+    lines
 }
 
 fn field(mark: &str, field: &Field, columns: usize, rows: usize, mut foot: Foot) -> Foot {
@@ -237,8 +260,7 @@ fn question(shown: &Answering, columns: usize, rows: usize) -> Foot {
         // The details have it in full, and scroll.
         asks = if all > 1 { vec![cut_words(&asks.join(" "), columns)] } else { Vec::new() };
     } else if asks.len() > room {
-        let rest = asks.split_off(room - 1).join(" ");
-        asks.push(cut_words(&rest, columns));
+        asks = cut_rows(&asks.join(" "), columns, room);
     }
     foot.rows.extend(asks.into_iter().map(|line| one(line, Role::Strong)));
     let more = [(&step.hint, Role::Faint), (draft.error.as_ref().unwrap_or(&String::new()), Role::Bad)]
