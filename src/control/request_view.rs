@@ -5,12 +5,14 @@
 //! below the second level as JSON, because that is data and not protocol. The texts are untrusted; the caller escapes them
 //! before they reach a terminal.
 
+use std::path::{Component, Path};
+
 use serde_json::{Value, json};
 
 use super::answer::{in_words, kind_of, of_word, takes_reason};
 use super::form::{self, Field};
 use crate::engine::{
-    RequestKind, RequestType, Subject, Word, command_line, one_line, permissions_in_words, without_shell,
+    RequestKind, RequestType, Subject, Word, command_line, one_line, permissions_in_words, without_system_shell,
 };
 
 /// How to display a line.
@@ -99,19 +101,52 @@ impl RequestView {
     /// The view of a ledger row.
     pub(crate) fn of(row: &Value) -> RequestView {
         let (kind, payload) = (kind_of(row), &row["request_payload"]);
-        let dangers = dangers(payload);
+        let mut dangers = dangers(payload);
         let files = files(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+        if kind.subject() == Some(Subject::Diff) {
+            dangers.extend(unseen(&files));
+        }
         let fields = form::fields(row);
         let choices = choices(row, kind, !fields.is_empty(), &dangers);
         let mut warnings = dangers;
         if payload["url"].is_string() {
             warnings.push("open that address only if you trust who asks".to_owned());
         }
-        if kind.subject() == Some(Subject::Diff) && files.is_empty() {
-            warnings.push("the diff is not on record: look at it in the client before you accept".to_owned());
-        }
         let questions = payload["questions"].as_array().into_iter().flatten().map(Question::of).collect();
         RequestView { kind, members: members(payload), files, warnings, questions, fields, choices }
+    }
+}
+
+/// A warning if a change to decide on is not on record.
+fn unseen(files: &[ChangedFile]) -> Option<String> {
+    let (lacking, them) = match (files.len(), lacking_diffs(files)) {
+        (0, _) | (1, 1) => ("the diff is".to_owned(), "it"),
+        (_, 0) => return None,
+        (all, 1) => (format!("1 of {all} diffs is"), "it"),
+        (all, many) => (format!("{many} of {all} diffs are"), "them"),
+    };
+    Some(format!("{lacking} not on record: look at {them} in the client before you accept"))
+}
+
+/// The number of files whose diff is not on record.
+fn lacking_diffs(files: &[ChangedFile]) -> usize {
+    files.iter().filter(|file| !file.has_diff).count()
+}
+
+/// The size of all changes: `303 files +602 -304`. `None` if nothing is changed.
+pub(crate) fn size_of_changes(files: &[ChangedFile]) -> Option<String> {
+    let lines = || files.iter().flat_map(ChangedFile::rows);
+    let added = lines().filter(|row| row.meant == Meant::Added).count();
+    let removed = lines().filter(|row| row.meant == Meant::Removed).count();
+    let lacking = match lacking_diffs(files) {
+        0 => String::new(),
+        1 => ", 1 diff not on record".to_owned(),
+        many => format!(", {many} diffs not on record"),
+    };
+    match files.len() {
+        0 => None,
+        1 => Some(format!("1 file +{added} -{removed}{lacking}")),
+        many => Some(format!("{many} files +{added} -{removed}{lacking}")),
     }
 }
 
@@ -203,14 +238,18 @@ fn wide_permissions(wanted: &Value, cwd: &str) -> Vec<String> {
     wide
 }
 
+/// Whether a path is relative, and stays below the folder that it starts at.
+fn is_plain_relative(path: &Path) -> bool {
+    path.is_relative() && !path.components().any(|part| part == Component::ParentDir)
+}
+
 /// Whether a path of a permission is surely inside a folder.
 fn is_inside(path: &Value, cwd: &str) -> bool {
     if path["value"]["kind"].as_str().or(path["kind"].as_str()) == Some("project_roots") {
         return true;
     }
-    let named = path.as_str().or(path["path"].as_str()).map(std::path::Path::new);
-    let is_plain =
-        |path: &std::path::Path| path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+    let named = path.as_str().or(path["path"].as_str()).map(Path::new);
+    let is_plain = |path: &Path| path.components().all(|part| part != Component::ParentDir);
     named.is_some_and(|named| !cwd.is_empty() && named.starts_with(cwd) && is_plain(named))
 }
 
@@ -256,7 +295,7 @@ fn members(payload: &Value) -> Vec<Row> {
             let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
             some("command", &command_line(&words).into(), Meant::Asked);
         }
-        Value::String(command) => some("command", &without_shell(command).into(), Meant::Asked),
+        Value::String(command) => some("command", &without_system_shell(command).into(), Meant::Asked),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             some("command", &payload["command"], Meant::Asked);
         }
@@ -290,23 +329,24 @@ fn tool_call(payload: &Value) -> Option<Vec<(&'static str, Value)>> {
     if meta["codex_approval_kind"] != "mcp_tool_call" {
         return None;
     }
-    let first = |names: &[&str]| names.iter().map(|name| &meta[*name]).find(|value| !value.is_null()).cloned();
+    let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
     let server = payload["serverName"]
         .as_str()
         .map_or("an unknown MCP server".to_owned(), |name| format!("the MCP server `{name}`"));
-    let tool = first(&["tool_title", "toolTitle", "tool_name", "toolName"]);
-    let tool = tool.as_ref().and_then(Value::as_str).map_or("a tool".to_owned(), |name| format!("the tool `{name}`"));
-    let parameters =
-        first(&["tool_params", "toolParams"]).filter(|given| given.as_object().is_none_or(|all| !all.is_empty()));
-    let is_told = |name: &str| {
+    let titled = ["tool_title", "toolTitle", "tool_name", "toolName"].into_iter().find(|name| meta[*name].is_string());
+    let tool = titled.and_then(|name| meta[name].as_str());
+    let tool = tool.map_or("a tool".to_owned(), |name| format!("the tool `{name}`"));
+    let given = ["tool_params", "toolParams"].into_iter().find(|name| !is_empty(&meta[*name]));
+    let parameters = given.map(|name| &meta[name]);
+    let is_told = |name: &str, value: &Value| {
         name == "codex_approval_kind"
-            || name.replace('_', "").to_lowercase().starts_with("tool")
-                && ["title", "name", "params"].iter().any(|end| name.to_lowercase().ends_with(end))
+            || [titled, given].contains(&Some(name))
+            || name.starts_with("tool") && is_empty(value)
     };
-    let others = meta.as_object().into_iter().flatten().filter(|(name, _)| !is_told(name));
+    let others = meta.as_object().into_iter().flatten().filter(|(name, value)| !is_told(name, value));
     let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut rows = vec![("runs", Value::String(format!("{tool} of {server}")))];
-    rows.push(("with", parameters.map_or("no parameters".into(), |given| members_in_words(&given))));
+    rows.push(("with", parameters.map_or("no parameters".into(), members_in_words)));
     if !others.is_empty() {
         rows.push(("more", members_in_words(&Value::Object(others))));
     }
@@ -435,10 +475,23 @@ impl ChangedFile {
         }
     }
 
+    /// The kind of the change, the file and its new path, if it is moved; paths below a folder without that folder.
+    pub(crate) fn heading(&self, below: &str) -> String {
+        let shown = |path| Path::new(path).strip_prefix(below).unwrap_or(Path::new(path)).display().to_string();
+        let moved = self.moved_to.as_ref().map(|to| format!(" → {}", shown(to))).unwrap_or_default();
+        format!("{} {}{moved}", self.kind, shown(&self.path))
+    }
+
+    /// Whether it changes a file outside a folder, or moves one out of it. An empty folder has no outside.
+    pub(crate) fn is_outside(&self, folder: &str) -> bool {
+        let is_inside = |path: &str| is_inside(&Value::from(path), folder) || is_plain_relative(Path::new(path));
+        !folder.is_empty()
+            && ![Some(&self.path), self.moved_to.as_ref()].into_iter().flatten().all(|path| is_inside(path))
+    }
+
     /// Its rows: a heading, and the lines of its diff.
     pub(crate) fn rows(&self) -> Vec<Row> {
-        let moved = self.moved_to.as_ref().map(|to| format!(" → {to}")).unwrap_or_default();
-        let text = format!("{} {}{moved}", self.kind, self.path);
+        let text = self.heading("");
         let line = |text: &str| {
             let meant = if self.has_diff { meant(text, &self.kind) } else { Meant::Plain };
             Row { label: String::new(), text: text.to_owned(), meant }
@@ -523,6 +576,61 @@ mod tests {
             json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
         let told: Vec<String> = rows_of_files(&row).into_iter().map(|row| row.text).collect();
         assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
+    }
+
+    #[test]
+    fn diffs_not_on_record_are_dangerous() {
+        let stored = json!({"path": "/a", "kind": {"type": "update"}, "diff": "@@ -1 +1 @@\n-x\n+y\n"});
+        let large = json!({"path": "/b", "kind": {"type": "update"}, "omitted": "size", "diff_bytes": 9 << 20});
+        let check = |changes: Value, size: Option<&str>, expect: Option<&str>| {
+            let row = json!({ "request_method": "item/fileChange/requestApproval", "changes": changes });
+            let view = RequestView::of(&row);
+            assert_eq!(size_of_changes(&view.files).as_deref(), size);
+            let told = expect.map(|lacking| format!("{lacking} in the client before you accept"));
+            assert_eq!(view.warnings.first(), told.as_ref());
+            assert_eq!(view.choices[0].danger, told);
+        };
+        check(json!([stored]), Some("1 file +1 -1"), None);
+        check(
+            json!([large]),
+            Some("1 file +0 -0, 1 diff not on record"),
+            Some("the diff is not on record: look at it"),
+        );
+        let both = json!([stored, large]);
+        check(both, Some("2 files +1 -1, 1 diff not on record"), Some("1 of 2 diffs is not on record: look at it"));
+        let many = json!([stored, large, large]);
+        check(many, Some("3 files +1 -1, 2 diffs not on record"), Some("2 of 3 diffs are not on record: look at them"));
+        check(Value::Null, None, Some("the diff is not on record: look at it"));
+    }
+
+    #[test]
+    fn tool_call_shows_every_member() {
+        let rows = |meta: Value| -> Vec<(String, String)> {
+            let row = json!({ "request_method": "mcpServer/elicitation/request",
+                "request_payload": { "serverName": "lab", "_meta": meta } });
+            RequestView::of(&row).members.into_iter().map(|row| (row.label, row.text)).collect()
+        };
+        let check = |meta: Value, runs: &str, with: &str, more: Option<&str>| {
+            let mut meta = meta;
+            meta["codex_approval_kind"] = json!("mcp_tool_call");
+            let row = |label: &str, text: &str| (label.to_owned(), text.to_owned());
+            let mut expect = vec![row("runs", &format!("{runs} of the MCP server `lab`")), row("with", with)];
+            expect.extend(more.map(|more| row("more", more)));
+            assert_eq!(rows(meta), expect);
+        };
+        check(
+            json!({ "tool_title": "Read", "tool_name": "wipe", "tool_params": { "a": 1 }, "toolParams": { "b": 2 } }),
+            "the tool `Read`",
+            "a: 1",
+            Some("tool params: {\"b\":2}\ntool name: wipe"),
+        );
+        check(
+            json!({ "tool_title": 7, "toolName": "wipe", "tool_params": {}, "toolParams": { "b": 2 }, "tool_fake_name": "x" }),
+            "the tool `wipe`",
+            "b: 2",
+            Some("tool fake name: x\ntool title: 7"),
+        );
+        check(json!({ "tool_name": "wipe", "tool_params": {} }), "the tool `wipe`", "no parameters", None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::config::Environment;
 use crate::control::answer::argument;
 use crate::control::client;
 use crate::control::form::{self, Field};
-use crate::control::request_view::{Choice, Gives, Question, RequestView, ending};
+use crate::control::request_view::{Choice, Gives, Question, RequestView, ending, size_of_changes};
 use crate::engine::{RequestType, Word};
 use crate::store::Found;
 use crate::tui::Pager;
@@ -86,7 +86,7 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
     let whole = show::question(row, clock, screen);
     let rows_max = screen::rows().unwrap_or(usize::MAX);
     let is_long = whole.lines().count() + CHOICES_ROWS > rows_max;
-    let changes = show::changes(&RequestView::of(row));
+    let changes = size_of_changes(&RequestView::of(row).files);
     let diff = changes.filter(|_| is_long).map(|summary| {
         let below = session.holder.as_ref().map_or("", |holder| &holder.place.cwd);
         let names_max = rows_max.saturating_sub(CHOICES_ROWS + HEAD_ROWS).max(1);

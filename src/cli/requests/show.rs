@@ -3,8 +3,6 @@
 //!
 //! [`RequestView`] decides which rows there are, in which order, and their styles.
 
-use std::path::Path;
-
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -19,7 +17,7 @@ use crate::config::Environment;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::Field;
 use crate::control::request_view::{
-    ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, who,
+    ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, size_of_changes, who,
 };
 use crate::engine::RequestKind;
 use crate::store::{Found, WhichRequests};
@@ -126,18 +124,6 @@ pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     question_with(row, Diffs::Whole, clock, to)
 }
 
-/// The size of all changes: `303 files +602 -304`. `None` if nothing is changed.
-pub(super) fn changes(request: &RequestView) -> Option<String> {
-    let lines = || request.files.iter().flat_map(ChangedFile::rows);
-    let added = lines().filter(|row| row.meant == Meant::Added).count();
-    let removed = lines().filter(|row| row.meant == Meant::Removed).count();
-    match request.files.len() {
-        0 => None,
-        1 => Some(format!("1 file +{added} -{removed}")),
-        many => Some(format!("{many} files +{added} -{removed}")),
-    }
-}
-
 /// [`question`] with a part of the changed files.
 pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Screen) -> String {
     let mut view = DetailView::new(to);
@@ -156,7 +142,7 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
         view.some(label, &row[member]);
     }
     view.shown(&request.members);
-    changes(&request).iter().for_each(|changes| view.row("changes", changes));
+    size_of_changes(&request.files).iter().for_each(|changes| view.row("changes", changes));
     match diffs {
         Diffs::Whole => request.files.iter().for_each(|file| view.shown(&file.rows())),
         Diffs::Names { below, names_max } => names(&mut view, &request.files, below, names_max),
@@ -168,11 +154,11 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
-/// The names of changed files.
+/// The names of changed files; those outside the folder come first, so that no cut hides them.
 fn names(view: &mut DetailView, files: &[ChangedFile], below: &str, names_max: usize) {
-    for (number, file) in files.iter().take(names_max).enumerate() {
-        let path = Path::new(&file.path).strip_prefix(below).unwrap_or(Path::new(&file.path)).display();
-        view.row(if number == 0 { "files" } else { "" }, &format!("{} {path}", file.kind));
+    let (outside, inside): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.is_outside(below));
+    for (number, file) in outside.into_iter().chain(inside).take(names_max).enumerate() {
+        view.row(if number == 0 { "files" } else { "" }, &file.heading(below));
     }
     let unnamed = files.len().saturating_sub(names_max);
     if unnamed > 0 {
@@ -521,12 +507,27 @@ mod tests {
         let names = question_with(&row, Diffs::Names { below: "/w", names_max: 2 }, &clock, Screen::None);
         let expect = [
             "changes     3 files +6 -3",
-            "files       update a/b.rs",
-            "            update c.rs",
+            "files       update /x/d.rs",
+            "            update a/b.rs",
             "            … and 1 more",
         ];
         check(&names, &expect);
         assert!(!names.contains("+y"), "{names}");
+    }
+
+    #[test]
+    fn names_include_the_new_path_of_a_move() {
+        let change =
+            |path: &str, to: &str| json!({"path": path, "kind": {"type": "update", "move_path": to}, "diff": ""});
+        let row = json!({
+            "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "s", "status": "pending",
+            "changes": [change("/w/a.rs", "/w/b.rs"), change("/w/c.rs", "/etc/x"), change("d.rs", "../e.rs")], "request_payload": {},
+        });
+        let clock = Clock::stopped("2026-01-02T03:04:08Z");
+        let names = question_with(&row, Diffs::Names { below: "/w", names_max: 3 }, &clock, Screen::None);
+        let expect =
+            ["files       update c.rs → /etc/x", "            update d.rs → ../e.rs", "            update a.rs → b.rs"];
+        check(&names, &expect);
     }
 
     #[test]
