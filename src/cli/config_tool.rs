@@ -90,7 +90,7 @@ fn waiting(environment: &Environment) -> Vec<Waiting> {
 /// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
 fn waits(session: &Found, all: &[Found]) -> Option<Waiting> {
     let answer = match client::get(&session.dir, "/sessions/self") {
-        Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.id)),
+        Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.name())),
         Err(_) if !session.is_still_live() => return None,
         Err(error) => Err(error.message(session)),
     };

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use bytesize::ByteSize;
 use clap::{Args, Subcommand, ValueHint};
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::history::thread_or_id;
 use super::offline::{self, answered};
@@ -36,6 +37,12 @@ pub(super) enum ContextTool {
     ///
     /// Each command has a number for `context drop`. With --last it prints what the model saw with the last message.
     #[command(after_long_help = "\
+With --json it prints what `GET /sessions/self/context` returns. If several
+sessions are live in this folder, their commands have a `session_id`.
+
+Exit status: 0, or 1 if a session cannot be read, or if --last finds nothing,
+or 3 if there is no such session.
+
 Examples:
   codex-shim context show
   codex-shim context show --last
@@ -151,10 +158,12 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done
         if let [session] = &sessions[..] {
             return show_buffer(session, arguments, environment);
         }
+        if arguments.json {
+            let (listed, status) = select_session::each(&sessions, waiting)?;
+            return Ok(status.max(print_json(&together(listed))));
+        }
         let shown = |session: &Found| {
-            if !arguments.json {
-                screen::print(&select_session::section(session, &sessions, Screen::of_stdout(environment)));
-            }
+            screen::print(&select_session::section(session, Screen::of_stdout(environment)));
             show_buffer(session, arguments, environment).unwrap_or_else(|error| error.report())
         };
         return Ok(sessions.iter().map(shown).max().unwrap_or(0));
@@ -162,7 +171,28 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done
     let session = select_session::latest(arguments.session.name(), Otherwise::Latest, environment)?;
     let read = |ledger: &mut OfflineLedger| Ok(DeliveriesDocument { deliveries: ledger.deliveries()? });
     let DeliveriesDocument { deliveries } = look(&session, "/sessions/self/context/deliveries", read)?;
-    show_last(deliveries.last(), arguments.json, Screen::of_stdout(environment))
+    let Some(last) = deliveries.last() else {
+        if arguments.json {
+            print_json(&Value::Null);
+        }
+        let name = session.name();
+        return Err(CliError::failed(format!("the model has not been shown any context in session {name} yet"))
+            .with_remedy("`codex-shim context push` adds a command to your next message"));
+    };
+    show_last(last, arguments.json, Screen::of_stdout(environment))
+}
+
+/// The waiting commands of several sessions in one document; each names its session.
+fn together(listed: Vec<(&Found, ContextDocument)>) -> Value {
+    let total: u64 = listed.iter().map(|(_, document)| document.total_commands_run).sum();
+    let commands = listed.into_iter().flat_map(|(session, document)| {
+        document.commands.into_iter().map(|command| {
+            let mut command = json!(command);
+            command["session_id"] = json!(session.id);
+            command
+        })
+    });
+    json!({ "commands": commands.collect::<Vec<_>>(), "total_commands_run": total })
 }
 
 /// The waiting commands of a session.
@@ -215,13 +245,7 @@ pub(super) fn look<T: DeserializeOwned + Default>(
     })
 }
 
-fn show_last(last: Option<&KeptDelivery>, json: bool, to: Screen) -> Done {
-    let Some(last) = last else {
-        if json {
-            return Ok(print_json(&serde_json::Value::Null));
-        }
-        return Err(CliError::failed("the model has not been shown any context yet"));
-    };
+fn show_last(last: &KeptDelivery, json: bool, to: Screen) -> Done {
     if json {
         return Ok(print_json(last));
     }
@@ -340,8 +364,8 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> Done 
 /// Follows the commands that a message carries, if there are more than it may carry.
 fn only_counted(older: u64) -> String {
     match older {
-        1 => "; 1 older one is only counted".to_owned(),
-        _ => format!("; {older} older ones are only counted"),
+        1 => "; 1 older command is counted but not shown".to_owned(),
+        _ => format!("; {older} older commands are counted but not shown"),
     }
 }
 
@@ -453,28 +477,27 @@ fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> Do
 pub(super) fn run_fragments(arguments: &FragmentsArguments, environment: &Environment) -> Done {
     let sessions = select_session::several(arguments.session.name(), Otherwise::Latest, environment)?;
     let read = |ledger: &mut OfflineLedger| Ok(FragmentsDocument::of(ledger.fragments()?));
-    let listed: Vec<FragmentsDocument> =
-        sessions.iter().map(|session| look(session, "/sessions/self/fragments", read)).collect::<Result<_, _>>()?;
+    let (listed, status) = select_session::each(&sessions, |session| look(session, "/sessions/self/fragments", read))?;
     if arguments.json {
-        let threads = listed.into_iter().flat_map(|document| document.threads).collect();
-        return Ok(print_json(&FragmentsDocument { threads }));
+        let threads = listed.into_iter().flat_map(|(_, document)| document.threads).collect();
+        return Ok(status.max(print_json(&FragmentsDocument { threads })));
     }
     let (settings, _) = Settings::load(Flags::default(), environment);
     let set = settings.assembly.fragments.value.len();
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let mut text = String::new();
-    for (session, document) in sessions.iter().zip(&listed) {
+    for (session, document) in &listed {
         // The line above the list names one of several sessions.
         let place = match &sessions[..] {
             [_] => format!(" in session {}", screen::plain(&select_session::heading(session, to, environment))),
             _ => {
-                text.push_str(&select_session::section(session, &sessions, to));
+                text.push_str(&select_session::section(session, to));
                 " yet".to_owned()
             }
         };
         text.push_str(&as_list(document, &place, set, &clock, to));
     }
-    Ok(screen::print(&text))
+    Ok(status.max(screen::print(&text)))
 }
 
 fn as_list(document: &FragmentsDocument, place: &str, set: usize, clock: &Clock, to: Screen) -> String {

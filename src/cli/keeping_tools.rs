@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::requests::print_json;
-use super::screen::{self, Screen, Tone, counted};
+use super::screen::{self, Screen, Tone};
 use super::select_session::SessionWord;
 use super::table::{Column, Table};
 use super::{CliError, Done};
@@ -16,7 +16,7 @@ use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
 use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
 use crate::secrets::Masker;
-use crate::store::{Found, Otherwise, RunMode, full_name};
+use crate::store::{Found, Otherwise, RunMode, full_name, short};
 
 /// Delete stored data that is over its limits
 ///
@@ -74,7 +74,9 @@ pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     // With an invalid limit, prune could delete data that the user means to keep.
     if let Some(complaint) = complaints.first() {
-        return Err(CliError::failed(format!("{complaint}; nothing was deleted")).with_remedy("correct this first"));
+        return Err(
+            CliError::failed(format!("{}; nothing was deleted", complaint.mistake())).with_remedy("correct this first")
+        );
     }
     let named = arguments.session.name();
     let found = match named {
@@ -208,12 +210,10 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let all = select_session::all_quietly(environment)?;
     let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
-    let mut live = Vec::new();
+    let mut unread = Vec::new();
     for session in &found {
         let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
-        if left > 0 && session.live {
-            live.push(full_name(session, &all));
-        }
+        unread.extend(Unread::of(session, left, &all));
         masked.extend(more);
         segments_left += left;
         faults.extend(wrong);
@@ -227,14 +227,13 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     };
     let printed = match arguments.json {
         true => print_json(&document),
-        false => screen::print(&masked_table(&document, &all, &live, Screen::of_stdout(environment))),
+        false => screen::print(&masked_table(&document, &all, &unread, Screen::of_stdout(environment))),
     };
     faults.iter().for_each(|fault| say(fault));
     Ok(if faults.is_empty() { printed } else { FAILED })
 }
 
-/// `live` names the sessions whose journals are in use.
-fn masked_table(document: &RedactDocument<'_>, all: &[Found], live: &[String], to: Screen) -> String {
+fn masked_table(document: &RedactDocument<'_>, all: &[Found], unread: &[Unread], to: Screen) -> String {
     let verb = if document.dry_run { "would be masked" } else { "masked" };
     let columns = vec![Column::whole("SESSION"), Column::text("NAME"), Column::number("MASKED"), Column::text("IN")];
     let cells = |masked: &Masked| {
@@ -243,28 +242,44 @@ fn masked_table(document: &RedactDocument<'_>, all: &[Found], live: &[String], t
         select_session::cells_of(&masked.session_id, all, to).into_iter().chain(facts).collect()
     };
     let table = Table::of(columns, document.masked.iter().map(cells).collect(), to);
-    let skipped = skipped(document.segments_left, live);
-    let skipped = skipped.map(|told| format!("{}\n", screen::plain(&told)));
-    let found = match (table.is_empty(), &skipped) {
+    let skipped: String = unread.iter().map(|unread| format!("{}\n", screen::plain(&unread.in_words()))).collect();
+    let found = match (table.is_empty(), unread.is_empty()) {
         (false, _) => table,
-        (true, None) => "no secrets found\n".to_owned(),
-        (true, Some(_)) => "no secrets found in the rest\n".to_owned(),
+        (true, true) => "no secrets found\n".to_owned(),
+        (true, false) => "no secrets found in the rest\n".to_owned(),
     };
-    skipped.unwrap_or_default() + &found
+    skipped + &found
 }
 
-/// The parts that were not looked at, and the sessions to end; `None` if all was looked at.
-fn skipped(segments: u64, live: &[String]) -> Option<String> {
-    let segments = counted(segments, "journal segment was", "journal segments were")?;
-    Some(match live {
-        [] => format!(
-            "{segments} not looked at, not being indexed yet; run any reading tool in that session, and redact again"
-        ),
-        live => format!(
-            "{segments} not looked at: relays are using them; redact again when these have ended: {}",
-            live.join(", ")
-        ),
-    })
+/// Segments of a session that were not looked at.
+struct Unread {
+    segments: u64,
+    name: String,
+    /// Names the session in a suggested command; `None` if its relay is running.
+    stopped: Option<String>,
+}
+
+impl Unread {
+    fn of(session: &Found, segments: u64, all: &[Found]) -> Option<Unread> {
+        let stopped = (!session.live).then(|| short(session, all).to_owned());
+        (segments > 0).then(|| Unread { segments, name: full_name(session, all), stopped })
+    }
+
+    /// What was not looked at, why, and what to do.
+    fn in_words(&self) -> String {
+        let Unread { segments, name, stopped } = self;
+        let (count, was, it) = match segments {
+            1 => ("1 journal segment".to_owned(), "was", "it"),
+            many => (format!("{many} journal segments"), "were", "them"),
+        };
+        let then = match stopped {
+            None => format!("its relay is using {it}; redact again when it has ended"),
+            Some(session) => {
+                format!("the history does not have {it} yet; run `codex-shim events {session}`, and redact again")
+            }
+        };
+        format!("{count} of {name} {was} not looked at: {then}")
+    }
 }
 
 #[cfg(test)]
@@ -278,12 +293,18 @@ mod tests {
     fn skipped_journals_come_first() {
         let document =
             |segments_left| RedactDocument { dry_run: true, sessions: 1, masked: &[], segments_left, faults: &[] };
-        let live = ["proj (vscode) ab01".to_owned()];
+        let unread = |segments: u64, name: &str, stopped: Option<&str>| Unread {
+            segments,
+            name: name.to_owned(),
+            stopped: stopped.map(str::to_owned),
+        };
+        let unread = [unread(2, "proj (vscode) ab01", None), unread(1, "proj cd02", Some("cd02"))];
         assert_eq!(masked_table(&document(0), &[], &[], Screen::None), "no secrets found\n");
         assert_eq!(
-            masked_table(&document(2), &[], &live, Screen::None),
-            "2 journal segments were not looked at: relays are using them; redact again when these have ended: \
-             proj (vscode) ab01\nno secrets found in the rest\n"
+            masked_table(&document(3), &[], &unread, Screen::None),
+            "2 journal segments of proj (vscode) ab01 were not looked at: its relay is using them; redact again when it has \
+             ended\n1 journal segment of proj cd02 was not looked at: the history does not have it yet; run `codex-shim events \
+             cd02`, and redact again\nno secrets found in the rest\n"
         );
     }
 

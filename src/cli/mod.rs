@@ -27,14 +27,14 @@ mod tape_tool;
 mod wrap;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
-use std::{fmt, slice};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::{Environment, Flags};
-use crate::store::{Found, full_name};
+use crate::store::Found;
 use crate::{launch, relay};
 use dispatch::Invocation;
 use screen::Screen;
@@ -320,7 +320,7 @@ impl CliError {
 
     /// The tool needs a relay, and none is running in this session.
     pub(super) fn not_running(session: &Found) -> CliError {
-        CliError::exits(NOT_RUNNING, format!("session {} is not running", full_name(session, slice::from_ref(session))))
+        CliError::exits(NOT_RUNNING, format!("session {} is not running", session.name()))
             .with_remedy("start your tool in its folder, or run `codex-shim sessions`")
     }
 

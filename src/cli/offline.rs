@@ -53,7 +53,7 @@ pub(super) fn ask<T: DeserializeOwned>(
             return Ok(found);
         }
     }
-    Err(CliError::failed(format!("session {} keeps restarting; try again", session.id)))
+    Err(CliError::failed(format!("session {} keeps restarting; try again", session.name())))
 }
 
 /// The relay's response to `GET path`; `None` if no relay is running.
@@ -123,9 +123,9 @@ impl Read {
                 Past::Stopped(past) => self.past = Some(past),
                 Past::Live => return Ok(None),
                 Past::NothingRecorded => {
-                    let id = &self.session.id;
+                    let name = self.session.name();
                     return Err(CliError::failed(format!(
-                        "session {id} has no recording: its setting `record` is false, or it was never used"
+                        "session {name} has no recording: its setting `record` is false, or it was never used"
                     )));
                 }
             }
@@ -166,7 +166,7 @@ impl OfflineSession {
         if let Err(error) = Folder::at(&session.journal_dir())
             && let Some(refused) = Refused::behind(&error)
         {
-            return Err(CliError::failed(format!("the journal of session {} is not read: {refused}", session.id)));
+            return Err(CliError::failed(format!("the journal of session {} is not read: {refused}", session.name())));
         }
         let history = History::new(&session.dir.join(HISTORY_FILE));
         let Some(end) = end else { return Ok(Past::NothingRecorded) };
@@ -183,8 +183,9 @@ impl OfflineSession {
         match state.fault {
             None => Ok(Past::Stopped(OfflineSession { history, activity })),
             Some(why) => Err(CliError::failed(format!(
-                "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show`",
-                session.id
+                "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show {}`",
+                session.name(),
+                session.argument()
             ))),
         }
     }
@@ -222,7 +223,7 @@ fn take_lock(session: &Found) -> Result<Option<IndexLock>, CliError> {
             Ok(None) => {
                 return Err(CliError::failed(format!(
                     "another process has been indexing session {} for {LOCK_WAIT_MAX:?}; try again",
-                    session.id
+                    session.name()
                 )));
             }
             Err(error) => {

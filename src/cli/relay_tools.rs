@@ -221,18 +221,20 @@ pub(super) fn run_attach(arguments: &AttachArguments, environment: &Environment)
         return not_running();
     }
     match client::attach(&session.dir) {
-        Ok(Attached::Lines(stream)) => carry(stream),
+        Ok(Attached::Lines(stream)) => {
+            carry(stream, &select_session::argument_for(&session, arguments.session.name(), environment))
+        }
         Ok(Attached::Refused(answer)) => {
             let why = answer.document::<serde_json::Value>().err().unwrap_or_else(|| answer.status.to_string());
-            Err(CliError::failed(format!("session {} refused the client: {why}", session.id)))
+            Err(CliError::failed(format!("session {} refused the client: {why}", session.name())))
         }
         Err(_) if !session.is_still_live() => not_running(),
         Err(error) => Err(CliError::failed(error.message(&session))),
     }
 }
 
-/// Copies in both directions until one end closes; returns the exit status.
-fn carry(stream: UnixStream) -> Done {
+/// Copies in both directions until one end closes; returns the exit status. `at` names the session in a suggested command.
+fn carry(stream: UnixStream, at: &str) -> Done {
     let failed = |error: io::Error| CliError::failed(error.to_string());
     let client_has_ended = Arc::new(AtomicBool::new(false));
     let (to_shim, ended) = (stream.try_clone().map_err(failed)?, Arc::clone(&client_has_ended));
@@ -249,7 +251,9 @@ fn carry(stream: UnixStream) -> Done {
     let client_has_ended = client_has_ended.load(Ordering::Acquire);
     match copied {
         Copied::All | Copied::Unwanted if client_has_ended => Ok(0),
-        Copied::All => Err(CliError::failed("the server or its relay has exited; see `codex-shim status`")),
+        Copied::All => {
+            Err(CliError::failed(format!("the server or its relay has exited; see `codex-shim status{at}`")))
+        }
         Copied::Unwanted => Err(CliError::failed("the client closed stdout")),
     }
 }

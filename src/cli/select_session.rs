@@ -126,7 +126,8 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
     if let [shown, others @ ..] = &chosen[..]
         && !others.is_empty()
     {
-        let named = |session: &Found| full_name(session, &chosen);
+        let all = all_quietly(environment)?;
+        let named = |session: &Found| full_name(session, &all);
         let others = others.iter().map(named).collect::<Vec<_>>().join(", ");
         say(&format!(
             "this is {}, the most recent session; use --session for another one of this folder: {others}",
@@ -137,9 +138,27 @@ pub(super) fn latest(flag: Option<&str>, otherwise: Otherwise, environment: &Env
 }
 
 /// The line above the part of one of several sessions in a list.
-pub(super) fn section(session: &Found, sessions: &[Found], to: Screen) -> String {
-    let name = full_name(session, sessions);
-    format!("{}\n", to.paint(Tone::Faint, &screen::plain(&name)))
+pub(super) fn section(session: &Found, to: Screen) -> String {
+    format!("{}\n", to.paint(Tone::Faint, &screen::plain(&session.name())))
+}
+
+/// Reads each session. One that fails is reported on stderr, and the others are still returned, together with the worst exit
+/// status. The only session fails as a whole.
+pub(super) fn each<'a, T>(
+    sessions: &'a [Found],
+    read: impl Fn(&Found) -> Result<T, CliError>,
+) -> Result<(Vec<(&'a Found, T)>, i32), CliError> {
+    if let [only] = sessions {
+        return Ok((vec![(only, read(only)?)], 0));
+    }
+    let (mut all, mut worst) = (Vec::new(), 0);
+    for session in sessions {
+        match read(session) {
+            Ok(found) => all.push((session, found)),
+            Err(error) => worst = worst.max(error.report()),
+        }
+    }
+    Ok((all, worst))
 }
 
 /// A session's name in a heading: `proj (vscode) ab01` on a terminal, else its id.
@@ -220,7 +239,7 @@ pub(super) struct Common {
 /// The session as a word or as `--session`.
 #[derive(Debug, Args)]
 pub(super) struct SessionWord {
-    /// Session: its name, a unique beginning of it, or `latest`
+    /// Session: its name, the beginning or end of its id, or `latest`
     #[arg(value_name = "SESSION", id = "session_word", conflicts_with = "session", add = complete::sessions())]
     word: Option<String>,
     /// The same as SESSION
@@ -236,7 +255,7 @@ impl SessionWord {
 
 #[derive(Debug, Args)]
 pub(super) struct SessionFlag {
-    /// Session: its name, a unique beginning of it, or `latest`
+    /// Session: its name, the beginning or end of its id, or `latest`
     #[arg(long = "session", value_name = "SESSION", id = "session", add = complete::sessions())]
     flag: Option<String>,
 }

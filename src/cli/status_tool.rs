@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
             status = FAILED;
             if arguments.json {
                 let pid = session.holder.as_ref().map_or_else(|| "unknown".to_owned(), |holder| holder.pid.to_string());
-                say(&format!("session {} (pid {pid}) is live but does not answer: {why}", session.id));
+                say(&format!("session {} (pid {pid}) is live but does not answer: {why}", session.name()));
                 continue;
             }
         }

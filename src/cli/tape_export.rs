@@ -8,12 +8,12 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::Done;
 use super::history::thread_or_id;
 use super::kept_back::KeptBack;
 use super::requests::print_json;
-use super::say;
+use super::screen;
 use super::tape_tool::ExportArguments;
+use super::{CliError, Done, NO_SUCH_THREAD, say};
 use crate::config::Environment;
 use crate::files;
 use crate::journal::reader::{Reader, Step};
@@ -43,7 +43,7 @@ fn export(
     thread: Option<String>,
     journal: &Path,
     environment: &Environment,
-) -> Result<u64, String> {
+) -> Result<u64, CliError> {
     let segments = SegmentName::list(journal).map_err(|error| format!("read {}: {error}", journal.display()))?;
     let generation = generation(arguments.generation.as_deref().unwrap_or(LATEST), &segments)?;
     let first = segments.into_iter().find(|segment| segment.generation == generation);
@@ -60,7 +60,8 @@ fn export(
         Ok(())
     })?;
     masked.end_segment();
-    let header = known.header.ok_or("the journal has no header; `codex-shim tape show` lists its records")?;
+    let no_header = || CliError::failed("the journal has no header; `codex-shim tape show` lists its records");
+    let header = known.header.ok_or_else(no_header)?;
     let machine = Machine {
         cwd: header.cwd,
         codex: header.codex.path,
@@ -80,7 +81,8 @@ fn export(
         let all = known.threads.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let all = if all.is_empty() { "it has none".to_owned() } else { format!("its threads are {all}") };
         let name = arguments.thread.as_deref().unwrap_or_default();
-        return Err(format!("this run has no messages of thread `{name}`; {all}; name another run with --generation"));
+        let why = format!("this run has no messages of thread `{name}`; {all}; name another run with --generation");
+        return Err(CliError::exits(NO_SUCH_THREAD, screen::plain(&why)));
     }
     let mut number = 0;
     let mut written = 0;

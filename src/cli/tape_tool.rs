@@ -335,6 +335,9 @@ pub(super) enum TapeTool {
     ///
     /// Paths, names, ids and times are replaced, each by the same thing wherever it stands.
     #[command(after_long_help = "\
+Exit status: 0, or 1 if the tape cannot be written, or 3 if there is no such
+thread or session.
+
 Examples:
   codex-shim tape export -o turn.jsonl
   codex-shim tape export work --thread 0192… --redact -o turn.jsonl
@@ -381,7 +384,7 @@ pub(super) struct ExportArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArguments {
-    /// A tape, or a session: its name, a unique beginning of it, or `latest`
+    /// A tape, or a session: its name, the beginning or end of its id, or `latest`
     #[arg(value_name = "FILE|SESSION", add = complete::sessions_and_files())]
     pub(super) source: Option<String>,
     /// Session, if the word could be taken for a file
@@ -458,7 +461,7 @@ fn find_tape(file: &Path, environment: &Environment) -> Result<PathBuf, CliError
     let segments = SegmentName::list(&journal).unwrap_or_default();
     match segments.last() {
         Some(last) => Ok(journal.join(last.to_string())),
-        None => Err(CliError::failed(format!("session {} has no recording", session.id))
+        None => Err(CliError::failed(format!("session {} has no recording", session.name()))
             .with_remedy(format!("see `codex-shim status {}`", session.id))),
     }
 }

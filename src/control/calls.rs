@@ -170,7 +170,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             | ApiReply::Turn { .. },
         ) => {
             let message = if app.published.child_runs() {
-                "the server has not finished its start, does not read, or has too many calls waiting; try again"
+                "the server has not finished starting, does not read, or has too many calls waiting; try again"
             } else {
                 "the server has ended; `POST /sessions/self/start` starts a server of `codex-shim serve` again"
             };

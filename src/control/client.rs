@@ -145,7 +145,7 @@ impl ClientError {
     pub fn message(&self, session: &Found) -> String {
         let pid =
             session.holder.as_ref().map_or_else(|| "pid unknown".to_owned(), |holder| format!("pid {}", holder.pid));
-        format!("session {} ({pid}) is live but does not answer: {}", session.id, self.why(session))
+        format!("session {} ({pid}) is live but does not answer: {}", session.name(), self.why(session))
     }
 
     /// The message without the session, for a user who already sees which one it is.
@@ -161,7 +161,7 @@ impl ClientError {
         };
         let sent = match self.reached {
             Reached::Unsent => "nothing was sent",
-            Reached::Sent => "what was sent may be done all the same, or be done later",
+            Reached::Sent => "the relay may still carry out the call",
         };
         format!("{self}; {sent}; {remedy}")
     }

@@ -54,6 +54,23 @@ impl Found {
         Some(seen)
     }
 
+    /// Its name in a message, unique among all sessions of its home: see [`full_name`].
+    #[must_use]
+    pub(crate) fn name(&self) -> String {
+        full_name(self, &self.of_home())
+    }
+
+    /// The shortest name that selects it among all sessions of its home: see [`short`].
+    #[must_use]
+    pub(crate) fn argument(&self) -> String {
+        short(self, &self.of_home()).to_owned()
+    }
+
+    fn of_home(&self) -> Vec<Found> {
+        let home = self.dir.parent().and_then(Path::parent);
+        home.and_then(|home| Found::all(home).ok()).unwrap_or_default()
+    }
+
     #[must_use]
     pub fn journal_dir(&self) -> PathBuf {
         self.dir.join("journal")
@@ -279,7 +296,7 @@ pub(crate) fn choose_all<'a>(found: &'a [Found], choice: Choice<'_>) -> Result<V
     }
 }
 
-/// A session by its id, a unique prefix or suffix of it, or the name of its folder.
+/// A session by its id, a unique prefix or suffix of it, the name of its folder, or its full name.
 fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError> {
     if let Some(exact) = found.iter().find(|session| session.id == named) {
         return Ok(exact);
@@ -290,8 +307,9 @@ fn by_name<'a>(found: &'a [Found], named: &str) -> Result<&'a Found, ChoiceError
     }
     let is_end = |session: &&Found| named.len() >= SHORT_CHARS_MIN && session.id.ends_with(named);
     let is_folder = |session: &&Found| label(session) == named || folder(session) == Some(named);
-    let ways: [&dyn Fn(&&Found) -> bool; 3] =
-        [&|session| !named.is_empty() && session.id.starts_with(named), &is_end, &is_folder];
+    let is_full_name = |session: &&Found| full_name(session, found) == named;
+    let ways: [&dyn Fn(&&Found) -> bool; 4] =
+        [&|session| !named.is_empty() && session.id.starts_with(named), &is_end, &is_folder, &is_full_name];
     for way in ways {
         let candidates: Vec<&Found> = found.iter().filter(way).collect();
         let live: Vec<&Found> = candidates.iter().copied().filter(|session| session.live).collect();
@@ -566,6 +584,9 @@ mod tests {
         assert_eq!(named("ab01").as_deref(), Ok(ids[0]));
         assert_eq!(named("proj (zed)").as_deref(), Ok(ids[1]));
         assert_eq!(named("other").as_deref(), Ok("named"));
+        for session in &found {
+            assert_eq!(named(&full_name(session, &found)).as_deref(), Ok(&*session.id));
+        }
         let message = named("proj").expect_err("there are two").to_string();
         assert!(message.contains("proj (vscode) ab01") && message.contains("proj (zed) cb01"), "{message}");
         found[1].holder.as_mut().expect("it is signed").client = Some("vscode".to_owned());

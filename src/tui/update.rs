@@ -1,6 +1,6 @@
 //! The update: takes an event, changes the model, and returns commands.
 //!
-//! Pure. The branching over events is here; keys are in [`super::pressed`], the mouse in [`super::pointed`].
+//! Pure. The branching over events is here; keys are in [`super::pressed`], the mouse in [`super::mouse`].
 
 use std::sync::Arc;
 

@@ -254,7 +254,7 @@ fn attach_says_why_it_cannot() {
 
     let live = Live::served();
     refused(http(&live.session, &format!("POST {ATTACH}{UPGRADE}"), b""), (503, "not_ready"));
-    failed(&attach_fails(&live.home), 1, "has not finished its start");
+    failed(&attach_fails(&live.home), 1, "has not finished starting");
     refused(http(&live.session, &format!("POST {ATTACH}"), b""), (426, "upgrade_required"));
     let home = {
         let mut relay = live;

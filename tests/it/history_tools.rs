@@ -599,7 +599,7 @@ fn tables_fit_the_terminal_and_have_heads() {
         ("events", "TIME ("),
         ("tail", "WHEN"),
         ("prune --dry-run --older-than 0s", "SESSION  NAME"),
-        ("redact --dry-run --pattern long", "1 journal segment was not looked at: "),
+        ("redact --dry-run --pattern long", "1 journal segment of "),
         (&show, "RECORD"),
         (&show_tape, "RECORD"),
     ] {

@@ -96,7 +96,7 @@ fn a_link_is_put_ahead_on_the_path_and_taken_away() {
     assert!(!link.exists());
     assert_eq!(lab.shim(&["wrap", "path"]).status.code(), Some(1));
     lab.well(&["wrap", "path", "--yes"]);
-    assert!(lab.well(&["wrap", "path", "--yes"]).contains("done already"));
+    assert!(lab.well(&["wrap", "path", "--yes"]).contains("already wrapped"));
     let told = lab.run(&link, &["--version"]);
     assert_eq!(String::from_utf8_lossy(&told.stdout), "codex-cli 1.2.3 --version\n");
     lab.well(&["unwrap"]);
@@ -112,7 +112,7 @@ fn a_codex_whose_name_was_taken_is_found_and_put_back() {
     lab.well(&["wrap", &target, "--yes"]);
     let told = lab.run(&codex, &["--version"]);
     assert_eq!(String::from_utf8_lossy(&told.stdout), "codex-cli 1.2.3 --version\n");
-    assert!(lab.well(&["wrap", &target, "--yes"]).contains("done already"));
+    assert!(lab.well(&["wrap", &target, "--yes"]).contains("already wrapped"));
     lab.well(&["unwrap", &target]);
     assert_eq!(fs::read(&codex).expect("it is there"), before);
     assert_eq!(fs::read_dir(lab.user.join("bin")).expect("a folder").count(), 1);
@@ -205,7 +205,7 @@ fn a_link_of_a_codex_shim_that_was_moved_is_mended_and_its_codex_comes_back() {
     assert!(code == Some(0) && shown.contains("no longer to") && !codex.exists(), "{shown}");
     for args in [&["wrap", &target, "--yes"][..], &["wrap", "vscode", "--yes"]] {
         assert_eq!(told(args).0, Some(0), "{args:?}");
-        assert!(told(args).1.contains("done already"), "{args:?}");
+        assert!(told(args).1.contains("already wrapped"), "{args:?}");
     }
     let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
     assert_eq!(says(&codex), "codex-cli 1.2.3 --version\n");
@@ -282,7 +282,12 @@ fn what_is_not_wrapped_is_not_taken_back_in_silence() {
     lab.well(&["unwrap", &format!("{}/", link.display())]);
     assert!(!link.join("codex").exists());
     lab.well(&["unwrap", "vscode"]);
-    assert!(lab.well(&["unwrap", "vscode"]).contains("nothing is wrapped"));
+    for args in [&["unwrap", "vscode"][..], &["unwrap", "vscode", "--json"]] {
+        let output = lab.shim(args);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{output:?}");
+        assert!(says(&output).contains("`vscode` is not wrapped; nothing is wrapped"), "{output:?}");
+    }
+    assert!(lab.well(&["unwrap"]).contains("nothing is wrapped"));
 }
 
 #[test]
@@ -315,7 +320,7 @@ fn a_setting_is_changed_and_put_back_byte_for_byte_unless_it_has_changed() {
     let text = fs::read_to_string(lab.settings()).expect("it is there");
     let named = text.lines().nth(1).and_then(|line| line.split('"').nth(3)).expect("a path");
     assert!(named.ends_with("/bin/vscode/codex") && Path::new(named).exists(), "{named}");
-    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
+    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("already wrapped"));
     lab.well(&["unwrap", "vscode"]);
     assert_eq!(fs::read_to_string(lab.settings()).expect("it is there"), before);
     lab.well(&["wrap", "vscode", "--yes"]);
@@ -353,7 +358,7 @@ fn a_codex_that_a_setting_named_is_what_that_tool_starts_from_then_on() {
     let link = PathBuf::from(text.split('"').nth(3).expect("a path"));
     let says = |program: &Path| String::from_utf8_lossy(&lab.run(program, &["--version"]).stdout).into_owned();
     assert_eq!(says(&link), "my own --version\n");
-    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
+    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("already wrapped"));
     // Another tool still runs the codex that PATH names.
     let cursor = lab.user.join(".config/Cursor/User");
     fs::create_dir_all(&cursor).expect("a folder");
@@ -449,7 +454,7 @@ fn a_pinned_codex_that_is_gone_is_reported() {
     assert!(lab.well(&["wrap", "vscode", "--dry-run"]).contains("real/codex"));
     lab.well(&["wrap", "vscode", "--yes"]);
     assert_eq!(says(&lab.run_with_bare_path(&link, &["--version"])), "codex-cli 1.2.3 --version\n");
-    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("done already"));
+    assert!(lab.well(&["wrap", "vscode", "--yes"]).contains("already wrapped"));
     // No codex is left.
     fs::remove_file(lab.user.join("real/codex")).expect("it goes");
     let output = lab.run_with_bare_path(&link, &["--version"]);
@@ -538,7 +543,7 @@ fn json5_settings_change_only_in_the_value() {
     lab.well(&["wrap", "openclaw", "--yes"]);
     let link = lab.home.path().join("bin/openclaw/codex");
     assert_eq!(fs::read_to_string(&settings).expect("it is there"), text(&format!("\"{}\"", link.display())));
-    assert!(lab.well(&["wrap", "openclaw", "--yes"]).contains("done already"));
+    assert!(lab.well(&["wrap", "openclaw", "--yes"]).contains("already wrapped"));
     lab.well(&["unwrap"]);
     assert_eq!(fs::read_to_string(&settings).expect("it is there"), before);
     for (broken, words) in [

@@ -88,7 +88,7 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
 
 /// A check that needs a codex that runs.
 fn skipped(name: &'static str, why: &str) -> Check {
-    Check::note(name, format!("skipped: {why}"), "mend `codex` above, and run `doctor` again")
+    Check::note(name, format!("skipped: {why}"), "fix `codex` above, and run `doctor` again")
 }
 
 fn command(codex: &Codex) -> Command {
@@ -163,7 +163,7 @@ fn protocol(codex: &Codex) -> Check {
             Check::ok(NAME, format!("this codex has all {methods} methods and {fields} fields that codex-shim uses"))
         }
         (Ran::Well(_), Some(missing)) => {
-            let remedy = "what hangs on them does not work with this codex; everything else does, and all is relayed";
+            let remedy = "features that need them do not work with this codex; everything else does, and all messages are relayed";
             let rest = missing.len().saturating_sub(NAMED_MAX);
             let named = missing.get(..NAMED_MAX).unwrap_or(&missing).join(", ");
             let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
@@ -186,7 +186,7 @@ fn on_path(environment: &Environment) -> Check {
         Some(program) => Check::note(
             NAME,
             format!("`codex` is {}, which is not codex-shim", program.display()),
-            "tools that look for `codex` on PATH go past us; `codex-shim wrap path` changes that",
+            "tools that look for `codex` on PATH bypass codex-shim; `codex-shim wrap path` changes that",
         ),
         None => Check::note(NAME, "there is no `codex` on PATH", "`codex-shim wrap path` puts a link there"),
     }

@@ -107,11 +107,11 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     let (settings, complaints) = Settings::load(Flags::default(), environment);
     let mut checks = Vec::new();
     for complaint in complaints {
-        let remedy = "correct it, or remove it; `codex-shim config` shows what holds";
+        let remedy = "correct it, or remove it; `codex-shim config` shows the settings in effect";
         checks.push(Check::broken("settings", complaint.to_string(), remedy));
     }
     if checks.is_empty() {
-        checks.push(Check::ok("settings", "all can be used"));
+        checks.push(Check::ok("settings", "all valid"));
     }
     codex::checks(&settings, environment, &mut checks);
     checks.extend(wrap_checks(&settings));
@@ -180,7 +180,7 @@ fn hook_check(environment: &Environment) -> Check {
         true => Check::note(
             HOOKS,
             "no hook: the model sees only commands that are pushed",
-            "`eval \"$(codex-shim hook bash)\"` in ~/.bashrc, if the model should see what you run",
+            "if the model should see what you run, add `eval \"$(codex-shim hook bash)\"` to ~/.bashrc",
         ),
     }
 }
@@ -235,7 +235,11 @@ fn wrap_checks(settings: &Settings) -> Vec<Check> {
 
 fn wrap_check(look: Look) -> Check {
     match look {
-        Look::Broken(why) => Check::broken(WRAPS, why, "until then tools do not use codex-shim, or find no codex"),
+        Look::Broken(why) => Check::broken(
+            WRAPS,
+            why,
+            "repair it as described; until then tools do not use codex-shim, or find no codex",
+        ),
         Look::Changed(found, remedy) => Check::note(WRAPS, found, remedy),
         Look::AsMade(made) => check_made(&made),
     }
@@ -275,11 +279,11 @@ mod tests {
 
     #[test]
     fn checks_are_listed_with_their_remedies() {
-        let checks = [Check::ok("settings", "all can be used"), Check::broken("codex", "not there", "install it")];
+        let checks = [Check::ok("settings", "all valid"), Check::broken("codex", "not there", "install it")];
         let text = as_text(&checks, Screen::None);
         assert_eq!(
             text,
-            "ok      settings  all can be used\nbroken  codex     not there\n        →\u{a0}install it\n\n1 broken\n"
+            "ok      settings  all valid\nbroken  codex     not there\n        →\u{a0}install it\n\n1 broken\n"
         );
         assert!(as_json(&checks, false).contains(r#""healthy":false"#));
     }

@@ -16,7 +16,7 @@ use super::super::select_session::Common;
 use super::super::select_session::{positive, whole};
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
-use super::super::{complete, say, screen};
+use super::super::{complete, say, screen, select_session};
 use super::{FollowedEvent, Following, Page, put, read_of, thread_or_beginning};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
@@ -99,7 +99,7 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
     if arguments.common.as_json && !arguments.follow {
         return Ok(print_json(&shown.document()));
     }
-    shown.say_gap();
+    shown.say_gap(&select_session::argument_for(&read.session, session, environment));
     let mut printer = Printer::new(arguments, environment);
     printer.print(shown.events.iter().map(|event| event.get()))?;
     if !arguments.follow {
@@ -175,8 +175,9 @@ impl Shown {
         })
     }
 
-    /// Reports missing events that no event reports. Stretches missing from the journal are events themselves.
-    fn say_gap(&self) {
+    /// Reports missing events that no event reports. Stretches missing from the journal are events themselves. `at` names the
+    /// session in a suggested command.
+    fn say_gap(&self, at: &str) {
         match (self.gap_reason.as_deref(), self.earliest_seq) {
             (Some("retention"), Some(earliest)) => {
                 let since = self.since.unwrap_or(0);
@@ -189,7 +190,7 @@ impl Shown {
                 say(&format!("event {since} does not belong to this history; these are all of its events"));
             }
             (Some("persistence_error"), _) => {
-                say("some recorded messages are not indexed yet; see `codex-shim status`");
+                say(&format!("some recorded messages are not indexed yet; see `codex-shim status{at}`"));
             }
             (Some("journal_gap") | None, _) => {}
             (Some(other), _) => say(&format!("events are missing: {}", screen::plain(other))),

@@ -192,7 +192,7 @@ impl<'a> Following<'a> {
             return Ok(());
         }
         if !session.dir.exists() {
-            return Err(CliError::failed(format!("session {} was deleted", session.id)));
+            return Err(CliError::failed(format!("session {} was deleted", session.name())));
         }
         if self.has_left_read {
             return Ok(());
@@ -327,7 +327,14 @@ pub(super) fn read_of(
     let (mut reads, mut threads) = (Vec::new(), Vec::new());
     for session in sessions {
         let mut read = Read::of(session, environment);
-        let known = known(&mut read)?;
+        let known = match known(&mut read) {
+            Ok(known) => known,
+            // The thread may be in another session.
+            Err(error) => {
+                error.report();
+                continue;
+            }
+        };
         threads.extend(known.iter().cloned());
         reads.push((read, known));
     }

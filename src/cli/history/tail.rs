@@ -61,19 +61,25 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
     }
     let sessions = select_session::several(arguments.common.session.name(), Otherwise::Latest, environment)?;
     let actions = |session: &Found| Read::of(session.clone(), environment).actions(arguments.limit);
-    let listed: Vec<Vec<Value>> = sessions.iter().map(actions).collect::<Result<_, _>>()?;
+    let (listed, status) = select_session::each(&sessions, actions)?;
+    let last = last_of(&listed, arguments.limit);
     if arguments.common.as_json {
-        return Ok(print_json(&json!({ "actions": listed.concat() })));
+        let actions: Vec<&Value> = last.iter().map(|(_, action)| *action).collect();
+        return Ok(status.max(print_json(&json!({ "actions": actions }))));
     }
     let to = Screen::of_stdout(environment);
     let mut text = String::new();
-    for (session, actions) in sessions.iter().zip(&listed) {
+    for (session, all) in &listed {
         let is_alone = sessions.len() == 1;
+        let actions: Vec<&Value> = last.iter().filter(|(of, _)| of == session).map(|(_, action)| *action).collect();
+        if actions.is_empty() && !all.is_empty() {
+            continue;
+        }
         if !is_alone {
-            text.push_str(&select_session::section(session, &sessions, to));
+            text.push_str(&select_session::section(session, to));
         }
         text.push_str(&match is_alone {
-            _ if !actions.is_empty() => Printer::new(arguments, to).text(&actions.iter().collect::<Vec<_>>()),
+            _ if !actions.is_empty() => Printer::new(arguments, to).text(&actions),
             true => {
                 let name = select_session::heading(session, to, environment);
                 format!("no actions in session {} yet\n", screen::plain(&name))
@@ -82,7 +88,23 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
             false => "no actions yet\n".to_owned(),
         });
     }
-    Ok(screen::print(&text))
+    Ok(status.max(screen::print(&text)))
+}
+
+/// The last actions of all sessions together, sorted by time.
+fn last_of<'a>(listed: &'a [(&'a Found, Vec<Value>)], limit: u64) -> Vec<(&'a Found, &'a Value)> {
+    let mut all: Vec<(&Found, &Value)> =
+        listed.iter().flat_map(|(session, actions)| actions.iter().map(move |action| (*session, action))).collect();
+    if listed.len() > 1 {
+        all.sort_by_key(|(_, action)| changed_at(action));
+    }
+    let surplus = all.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+    all.split_off(surplus)
+}
+
+/// When an action ended or, if it is running, when it began.
+fn changed_at(action: &Value) -> Option<&str> {
+    action["ended_at"].as_str().or(action["started_at"].as_str())
 }
 
 fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
@@ -193,7 +215,7 @@ fn state(action: &Value) -> String {
 /// `2m ago  failed  ran cargo test (exit 1)`
 fn cells(action: &Value, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
     let status = action["status"].as_str().unwrap_or_default();
-    let at = action["ended_at"].as_str().or(action["started_at"].as_str());
+    let at = changed_at(action);
     let first = match (when, at) {
         (_, None) => "now".to_owned(),
         (When::Ago, Some(at)) => clock.age(at).map_or_else(|| "now".to_owned(), |age| format!("{age} ago")),
@@ -215,8 +237,7 @@ fn words_beside_status(action: &Value) -> String {
 
 /// Time since the action ended or, if it is running, since it began.
 pub(in crate::cli) fn age(action: &Value, now: SystemTime) -> Option<String> {
-    let at = action["ended_at"].as_str().or(action["started_at"].as_str())?;
-    Some(screen::age(humantime::parse_rfc3339(at).ok()?, now))
+    Some(screen::age(humantime::parse_rfc3339(changed_at(action)?).ok()?, now))
 }
 
 fn tone(status: &str) -> Tone {
@@ -278,6 +299,31 @@ mod tests {
             "2m 2s ago  pending  Approval requested: make\u{fffd}\n",
         );
         check(action("tool", "Completed", "completed", None, "05", Some("07")), "2m ago  completed  Completed\n");
+    }
+
+    #[test]
+    fn limit_counts_actions_of_all_sessions() {
+        let session = |id: &str| Found {
+            id: id.to_owned(),
+            dir: id.into(),
+            live: false,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        };
+        let at = |began: &str, ended: Option<&str>| action("command", began, "completed", None, began, ended);
+        let (a, b) = (session("a"), session("b"));
+        let listed =
+            [(&a, vec![at("01", Some("04")), at("05", None)]), (&b, vec![at("02", Some("03")), at("06", None)])];
+        let check = |limit: u64, expect: &[(&str, &str)]| {
+            let last: Vec<(&str, &str)> = last_of(&listed, limit)
+                .into_iter()
+                .map(|(session, action)| (&*session.id, action["summary_text"].as_str().unwrap_or_default()))
+                .collect();
+            assert_eq!(last, expect);
+        };
+        check(10, &[("b", "02"), ("a", "01"), ("a", "05"), ("b", "06")]);
+        check(2, &[("a", "05"), ("b", "06")]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::super::complete;
 use super::super::history::thread_named;
 use super::super::select_session::{Common, SessionFlag};
-use super::super::{FAILED, say, screen};
+use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
 use crate::config::Environment;
 use crate::config::parse_duration;
@@ -49,7 +49,7 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
-        return Err(CliError::failed(refusal(&Refused::of(&answer), "send it again")));
+        return Err(refusal(&Refused::of(&answer), Call::Send, arguments.thread.as_deref()));
     }
     let turn: Value = answer.document().map_err(CliError::failed)?;
     if let Some(watch) = watch {
@@ -103,37 +103,58 @@ fn with_thread(mut body: Value, thread: Option<String>) -> String {
     body.to_string()
 }
 
-/// The refusal of a call, and the next step.
-fn refusal(refused: &Refused, again: &str) -> String {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Send,
+    Interrupt,
+}
+
+/// The refusal of a call, and the next step. `thread` is the one that the user named.
+fn refusal(refused: &Refused, call: Call, thread: Option<&str>) -> CliError {
     let Refused { code, message, detail } = refused;
-    match code.as_str() {
+    CliError::failed(match code.as_str() {
         "pending_structured_request" => {
             let pending = &detail["pending_request"];
             let id = text(pending, "request_id");
             let at = humantime::parse_rfc3339(text(pending, "requested_at")).ok();
             let waiting = at.map(|at| screen::age(at, SystemTime::now()));
             format!(
-                "request {id} is pending in this thread{}; answer it with `codex-shim respond {id}`, then {again}",
-                waiting.map(|age| format!(" for {age}")).unwrap_or_default()
+                "request {id} is pending in this thread{}; answer it with `codex-shim respond {id}`, then {}",
+                waiting.map(|age| format!(" for {age}")).unwrap_or_default(),
+                match call {
+                    Call::Send => "send it again",
+                    Call::Interrupt => "try again",
+                }
             )
         }
-        "thread_not_found" => {
-            "no turn has run in this session yet; start a thread with --new, or name one with --thread".to_owned()
-        }
+        "thread_not_found" => match (thread, call) {
+            (Some(thread), Call::Send) => {
+                let why = format!("the server does not know thread `{thread}`; start another one with --new");
+                return CliError::exits(NO_SUCH_THREAD, screen::plain(&why));
+            }
+            (Some(thread), Call::Interrupt) => {
+                let why = format!("the server does not know thread `{thread}`; nothing to interrupt");
+                return CliError::exits(NO_SUCH_THREAD, screen::plain(&why));
+            }
+            (None, Call::Send) => {
+                "no turn has run in this session yet; start a thread with --new, or name one with --thread".to_owned()
+            }
+            (None, Call::Interrupt) => "no turn has run in this session yet; nothing to interrupt".to_owned(),
+        },
         "no_active_turn" => format!("{message}; nothing to interrupt"),
         _ => message.clone(),
-    }
+    })
 }
 
 /// Interrupts the running turn.
 pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: &Environment) -> Done {
     let session = running(arguments.common.session.name(), environment)?;
-    let thread = arguments.thread.map(|name| thread_named(&session, &name, environment)).transpose()?;
+    let thread = arguments.thread.as_ref().map(|name| thread_named(&session, name, environment)).transpose()?;
     let body = with_thread(json!({}), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
-        return Err(CliError::failed(refusal(&Refused::of(&answer), "try again")));
+        return Err(refusal(&Refused::of(&answer), Call::Interrupt, arguments.thread.as_deref()));
     }
     if arguments.common.as_json {
         let document: Value = answer.document().map_err(CliError::failed)?;
@@ -189,8 +210,8 @@ pub(in crate::cli) struct SendArguments {
 /// A request that is pending in it is withdrawn by the server.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0, or 1 if no turn is running or the server refused, or 4 if the
-session is not running.
+Exit status: 0, or 1 if no turn is running or the server refused, or 3 if there
+is no such thread or session, or 4 if the session is not running.
 
 Examples:
   codex-shim interrupt
@@ -457,14 +478,23 @@ mod tests {
 
     #[test]
     fn refusals_name_the_next_step() {
-        let refused = |code: &str, detail: Value| {
-            refusal(&Refused { code: code.to_owned(), message: "m".to_owned(), detail }, "send it again")
+        let refused_call = |code: &str, detail: Value, call: Call, thread: Option<&str>| {
+            refusal(&Refused { code: code.to_owned(), message: "m".to_owned(), detail }, call, thread)
         };
+        let refused = |code: &str, detail: Value| refused_call(code, detail, Call::Send, None).to_string();
         let pending = json!({ "pending_request": { "request_id": "g-0", "requested_at": "2026" } });
         let told = refused("pending_structured_request", pending);
         assert!(told.starts_with("request g-0 is pending") && told.contains("codex-shim respond g-0"), "{told}");
         assert!(refused("thread_not_found", Value::Null).contains("--thread"));
         assert_eq!(refused("timeout", Value::Null), "m");
+        let check = |call: Call, thread: Option<&str>, exit: i32, expect: &str| {
+            let error = refused_call("thread_not_found", Value::Null, call, thread);
+            assert_eq!((error.exit, error.to_string().contains(expect)), (exit, true), "{error}");
+        };
+        check(Call::Send, None, FAILED, "start a thread with --new");
+        check(Call::Send, Some("t"), NO_SUCH_THREAD, "does not know thread `t`; start another one with --new");
+        check(Call::Interrupt, None, FAILED, "no turn has run in this session yet; nothing to interrupt");
+        check(Call::Interrupt, Some("t"), NO_SUCH_THREAD, "does not know thread `t`; nothing to interrupt");
     }
 
     #[test]

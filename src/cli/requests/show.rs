@@ -300,33 +300,38 @@ pub(in crate::cli) struct ShowRequestArguments {
 pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
     let sessions = readable_all(arguments.common.session.name(), environment)?;
     let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
-    let listed: Vec<(&Found, Vec<Value>)> =
-        sessions.iter().map(|session| rows(session, which).map(|rows| (session, rows))).collect::<Result<_, _>>()?;
+    let (listed, status) = select_session::each(&sessions, |session| rows(session, which))?;
     if arguments.common.as_json {
-        let rows: Vec<Value> = listed.into_iter().flat_map(|(_, rows)| rows).collect();
-        return Ok(print_json(&json!({ "requests": rows })));
+        let mut rows: Vec<Value> = listed.into_iter().flat_map(|(_, rows)| rows).collect();
+        if sessions.len() > 1 {
+            rows.sort_by(|one, other| text(one, "requested_at").cmp(text(other, "requested_at")));
+        }
+        return Ok(status.max(print_json(&json!({ "requests": rows }))));
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    let mut text = String::new();
+    let name = |session: &Found| select_session::heading(session, screen, environment);
+    let mut told = String::new();
     for (session, rows) in &listed {
         if sessions.len() > 1 {
-            text.push_str(&select_session::section(session, &sessions, screen));
+            told.push_str(&select_session::section(session, screen));
         }
-        text.push_str(&match which {
+        told.push_str(&match which {
             // The heading names the session.
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() && sessions.len() > 1 => {
                 "no requests are pending\n".to_owned()
             }
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
-                format!("no requests are pending in session {}\n", session.id)
+                format!("no requests are pending in session {}\n", screen::plain(&name(session)))
             }
             WhichRequests::All if rows.is_empty() && sessions.len() > 1 => "no requests yet\n".to_owned(),
-            WhichRequests::All if rows.is_empty() => format!("session {} has had no requests\n", session.id),
+            WhichRequests::All if rows.is_empty() => {
+                format!("session {} has had no requests\n", screen::plain(&name(session)))
+            }
             WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, &clock, screen),
             WhichRequests::All => history(rows, &clock, screen),
         });
     }
-    Ok(screen::print(&text))
+    Ok(status.max(screen::print(&told)))
 }
 
 /// How long a pending request has waited, or the age of a resolved one.

@@ -180,7 +180,7 @@ pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> 
         Plan::Nothing => {
             return Ok(match arguments.json {
                 true => print_json(&json!({ "target": target, "already": true, "done": false })),
-                false => screen::print(&format!("{}: that is done already\n", target)),
+                false => screen::print(&format!("{target}: already wrapped\n")),
             });
         }
         Plan::Do(wrapped) => (&wrapped.path, shown(wrapped), wrapped.then()),

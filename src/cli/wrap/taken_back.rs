@@ -39,11 +39,14 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Done {
     let all = read(home)?;
     let is_meant = |wrapped: &&Wrapped| arguments.target.as_ref().is_none_or(|target| is_named(wrapped, target));
     let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
-    if let (Some(target), true, false) = (&arguments.target, meant.is_empty(), all.is_empty()) {
+    if let (Some(target), true) = (&arguments.target, meant.is_empty()) {
         let there_are: Vec<String> =
             all.iter().map(|wrapped| format!("{} ({})", wrapped.target, wrapped.path.display())).collect();
-        let why = format!("`{target}` is not wrapped; wrapped targets: {}", there_are.join(", "));
-        return Err(CliError::failed(why));
+        let there_are = match there_are.is_empty() {
+            true => "nothing is wrapped".to_owned(),
+            false => format!("wrapped targets: {}", there_are.join(", ")),
+        };
+        return Err(CliError::failed(format!("`{target}` is not wrapped; {there_are}")));
     }
     if meant.is_empty() && !arguments.json {
         return Ok(screen::print("nothing is wrapped\n"));

@@ -123,7 +123,7 @@ fn state(model: &Model, session: &Session, has_words: bool) -> Row {
             let state = live.document.state;
             let since = live.since_us.map(|since_us| lasted(model.now_us.saturating_sub(since_us))).unwrap_or_default();
             let is_stalled = live.document.threads.iter().any(|thread| thread.stalled_since.is_some());
-            let stalled = if is_stalled { ", silent for long" } else { "" };
+            let stalled = if is_stalled { ", silent for a long time" } else { "" };
             let text = if has_words { format!("{} {since}{stalled}", in_words(state)) } else { since };
             one(format!("{} {}", sign(state, model.now_us), text.trim_end()), role(state))
         }
