@@ -508,8 +508,10 @@ fn context_is_kept_where_no_relay_runs() {
     assert_eq!(shown["commands"][0]["exit_code"], -1);
     let cwd = fs::canonicalize(home.beside()).expect("it is there");
     assert_eq!(shown["commands"][0]["cwd"], json!(cwd));
-    failed(&tool(&home, &["context", "show", "--last"]), 1, "not been shown any context yet");
-    assert_eq!(told(&tool(&home, &["context", "show", "--last", "--json"])), Value::Null);
+    failed(&tool(&home, &["context", "show", "--last"]), 1, " s yet; ");
+    let last = tool(&home, &["context", "show", "--last", "--json"]);
+    assert_eq!((last.status.code(), String::from_utf8_lossy(&last.stdout)), (Some(1), "null\n".into()));
+    assert!(String::from_utf8_lossy(&last.stderr).contains("`codex-shim context push`"), "{last:?}");
     failed(&tool(&home, &["context", "push", "--session", "s", "--cmd", "x", "--thread", "n"]), 1, "n");
 
     let mut live = Live::start_in(home);

@@ -324,7 +324,7 @@ fn doctor_with_a_socket_that_is_left_over_and_a_relay_that_hangs() {
     eventually("all is well", || (told(&lab)["healthy"] == true).then_some(()));
     let pid = Pid::from_child(&relay);
     kill_process(pid, Signal::STOP).expect("it runs");
-    is_broken(&lab, "socket", "session s (pid ");
+    is_broken(&lab, "socket", " s (pid ");
     kill_process(pid, Signal::CONT).expect("it is there");
     relay.kill().expect("it runs");
     relay.wait().expect("it was killed");

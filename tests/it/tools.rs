@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -91,6 +91,49 @@ fn lists_show_all_sessions_of_a_folder() {
     // A named session is shown alone.
     let (tail, _) = shown(&pair.tool(&["tail", "one"]));
     assert!(tail.contains("make one") && !tail.contains("make two") && !tail.contains("proj ("), "{tail}");
+}
+
+#[test]
+fn several_sessions_are_one_document() {
+    let pair = Pair::start();
+    for session in ["two", "one"] {
+        shown(&pair.tool(&["context", "push", session, "--cmd", session]));
+    }
+    let context = told(&pair.tool(&["context", "show", "--json"]));
+    let commands = context["commands"].as_array().cloned().expect("an array");
+    let mut of: Vec<_> = commands.iter().map(|one| (one["session_id"].as_str(), one["cmd"].as_str())).collect();
+    of.sort_unstable();
+    assert_eq!(of, [(Some("one"), Some("one")), (Some("two"), Some("two"))]);
+    assert_eq!(context["total_commands_run"], 2);
+    // The limit counts the actions of both.
+    let last = told(&pair.tool(&["tail", "-n", "1", "--json"]));
+    assert_eq!((last["actions"].as_array().map(Vec::len), &last["actions"][0]["session_id"]), (Some(1), &json!("two")));
+    let (tail, _) = shown(&pair.tool(&["tail", "-n", "1"]));
+    assert!(tail.contains("make two") && !tail.contains("make one"), "{tail}");
+    let requests = told(&pair.tool(&["requests", "--json"]));
+    let requests: Vec<&Value> =
+        requests["requests"].as_array().expect("an array").iter().map(|row| &row["session_id"]).collect();
+    assert_eq!(requests, ["one", "two"]);
+}
+
+#[test]
+fn silent_session_hides_no_other() {
+    let pair = Pair::start();
+    let is_stopped = Command::new("kill").args(["-STOP", &pair.relays[0].id().to_string()]).status();
+    assert!(is_stopped.expect("kill runs").success());
+    for (args, expect) in [
+        (&["tail"][..], "make two"),
+        (&["requests", "--json"], "make two"),
+        (&["context", "show", "--json"], "total_commands_run"),
+    ] {
+        let output = pair.tool(args);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.contains(expect) && !printed.contains("make one"), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("proj (vscode) one (pid "), "{output:?}");
+    }
+    let (transcript, note) = shown(&pair.tool(&["transcript", "thread-two"]));
+    assert!(transcript.contains("hello from two") && note.contains("proj (vscode) one (pid "), "{transcript} {note}");
 }
 
 #[test]
