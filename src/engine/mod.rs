@@ -36,7 +36,9 @@ pub(crate) use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START};
 pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
-pub(crate) use context::{Carrier, Command, Envelope, Label, Origin, PushError, without_context};
+pub(crate) use context::{
+    Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
+};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
 pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};

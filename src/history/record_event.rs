@@ -221,10 +221,10 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Decodes a record. `replaced_by` is the line that the client got instead of this one, if any; the record of a
-    /// replacement is irrelevant by itself.
+    /// Decodes a record. `shown` is the line to decode instead of a line of the server or of a call of ours, if any; the record
+    /// of a replacement is irrelevant by itself.
     #[must_use]
-    pub fn of(record: &'a Record<'a>, replaced_by: Option<&'a [u8]>) -> Seen<'a> {
+    pub fn of(record: &'a Record<'a>, shown: Option<&'a [u8]>) -> Seen<'a> {
         match record {
             Record::Header(header) => {
                 Seen { at_us: header.at, event: RecordEvent::Generation(header.generation.clone()) }
@@ -232,10 +232,9 @@ impl<'a> Seen<'a> {
             Record::Line { at_us, from, to, replaces, content, masked: _, end: _ } => {
                 let event = match (from, to) {
                     (_, _) if *replaces => RecordEvent::Other,
-                    (Origin::Side(Side::Server), _) => line(Side::Server, content, replaced_by),
-                    (Origin::Side(Side::Client), _) | (Origin::Shim, Some(Side::Server)) => {
-                        line(Side::Client, content, None)
-                    }
+                    (Origin::Side(Side::Server), _) => line(Side::Server, content, shown),
+                    (Origin::Side(Side::Client), _) => line(Side::Client, content, None),
+                    (Origin::Shim, Some(Side::Server)) => line(Side::Client, content, shown),
                     (Origin::Shim, Some(Side::Client) | None) => RecordEvent::Other,
                 };
                 Seen { at_us: *at_us, event }
@@ -250,8 +249,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn line<'a>(from: Side, content: &'a Content<'a>, replaced_by: Option<&'a [u8]>) -> RecordEvent<'a> {
-    match (replaced_by.or_else(|| content.bytes()), content) {
+fn line<'a>(from: Side, content: &'a Content<'a>, shown: Option<&'a [u8]>) -> RecordEvent<'a> {
+    match (shown.or_else(|| content.bytes()), content) {
         (Some(bytes), _) => match Body::parse(bytes) {
             Body::Message(message) => said(from, message),
             Body::OtherJson | Body::Text | Body::Bytes => RecordEvent::Other,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use memchr::memmem::Finder;
 
 use super::database::Reached;
-use crate::engine::without_context;
+use crate::engine::{message_without_context, without_context};
 use crate::history::{Fold, Recall, Rows, Seen};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Content, Origin, Position, Record, SegmentName};
@@ -265,14 +265,17 @@ fn decoded<T>(bytes: &[u8], successor: Option<&[u8]>, take: impl FnOnce(&Seen<'_
     Some(take(&Seen::of(&record, shown_line(&record, successor.as_ref()).as_deref())))
 }
 
-/// The line that the client got instead of a record's, or that it would have got: while no client is attached, nothing replaces
-/// a line with text of ours. `None` if the line is unchanged.
+/// The line to show instead of a record's, without text of ours: the one that the client got or, while no client is attached,
+/// would have got; and a message that we send for a user. `None` if the line is unchanged.
 #[must_use]
 pub(crate) fn shown_line<'a>(record: &'a Record<'_>, successor: Option<&'a Record<'_>>) -> Option<Cow<'a, [u8]>> {
     match (record, successor.and_then(Record::line_bytes)) {
         (_, Some(line)) => Some(Cow::Borrowed(line)),
         (Record::Line { from: Origin::Side(Side::Server), content, .. }, None) => {
             without_context(content.bytes()?).map(Cow::Owned)
+        }
+        (Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. }, None) => {
+            message_without_context(content.bytes()?).map(Cow::Owned)
         }
         (Record::Line { .. } | Record::Header(_) | Record::Event { .. } | Record::Gap { .. }, None) => None,
     }

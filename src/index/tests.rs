@@ -311,6 +311,25 @@ fn replaced_line_is_indexed_as_sent() {
 }
 
 #[test]
+fn own_message_is_indexed_without_context() {
+    let lab = Lab::new();
+    let own = |start: &str| {
+        let params = format!(r#"{{"threadId":"t","input":[{{"type":"text","text":"{start}hi"}}]}}"#);
+        format!(
+            r#"{{"at":1,"from":"shim","to":"server","line":{{"id":"codex-shim:0","method":"turn/start","params":{params}}}}}"#
+        )
+    };
+    let envelope = r#"\u001eCODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"commands\":[]}\u001f"#;
+    lab.append(1, 1, &[own(envelope), own("")]);
+    lab.catch_up();
+    let page = serde_json::to_value(lab.page(None, 10)).expect("BUG: plain data is JSON");
+    let previews: Vec<_> =
+        page["events"].as_array().expect("events").iter().map(|event| &event["payload_preview"]).collect();
+    let text = |preview: &serde_json::Value| preview["input"][0]["text"].clone();
+    assert_eq!(previews.into_iter().map(text).collect::<Vec<_>>(), ["hi", "hi"], "{page}");
+}
+
+#[test]
 fn pages_are_contiguous() {
     let lab = Lab::new();
     lab.append(1, 1, &numbered(1..=25));

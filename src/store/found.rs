@@ -577,7 +577,7 @@ mod tests {
         let names: Vec<(String, &str)> = found.iter().map(|session| (label(session), short(session, &found))).collect();
         let name = |label: &str, short: &'static str| (label.to_owned(), short);
         assert_eq!(names, [name("proj (vscode)", "ab01"), name("proj (zed)", "cb01"), name("other (cli)", "named")]);
-        let named = |name| {
+        let named = |name: &str| {
             choose(&found, Choice { named: Some(name), cwd: Path::new("/"), otherwise: Otherwise::None })
                 .map(|session| session.id.clone())
         };

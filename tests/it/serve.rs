@@ -214,6 +214,9 @@ fn e2e_serve_talks_to_the_model() {
         told["entries"].as_array().is_some_and(|entries| !entries.is_empty()).then_some(told)
     });
     assert_eq!((&told["entries"][0]["role"], &told["entries"][0]["text"]), (&json!("user"), &json!("hi")), "{told}");
+    let events = client::get(&served.session, "/sessions/self/codex-events?limit=500").expect("it answers");
+    let events = String::from_utf8_lossy(&events.body).into_owned();
+    assert!(events.contains("\"turn/start\"") && !events.contains("CODEX_META"), "{events}");
     served.end();
 }
 

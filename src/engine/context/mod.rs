@@ -31,13 +31,21 @@ pub(super) use strip::OwnItems;
 
 use strip::{Previews, Scanner, minor_of};
 
-/// A server line without our text before the user's words; `None` if it has none.
+/// A line without our text before the user's words; `None` if it has none.
 #[must_use]
 pub(crate) fn without_context(line: &[u8]) -> Option<Vec<u8>> {
     let Body::Message(message) = Body::parse(line) else { return None };
     let (previews, threads) = (Previews::default(), Threads::default());
     let may_hold_ours = Scanner::default().may_hold_ours(line, &message, &previews);
     if may_hold_ours { strip::strip(line, &message, &previews, &threads) } else { None }
+}
+
+/// A call of ours without the text before the user's words; `None` if it is not a message of the user, or has no such text.
+#[must_use]
+pub(crate) fn message_without_context(line: &[u8]) -> Option<Vec<u8>> {
+    let Body::Message(message) = Body::parse(line) else { return None };
+    let method = message.method.as_deref().and_then(Method::of);
+    if method == Some(Method::TurnStart) { without_context(line) } else { None }
 }
 
 /// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
