@@ -530,7 +530,7 @@ fn as_list(document: &FragmentsDocument, place: &str, set: usize, clock: &Clock,
 
 /// Show the fragments that each thread has been sent
 ///
-/// Fragments are set in config.toml, under [[fragments]]. A thread gets each one whole, and again once it has changed.
+/// Fragments are set in config.toml, under `[[fragments]]`. A thread gets each one whole, and again once it has changed.
 /// `developer_addition` is the developer text of a context engine.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

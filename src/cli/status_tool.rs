@@ -38,6 +38,9 @@ Exit status:
   1  a relay is running and does not answer
   3  no such session
 
+With --json it prints what `GET /sessions/self` returns. If several sessions
+are live in the folder and none is named, that is {\"sessions\":[…]}.
+
 Examples:
   codex-shim status
   codex-shim status work

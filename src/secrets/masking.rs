@@ -1,6 +1,6 @@
 //! Masks secrets in stored data without moving a byte.
 //!
-//! A [`Masker`] finds the shapes of [`super::redaction`] and the user's patterns. Its output is as long as its input, as text
+//! A [`Masker`] finds the shapes of [`super::secret_spans`] and the user's patterns. Its output is as long as its input, as text
 //! and as JSON, and so is every decoded string of that JSON: byte counts are the same before and after. Masked text does not
 //! change if it is masked again.
 //!

@@ -1,6 +1,6 @@
 //! The state of the terminal UI, its events and its commands, and the names of sessions and threads.
 //!
-//! Pure: plain data. [`super::update`] changes it, [`super::view`] draws it.
+//! Pure: plain data. [`super::update`] changes it, [`mod@super::view`] draws it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

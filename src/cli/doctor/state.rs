@@ -89,9 +89,9 @@ fn shared_folders(sessions: &[Found], only: Option<&str>) -> Vec<Check> {
         let names: Vec<String> = there.iter().map(|session| full_name(session, sessions)).collect();
         let example = there.first().map_or("", |session| short(session, sessions));
         let remedy = format!(
-            "nothing, if this is intended: `status`, `requests` and `context show` show all of them, and each model sees what you \
-             run in a terminal; `tail`, `events` and `transcript` use the most recent one, and `send` and `interrupt` need a \
-             name, such as `--session {example}`"
+            "nothing, if this is intended: `status`, `requests`, `tail`, `fragments` and `context show` show all of them, and each \
+             model sees what you run in a terminal; `events`, `transcript` and `tail -f` use the most recent one, and `send` and \
+             `interrupt` need a name, such as `--session {example}`"
         );
         Check::note("clients", format!("{} are live in {folder}: {}", there.len(), names.join(", ")), remedy)
     };

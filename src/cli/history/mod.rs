@@ -247,8 +247,19 @@ const LISTED_MAX: usize = 8;
 /// Why a name is not resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotAThread {
-    Unknown { name: String, threads: Vec<String> },
-    Ambiguous { name: String, matching: Vec<String> },
+    Unknown {
+        name: String,
+        threads: Vec<String>,
+    },
+    /// No session of the folder has it.
+    InNone {
+        name: String,
+        threads: Vec<String>,
+    },
+    Ambiguous {
+        name: String,
+        matching: Vec<String>,
+    },
 }
 
 impl fmt::Display for NotAThread {
@@ -262,6 +273,9 @@ impl fmt::Display for NotAThread {
             }
             NotAThread::Unknown { name, threads } => {
                 write!(f, "unknown thread `{name}`; threads in this session, latest first: {}", listed(threads))
+            }
+            NotAThread::InNone { name, threads } => {
+                write!(f, "unknown thread `{name}`; threads in these sessions: {}", listed(threads))
             }
             NotAThread::Ambiguous { name, matching } => {
                 write!(f, "`{name}` is the beginning of several threads: {}; give more of the id", listed(matching))
@@ -338,7 +352,11 @@ pub(super) fn read_of(
         threads.extend(known.iter().cloned());
         reads.push((read, known));
     }
-    Ok(find(name, &threads).map(|thread| {
+    let found = find(name, &threads).map_err(|error| match error {
+        NotAThread::Unknown { name, threads } if !threads.is_empty() => NotAThread::InNone { name, threads },
+        error => error,
+    });
+    Ok(found.map(|thread| {
         let read = reads.into_iter().find(|(_, known)| known.contains(&thread));
         read.expect("BUG: each thread comes from a session").0
     }))

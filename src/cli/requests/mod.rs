@@ -134,7 +134,7 @@ fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(F
         let remedy = format!("`codex-shim requests --all{}` lists answered ones", at.unwrap_or_default());
         if is_none_pending { error.with_remedy(remedy) } else { error }
     })?;
-    let unknown = NotNamed::Unknown { name: request_id.clone(), there_are: Vec::new() };
+    let unknown = NotNamed::Gone(request_id.clone());
     let document = one(&session, &request_id)?.ok_or(unknown)?;
     Ok((session, document))
 }
@@ -169,13 +169,22 @@ const LATEST: &str = "latest";
 /// Most ids that an error lists.
 const TOLD_MAX: usize = 8;
 
+/// Where a name was looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    OneSession,
+    Sessions,
+}
+
 /// Why a name is not resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotNamed {
     /// `latest`, but no request is pending.
     NothingWaits,
     /// No match; these requests exist, pending ones first.
-    Unknown { name: String, there_are: Vec<String> },
+    Unknown { name: String, there_are: Vec<String>, among: Among },
+    /// It was found and has been deleted since.
+    Gone(String),
     /// Several match.
     Ambiguous { name: String, matching: Vec<String> },
 }
@@ -186,12 +195,18 @@ impl fmt::Display for NotNamed {
             NotNamed::NothingWaits => {
                 write!(f, "no requests are pending")
             }
-            NotNamed::Unknown { name, there_are } if there_are.is_empty() => {
-                write!(f, "unknown request `{name}`: this session has had no requests")
+            NotNamed::Unknown { name, there_are, among } if there_are.is_empty() => match among {
+                Among::OneSession => write!(f, "unknown request `{name}`: this session has had no requests"),
+                Among::Sessions => write!(f, "unknown request `{name}`: these sessions have had no requests"),
+            },
+            NotNamed::Unknown { name, there_are, among } => {
+                let place = match among {
+                    Among::OneSession => "this session",
+                    Among::Sessions => "these sessions",
+                };
+                write!(f, "unknown request `{name}`; requests in {place}: {}", listed(there_are))
             }
-            NotNamed::Unknown { name, there_are } => {
-                write!(f, "unknown request `{name}`; requests in this session: {}", listed(there_are))
-            }
+            NotNamed::Gone(id) => write!(f, "request {id} is gone; see `codex-shim requests --all`"),
             NotNamed::Ambiguous { name, matching } => {
                 write!(f, "`{name}` matches several requests: {}; give more of the id", listed(matching))
             }
@@ -230,7 +245,7 @@ pub(super) fn find(name: &str, rows: &[Value]) -> Result<String, NotNamed> {
         [] => {
             let (waiting, rest): (Vec<&Value>, Vec<&Value>) = rows.iter().rev().partition(|row| waits(row));
             let there_are = [ids(waiting), ids(rest)].concat();
-            Err(NotNamed::Unknown { name: name.to_owned(), there_are })
+            Err(NotNamed::Unknown { name: name.to_owned(), there_are, among: Among::OneSession })
         }
         _ => Err(NotNamed::Ambiguous { name: name.to_owned(), matching }),
     }
@@ -255,13 +270,13 @@ pub(super) fn find_in<S: Clone>(name: &str, sessions: &[(S, Vec<Value>)]) -> Res
             Ok(id) => found.push((session.clone(), id)),
             Err(NotNamed::Ambiguous { matching: some, .. }) => matching.extend(some),
             Err(NotNamed::Unknown { there_are: some, .. }) => there_are.extend(some),
-            Err(NotNamed::NothingWaits) => {}
+            Err(NotNamed::NothingWaits | NotNamed::Gone(_)) => {}
         }
     }
     matching.extend(found.iter().map(|(_, id)| id.clone()));
     match (&found[..], matching.len()) {
         ([only], 1) => Ok(only.clone()),
-        (_, 0) => Err(NotNamed::Unknown { name: name.to_owned(), there_are }),
+        (_, 0) => Err(NotNamed::Unknown { name: name.to_owned(), there_are, among: Among::Sessions }),
         (_, _) => Err(NotNamed::Ambiguous { name: name.to_owned(), matching }),
     }
 }
@@ -345,7 +360,9 @@ mod tests {
         assert_eq!(found("bb"), Ok(("zed", "bb00bbbbbbbb-0".to_owned())));
         let both = found("0").expect_err("two have that name").to_string();
         assert!(both.contains("aa00aaaaaaaa-0, bb00bbbbbbbb-0"), "{both}");
-        assert!(matches!(found("9"), Err(NotNamed::Unknown { there_are, .. }) if there_are.len() == 3));
+        let unknown = found("9").expect_err("none has that name").to_string();
+        assert_eq!(unknown.split_once(": ").expect("a list").0, "unknown request `9`; requests in these sessions");
+        assert_eq!(unknown.matches("aaaa-").count() + unknown.matches("bbbb-").count(), 3, "{unknown}");
     }
 
     #[test]

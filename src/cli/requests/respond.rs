@@ -125,7 +125,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
     if !answer.status.is_success() {
         let refused = Refused::of(&answer);
         return Err(match refused.code.as_str() {
-            "request_not_found" => CliError::from(NotNamed::Unknown { name: id.to_owned(), there_are: Vec::new() }),
+            "request_not_found" => CliError::from(NotNamed::Gone(id.to_owned())),
             "invalid_response" => CliError::usage(format!(
                 "{}; nothing was sent; `codex-shim show {id}` lists the valid answers to request {id}",
                 refused.message
@@ -291,13 +291,34 @@ fn questions(row: &Value, questions: &[Question]) -> Result<Value, String> {
     if answers.is_empty() {
         return Err(NO_ANSWER.to_owned());
     }
+    if answers.len() < questions.len() {
+        screen::print(&format!("\nYour answers:\n{}", given(questions, &answers)));
+        let typed = read_line("Enter sends them, n leaves the request pending: ")?;
+        if !matches!(typed.trim(), "" | "y" | "Y" | "yes") {
+            return Err(NO_ANSWER.to_owned());
+        }
+    }
     body::of_answers(row, &answers).map_err(|errors| form::in_one_line(&errors))
+}
+
+/// The answers, one a line, with the questions that have none.
+fn given(questions: &[Question], answers: &[(String, String)]) -> String {
+    let line = |question: &Question| {
+        let answer = answers.iter().find(|(id, _)| *id == question.id).map(|(_, answer)| answer.as_str());
+        let told = match (answer, question.is_secret) {
+            (None, _) => "not answered",
+            (Some(_), true) => "(not shown)",
+            (Some(answer), false) => answer,
+        };
+        format!("  {}: {}\n", screen::plain(&question.id), screen::plain(told))
+    };
+    questions.iter().map(line).collect()
 }
 
 /// The answer to one question; empty if the user skips it. An unknown number is asked for again, unless the question takes any
 /// text.
 fn answer_to(question: &Question) -> Result<String, String> {
-    let prompt = format!("{}: ", screen::plain(&question.id));
+    let prompt = format!("{} (Enter skips it): ", screen::plain(&question.id));
     for _ in 0..TRIES_MAX {
         let typed = if question.is_secret { read_secret(&prompt)? } else { read_line(&prompt)? };
         let of_label = || question.options.iter().find(|(label, _)| label.eq_ignore_ascii_case(typed.trim()));
@@ -564,6 +585,15 @@ mod tests {
                       4 d  decline\n  5 r  decline with a reason\n  6 c  cancel, which ends the turn\n";
         assert_eq!(listed(&approval(&json!(["accept", always]))), expect);
         assert_eq!(approval(&Value::Null).len(), 5);
+    }
+
+    #[test]
+    fn skipped_questions_are_listed() {
+        let question = |id: &str, is_secret| Question { id: id.to_owned(), is_secret, ..Question::default() };
+        let questions = [question("color", false), question("key", true), question("size", false)];
+        let answer = |id: &str, text: &str| (id.to_owned(), text.to_owned());
+        let told = given(&questions, &[answer("color", "Red\u{1b}"), answer("key", "hunter2")]);
+        assert_eq!(told, "  color: Red\u{fffd}\n  key: (not shown)\n  size: not answered\n");
     }
 
     #[test]

@@ -54,6 +54,19 @@ fn wider_permissions_need_a_confirmation() {
 }
 
 #[test]
+fn long_requests_say_how_to_scroll() {
+    let asks = |command: &str| {
+        let payload = json!({ "command": command, "cwd": "/repo" });
+        shown(row("g-0", "item/commandExecution/requestApproval", "run x", payload))
+    };
+    let (long, short) = (asks(&"x ".repeat(6000)), asks("x"));
+    for size in [(80, 24), (120, 40)] {
+        assert!(footer(&long, size).contains("PgDn scrolls"), "{}", footer(&long, size));
+        assert!(!footer(&short, size).contains("PgDn"), "{}", footer(&short, size));
+    }
+}
+
+#[test]
 fn confirmations_keep_their_danger_and_keys() {
     let rule = json!({ "acceptWithExecpolicyAmendment": { "execpolicy_amendment": ["x ".repeat(6000)] } });
     let payload = json!({ "command": "x", "cwd": "/repo" });

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 
 use ratatui::layout::Rect;
 
-use super::super::doc::{Role, Row};
+use super::super::doc::{At, Role, Room, Row};
 use super::super::keys::{BINDINGS, Place, names};
 use super::super::model::{Awaited, Focus, Link, Model, Session, Subject};
 use super::super::model::{session_id, session_name};
 use super::super::mouse::Target;
 use super::super::text::{cut, cut_words, lasted, plain, short, width, wrap};
-use super::super::{pressed, respond, threads};
+use super::super::{layout, pressed, respond, threads};
 use super::paint::{Canvas, both, one, row_width};
 use crate::history::Activity;
 
@@ -331,13 +331,24 @@ fn is_request(session: &Session) -> bool {
     }
 }
 
+/// Whether only a part of the request's details is visible.
+fn is_scrolled(model: &Model, session: &Session) -> bool {
+    let Some(shown) = &session.answering else { return false };
+    let area = layout::areas(model, session).request;
+    let (_, details, _) = layout::request(model, session, shown, area);
+    let room = Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
+    shown.details.doc.end(room) != At::default()
+}
+
 /// Other useful keys; the last two lead away and to the help.
 fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
     let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let text = match place {
         Place::Chat => "Tab timeline · Esc sessions · F1 help",
         Place::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
+        Place::Approval if is_scrolled(model, session) => "PgDn scrolls · ^R next · Tab timeline · Esc chat · ? help",
         Place::Approval => "^R next · Tab timeline · Esc chat · ? help",
+        Place::Input if is_scrolled(model, session) => "PgDn scrolls · ^B back · ^R next · Esc chat · F1 help",
         Place::Input => "^B back · ^R next · Esc chat · F1 help",
         Place::Summary => "^B back · Esc chat · ? help",
         Place::Review if is_request(session) && !is_ended => {
