@@ -142,12 +142,15 @@ pub(super) fn section(session: &Found, to: Screen) -> String {
     format!("{}\n", to.paint(Tone::Faint, &screen::plain(&session.name())))
 }
 
+/// The sessions that could be read, each with the result.
+type OfEach<'a, T> = Vec<(&'a Found, T)>;
+
 /// Reads each session. One that fails is reported on stderr, and the others are still returned, together with the worst exit
 /// status. The only session fails as a whole.
-pub(super) fn each<'a, T>(
-    sessions: &'a [Found],
+pub(super) fn each<T>(
+    sessions: &[Found],
     read: impl Fn(&Found) -> Result<T, CliError>,
-) -> Result<(Vec<(&'a Found, T)>, i32), CliError> {
+) -> Result<(OfEach<'_, T>, i32), CliError> {
     if let [only] = sessions {
         return Ok((vec![(only, read(only)?)], 0));
     }

@@ -354,7 +354,7 @@ pub(super) fn read_of(
     }
     let found = find(name, &threads).map_err(|error| match error {
         NotAThread::Unknown { name, threads } if !threads.is_empty() => NotAThread::InNone { name, threads },
-        error => error,
+        error @ (NotAThread::Unknown { .. } | NotAThread::InNone { .. } | NotAThread::Ambiguous { .. }) => error,
     });
     Ok(found.map(|thread| {
         let read = reads.into_iter().find(|(_, known)| known.contains(&thread));
