@@ -164,7 +164,7 @@ fn events_and_transcripts_name_their_session() {
     let (two, note) = shown(&pair.tool(&["transcript", "thread-t"]));
     assert!(two.contains("hello from two") && note.is_empty(), "{two}{note}");
     failed(&pair.tool(&["transcript", "thread-"]), 3, "several threads: thread-two, thread-one");
-    failed(&pair.tool(&["transcript", "nope"]), 3, "threads in this session");
+    failed(&pair.tool(&["transcript", "nope"]), 3, "threads in these sessions: ");
     let (events, note) = shown(&pair.tool(&["events", "--thread", "thread-one"]));
     assert!(events.contains("thread-one") && note.is_empty(), "{events}{note}");
 }
