@@ -16,7 +16,7 @@ pub(crate) use glance::plain_notification;
 pub use message::Body;
 pub(crate) use message::{Message, RpcId, stands_verbatim};
 pub use splice::{Members, elements, text, tokens};
-pub(crate) use splice::{Splice, Token, TokenKind};
+pub(crate) use splice::{Splice, Token, TokenKind, written_members};
 
 /// One of the two parties that the relay connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
