@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 /// The members of an object in order, each value as it is written; nothing if `json` is not an object. Faster than
 /// [`Members`], because `json` must be valid: of other input the members are unspecified, but it never causes a panic.
-pub(crate) fn written_members(json: &str) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+pub fn written_members(json: &str) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
     let bytes = json.as_bytes();
     let mut at = if json.starts_with('{') { 1 } else { json.len() };
     std::iter::from_fn(move || {
