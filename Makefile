@@ -66,6 +66,9 @@ bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its
 	QUICK=$(QUICK) cargo bench --locked --bench relay
 
 instructions: ## instructions for a line, which fail if they are a tenth over those in benches/baseline.toml; valgrind is needed
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v valgrind >/dev/null; then \
+	  timeout 300 apt-get install -y --no-install-recommends valgrind >/dev/null 2>&1 || true; \
+	fi
 	cargo bench --locked --bench relay -- instructions
 
 sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one that is told: make sim SEED=7

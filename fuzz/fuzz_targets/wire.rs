@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use codex_shim::testing::wire::{Body, Frame, Framer, Members, elements, text, tokens};
+use codex_shim::testing::wire::{
+    Body, Frame, Framer, Members, elements, plain_notification, stands_verbatim, text, tokens, written_members,
+};
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 
@@ -47,13 +49,29 @@ fn run(chunks: &[&[u8]], line_bytes_max: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
 
 /// Reads a line with every parser.
 fn look_at(line: &[u8]) {
-    let Body::Message(message) = Body::parse(line) else { return };
+    let mut method = None;
+    let is_plain = plain_notification(line, |name| {
+        method = Some(name.to_owned());
+        true
+    });
+    let Body::Message(message) = Body::parse(line) else {
+        assert!(!is_plain, "only a message is plain");
+        return;
+    };
+    if is_plain {
+        assert_eq!(message.method.as_deref(), method.as_deref());
+        assert!(message.id.is_none() && message.result.is_none() && message.error.is_none());
+        assert!(!message.repeated_member && stands_verbatim(line));
+    }
     // Every parser agrees that a message is a JSON object; JSON permits larger numbers than a machine.
     let whole: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(line);
     assert!(whole.is_ok(), "a message is JSON");
     for part in [message.params, message.result, message.error].into_iter().flatten() {
         if let Some(members) = Members::of(part) {
             members.iter().for_each(|(_, value)| drop(text(value)));
+            let parsed = members.iter().map(|(name, value)| (name.to_owned(), value.get()));
+            let written = written_members(part.get()).map(|(name, value)| (name.into_owned(), value));
+            assert!(parsed.eq(written), "members are found as a parser finds them");
         }
         elements(part).into_iter().flatten().for_each(|element| drop(text(element)));
         let mut end = 0;

@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::{ItemPlace, Method};
-use crate::wire::{Body, Message, RpcId, Side};
+use crate::wire::{Body, Message, RpcId, Side, written_members};
 
 /// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
 /// longer name is replaced with its start and a digest, so that different names stay different.
@@ -117,59 +117,6 @@ impl Weigh for ItemPlace {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Named<'a> {
-    #[serde(borrow, default)]
-    thread_id: Maybe<'a>,
-    #[serde(borrow, default)]
-    conversation_id: Maybe<'a>,
-    #[serde(borrow, default)]
-    turn_id: Maybe<'a>,
-    #[serde(borrow, default)]
-    item_id: Maybe<'a>,
-    #[serde(borrow, default)]
-    call_id: Maybe<'a>,
-    #[serde(borrow, default)]
-    delta: Maybe<'a>,
-    #[serde(borrow, default)]
-    thread: Holder<'a>,
-    #[serde(borrow, default)]
-    turn: Holder<'a>,
-    #[serde(borrow, default)]
-    item: Holder<'a>,
-}
-
-/// An optional text.
-#[derive(Default)]
-struct Maybe<'a>(Option<Cow<'a, str>>);
-
-/// The optional id of an object.
-#[derive(Default)]
-struct Holder<'a>(Option<Cow<'a, str>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Maybe<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Maybe<'a>, D::Error> {
-        let raw = <&'de RawValue>::deserialize(deserializer)?;
-        Ok(Maybe(text(raw.get())))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Holder<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Holder<'a>, D::Error> {
-        #[derive(Deserialize)]
-        struct Id<'a> {
-            #[serde(borrow, default)]
-            id: Maybe<'a>,
-        }
-        let raw = <&'de RawValue>::deserialize(deserializer)?.get();
-        if !raw.starts_with('{') {
-            return Ok(Holder(None));
-        }
-        Ok(Holder(serde_json::from_str::<Id<'de>>(raw).ok().and_then(|Id { id: Maybe(id) }| id)))
-    }
-}
-
 /// The text of a JSON string, borrowed if it has no escapes.
 fn text(raw: &str) -> Option<Cow<'_, str>> {
     let plain = raw.strip_prefix('"')?.strip_suffix('"')?;
@@ -192,16 +139,26 @@ impl<'a> Place<'a> {
     /// Reads the place from parameters.
     #[must_use]
     pub fn of(params: &'a RawValue) -> Place<'a> {
-        if !params.get().starts_with('{') {
-            return Place::default();
+        let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
+        let (mut thread_id, mut turn_id, mut item_id, mut delta) =
+            ([const { None }; 3], [const { None }; 2], [const { None }; 3], None);
+        for (name, value) in written_members(params.get()) {
+            // If several of these name the same thing, the first of them here counts.
+            match &*name {
+                "threadId" => thread_id[0] = text(value),
+                "conversationId" => thread_id[1] = text(value),
+                "thread" => thread_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+                "turnId" => turn_id[0] = text(value),
+                "turn" => turn_id[1] = id_of(value).and_then(|(_, id)| text(id)),
+                "itemId" => item_id[0] = text(value),
+                "callId" => item_id[1] = text(value),
+                "item" => item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+                "delta" => delta = text(value),
+                _ => {}
+            }
         }
-        let Ok(named) = serde_json::from_str::<Named<'a>>(params.get()) else { return Place::default() };
-        Place {
-            thread_id: named.thread_id.0.or(named.conversation_id.0).or(named.thread.0).map(name),
-            turn_id: named.turn_id.0.or(named.turn.0).map(name),
-            item_id: named.item_id.0.or(named.call_id.0).or(named.item.0).map(name),
-            delta: named.delta.0,
-        }
+        let first = |names: &mut [Option<Cow<'a, str>>]| names.iter_mut().find_map(Option::take).map(name);
+        Place { thread_id: first(&mut thread_id), turn_id: first(&mut turn_id), item_id: first(&mut item_id), delta }
     }
 
     pub(super) fn owned(&self) -> ItemPlace {

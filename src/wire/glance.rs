@@ -9,7 +9,7 @@ use super::message::DEPTH_MAX;
 /// The method of a line that is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
 /// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
 /// that the scan of any other line ends there. `None` says nothing about the line.
-pub(crate) fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
+pub fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
     scan.notification(is_wanted).is_some()
         && scan.at == line.len()

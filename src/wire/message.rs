@@ -87,7 +87,7 @@ impl Message<'_> {
 /// Whether a line of JSON can be embedded in a record verbatim: the value fills the whole line, the line has no raw
 /// `\r` (some readers of text files end a line there), and it is not nested deeper than common parsers accept.
 #[must_use]
-pub(crate) fn stands_verbatim(line: &[u8]) -> bool {
+pub fn stands_verbatim(line: &[u8]) -> bool {
     let bounded = match (line.first(), line.last()) {
         (Some(first), Some(last)) => !first.is_ascii_whitespace() && !last.is_ascii_whitespace(),
         (None, _) | (_, None) => false,

@@ -12,10 +12,10 @@ mod message;
 mod splice;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
-pub(crate) use glance::plain_notification;
-pub use message::Body;
-pub(crate) use message::{Message, RpcId, stands_verbatim};
-pub use splice::{Members, elements, text, tokens};
+pub use glance::plain_notification;
+pub use message::{Body, stands_verbatim};
+pub(crate) use message::{Message, RpcId};
+pub use splice::{Members, elements, text, tokens, written_members};
 pub(crate) use splice::{Splice, Token, TokenKind};
 
 /// One of the two parties that the relay connects.
