@@ -121,7 +121,8 @@ pub fn long_life(table: &mut Table) {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let session = home.path().join("sessions/long");
     history::fill(&session.join("journal"), "long", LONG_LIFE_SEGMENTS);
-    std::fs::write(home.path().join("config.toml"), "events_max = 20000000\nhistory_age_max = \"10000d\"\n").unwrap();
+    let kept = "events_max = 20000000\nhistory_age_max = \"10000d\"\njournal_bytes_max = \"8GiB\"\n";
+    std::fs::write(home.path().join("config.toml"), kept).unwrap();
     let mut process = support::start_in(home.path(), "long", &["echo-after-hello"]);
     process.ready();
     let began = Instant::now();
