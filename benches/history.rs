@@ -119,7 +119,8 @@ pub fn start_with_a_gigabyte(table: &mut Table) {
     table.pair("start to first byte, empty (first) and with a gigabyte to index", empty, big, 1.2);
 }
 
-pub fn fill(journal: &Path, session: &str, segments: u32) {
+/// Writes segments of 64 MiB; returns the number of lines in them.
+pub fn fill(journal: &Path, session: &str, segments: u32) -> u64 {
     std::fs::create_dir_all(journal).unwrap();
     let generation = "000000010000";
     let mut records = String::new();
@@ -136,4 +137,5 @@ pub fn fill(journal: &Path, session: &str, segments: u32) {
         );
         std::fs::write(journal.join(format!("{generation}-{segment:03}.jsonl")), header + &records).unwrap();
     }
+    number * u64::from(segments)
 }

@@ -1,4 +1,4 @@
-//! What goes into the engine besides lines, and what comes out of it: inputs, decisions and effects.
+//! The engine's interface: inputs, besides lines, and the decisions and effects that answer them.
 
 use std::fmt;
 use std::time::Duration;

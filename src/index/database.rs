@@ -289,8 +289,8 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
     connection.execute(GO_ON_ROWS, params![table, (last + higher_by) as i64]).map(drop)
 }
 
-/// A fold that was built again from the journal, for a checkpoint of another version. It is kept until it is stored: a
-/// long journal must not be read again for each retry.
+/// A fold that was built again from the journal, for a checkpoint of another version. Kept in memory until
+/// the database has stored it, because each retry would otherwise read the whole journal again.
 #[derive(Debug)]
 pub(super) struct FoldedAgain {
     checkpoint: String,

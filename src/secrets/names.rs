@@ -259,7 +259,7 @@ pub(super) struct Member<'a> {
     pub(super) name: &'a str,
     /// How many lists and objects it stands in.
     pub(super) depth: usize,
-    /// It is a secret by what stands around it.
+    /// Its context makes it a secret.
     pub(super) is_secret: bool,
 }
 
