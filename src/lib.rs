@@ -38,7 +38,7 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
+//! context_engine} ← relay ← hub ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
 //! a rule, go to:
 //!
 //! | room | its rules |
@@ -60,6 +60,7 @@
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
+//! | [`hub`] | one server for all clients: its process, the sockets, WebSocket connections, the poll loop over them |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`cli`] | the meaning of each invocation, and the tools |
 //!
@@ -108,6 +109,8 @@ mod replay;
 mod context_engine;
 
 mod relay;
+
+mod hub;
 
 mod tui;
 

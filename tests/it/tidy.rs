@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 20] = [
+const ROOMS: [&str; 21] = [
     "wire",
     "protocol",
     "secrets",
@@ -23,6 +23,7 @@ const ROOMS: [&str; 20] = [
     "replay",
     "context_engine",
     "relay",
+    "hub",
     "tui",
     "cli",
     "testing",

@@ -1,0 +1,6 @@
+//! The hub: one server for all clients of a machine. Clients connect over WebSocket on Unix sockets; each gets a connection of its
+//! own to the server, which is a process of its own and outlives the hub.
+
+mod process;
+mod sockets;
+mod websocket;

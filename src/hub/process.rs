@@ -1,0 +1,1 @@
+//! The server process: starting it, finding it again, and stopping it.

@@ -1,0 +1,1 @@
+//! One end of a WebSocket connection: handshake and messages on a non-blocking socket.
