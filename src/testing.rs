@@ -60,7 +60,7 @@ pub mod secrets {
 
 pub mod wire {
     pub use crate::wire::{
-        Body, Frame, Framer, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, plain_notification,
+        Body, Conn, Frame, Framer, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, plain_notification,
         stands_verbatim, text, tokens, written_members,
     };
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use codex_shim::testing::engine::{
     AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Now, RequestSettings, ServerOwner,
 };
-use codex_shim::testing::wire::{Line, LineEnd, Side};
+use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
 
 pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 
@@ -314,7 +314,7 @@ pub fn engine() -> Engine {
 pub fn handle(engine: &mut Engine, line: &[u8], effects: &mut Vec<Effect>) {
     let line = Line { bytes: line, end: LineEnd::Newline };
     let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-    std::hint::black_box(engine.read(now, Side::Server, Incoming::Line(line), effects));
+    std::hint::black_box(engine.read(now, Conn::OWN, Side::Server, Incoming::Line(line), effects));
     std::hint::black_box(&effects);
     effects.clear();
 }

@@ -8,7 +8,7 @@ use codex_shim::testing::engine::{
     AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Input, Now, Passage, RequestSettings,
     ServerOwner,
 };
-use codex_shim::testing::wire::{Line, LineEnd, Side};
+use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         let from = if first % 2 == 0 { Side::Client } else { Side::Server };
         effects.clear();
         let line = Line { bytes, end: LineEnd::Newline };
-        let decision = engine.read(now(number as u64), from, Incoming::Line(line), &mut effects);
+        let decision = engine.read(now(number as u64), Conn::OWN, from, Incoming::Line(line), &mut effects);
         let decision = decision.expect("nothing is assembled, so no line is held");
         assert!(decision.record.is_some(), "each line is on record");
         if let Passage::Replace(own) = &decision.line {

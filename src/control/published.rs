@@ -172,6 +172,8 @@ impl Published {
             | Note::ContextEngineCompacted { .. }
             | Note::NativeCompaction { .. }
             | Note::FragmentsSent { .. }
+            | Note::ConnOpen { .. }
+            | Note::ConnClose { .. }
             | Note::ClientAttached { .. }
             | Note::ClientLeft { .. }
             | Note::RequestOpened { .. }

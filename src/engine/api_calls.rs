@@ -18,7 +18,7 @@ use super::{
     ApiReply, Decision, Effect, Engine, Form, OwnLine, Passage, Seen, Warning, event_in, free_line, inject, own_line,
 };
 use crate::protocol::{Method, inject_items_params, notification_line};
-use crate::wire::{Body, Members, Message, Side};
+use crate::wire::{Body, Conn, Members, Message, Side};
 
 /// Interrupts waiting for a turn to begin.
 const INTERRUPTS_MAX: usize = 64;
@@ -101,26 +101,27 @@ impl Engine {
             let input = json!([{ "type": "text", "text": reason }]);
             let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
             let purpose = Purpose::Reason { thread_id, reason };
-            let (_, bytes) = self.calls.call_server(Method::TurnSteer.name(), Some(&params), purpose);
-            let last = effects
-                .iter_mut()
-                .rev()
-                .find_map(|effect| if let Effect::Inject(injection) = effect { Some(injection) } else { None });
+            let (_, bytes) = self.calls.call_server(Conn::OWN, Method::TurnSteer.name(), Some(&params), purpose);
+            let last = effects.iter_mut().rev().find_map(|effect| match effect {
+                Effect::Inject(injection) if injection.conn == Conn::OWN => Some(injection),
+                _ => None,
+            });
             match last {
                 Some(injection) => injection.lines.push(free_line(bytes)),
-                None => effects.push(inject(vec![free_line(bytes)])),
+                None => effects.push(inject(Conn::OWN, vec![free_line(bytes)])),
             }
         }
     }
 
     /// Builds the call that delivers queued decline reasons before a thread's next turn.
-    pub(super) fn reasons_ahead(&mut self, thread_id: &str) -> Option<Vec<u8>> {
+    pub(super) fn reasons_ahead(&mut self, conn: Conn, thread_id: &str) -> Option<Vec<u8>> {
         let reasons = self.threads.take_reasons(thread_id);
         if reasons.is_empty() {
             return None;
         }
         let params = inject_items_params(thread_id, &[("user", reasons.iter().map(String::as_str).collect())]);
-        let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), Purpose::ReasonAhead);
+        let name = Method::ThreadInjectItems.name();
+        let (_, call) = self.calls.call_server(conn, name, Some(&params), Purpose::ReasonAhead);
         self.own_items.expect_plain(thread_id, &call);
         Some(call)
     }
@@ -139,7 +140,9 @@ impl Engine {
                 let caller = Caller { api_call, source, by, server_listens };
                 self.requests.api_answers(now, caller, &request_id, &given, effects);
             }
-            ApiRequest::Attach | ApiRequest::Stop | ApiRequest::Start if !self.current_client.is_served() => {
+            ApiRequest::Attach | ApiRequest::Stop | ApiRequest::Start
+                if !self.clients.own().is_served() || self.is_hub =>
+            {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             }
             ApiRequest::Attach => {
@@ -150,7 +153,7 @@ impl Engine {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             }
             ApiRequest::Rpc { .. } | ApiRequest::Interrupt { .. } | ApiRequest::Input { .. }
-                if !server_listens || self.version != VersionWatch::Done =>
+                if !server_listens || self.clients.own().version != VersionWatch::Done =>
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
@@ -177,7 +180,7 @@ impl Engine {
         params: Option<&str>,
         effects: &mut Vec<Effect>,
     ) {
-        let (key, line) = self.calls.call_server(method, params, Purpose::Rpc(api_call));
+        let (key, line) = self.calls.call_server(Conn::OWN, method, params, Purpose::Rpc(api_call));
         // Secrecy rules apply as for the client's own call, and to the response too.
         let body = Body::parse(&line);
         let mut verdict = Verdict::Open;
@@ -185,7 +188,7 @@ impl Engine {
             (verdict, call.secret) = self.secrets.request(&event, &line);
         }
         let line = own_line(Side::Server, &verdict, &body, line.clone());
-        effects.push(inject(vec![line]));
+        effects.push(inject(Conn::OWN, vec![line]));
     }
 
     /// Interrupts the running turn, or waits behind the held lines of its thread.
@@ -207,8 +210,9 @@ impl Engine {
 
     fn interrupt_turn(&mut self, api_call: ApiCallId, thread_id: &str, turn_id: &str, effects: &mut Vec<Effect>) {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        let (_, line) = self.calls.call_server(Method::TurnInterrupt.name(), Some(&params), Purpose::Rpc(api_call));
-        effects.push(inject(vec![free_line(line)]));
+        let (name, purpose) = (Method::TurnInterrupt.name(), Purpose::Rpc(api_call));
+        let (_, line) = self.calls.call_server(Conn::OWN, name, Some(&params), purpose);
+        effects.push(inject(Conn::OWN, vec![free_line(line)]));
     }
 
     /// Interrupts a turn after the held lines of its thread were released: the running turn, or the one those lines
@@ -277,14 +281,15 @@ impl Engine {
         let running = self.threads.turn_in(&thread_id).map(str::to_owned);
         let params = json!({ "threadId": thread_id, "input": [{ "type": "text", "text": text }] }).to_string();
         let purpose = Purpose::Turn { api_call, thread_id: thread_id.clone(), running };
-        let (key, line) = self.calls.call_server(Method::TurnStart.name(), Some(&params), purpose);
+        let (key, line) = self.calls.call_server(Conn::OWN, Method::TurnStart.name(), Some(&params), purpose);
         if let Some(call) = self.calls.to_server.get_mut(key) {
             call.thread_id = Some(thread_id);
         }
         let body = Body::parse(&line);
         let mut decision = Decision::default();
         if let Some(event) = event_in(&body) {
-            let seen = Seen { now, line: &line, verdict: Verdict::Open, body: &body, opened: Some(key) };
+            let (conn, verdict) = (Conn::OWN, Verdict::Open);
+            let seen = Seen { now, conn, line: &line, verdict, body: &body, opened: Some(key) };
             self.start_turn(&seen, &event, prepared, &mut decision, effects);
         }
         let mut lines = decision.before;
@@ -292,7 +297,7 @@ impl Engine {
             Passage::Replace(own) => own,
             Passage::Forward | Passage::Withhold => free_line(line.clone()),
         });
-        effects.push(inject(lines));
+        effects.push(inject(Conn::OWN, lines));
     }
 
     /// The server responds to one of our own calls. `message` is the response as an API caller may see it.
@@ -303,10 +308,10 @@ impl Engine {
             | (Purpose::Initialize, Some(_), _)
             | (Purpose::Context | Purpose::Fragments { .. }, _, _) => return,
             (Purpose::Initialize, None, result) => {
-                self.current_client.initialized_with = result.map(ToOwned::to_owned);
+                self.clients.own_mut().initialized_with = result.map(ToOwned::to_owned);
                 let bytes = notification_line(Method::Initialized);
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
-                effects.push(inject(vec![line]));
+                effects.push(inject(Conn::OWN, vec![line]));
                 return;
             }
             (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.threads.keep_reason(&thread_id, reason),

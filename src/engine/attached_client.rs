@@ -16,7 +16,7 @@
 //! Requests that only a client can answer, such as the time or a token, are answered with an error if no client is
 //! attached, or when the client leaves without answering. Otherwise the server would wait forever.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -24,12 +24,13 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
+use super::connections::{OnRecord, Peer, Transport};
 use super::interface::ApiCallId;
 use super::open_calls::{CallKey, Caller, Calls, OpenCall};
 use super::requests::RequestKind;
 use super::{ApiReply, Effect, Engine, Note, Now, free_line, inject, own_free_line};
 use crate::protocol::{Event, Method};
-use crate::wire::{Members, Message, Side};
+use crate::wire::{Conn, Members, Message, Side};
 
 /// Who starts and initializes the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,12 +39,74 @@ pub enum ServerOwner {
     Client,
     /// The relay initializes the server; clients attach to it.
     Relay,
+    /// The hub: each client has a connection of its own to a server that outlives the hub, and so has the hub.
+    Hub,
 }
 
-/// The client that talks to the server now.
+/// The clients of all connections.
+#[derive(Debug)]
+pub(super) struct Clients {
+    own: CurrentClient,
+    /// The clients of a hub.
+    others: BTreeMap<Conn, CurrentClient>,
+}
+
+impl Clients {
+    pub(super) fn new(server_owner: ServerOwner) -> Clients {
+        Clients { own: CurrentClient::new(server_owner), others: BTreeMap::new() }
+    }
+
+    /// The client of [`Conn::OWN`].
+    pub(super) fn own(&self) -> &CurrentClient {
+        &self.own
+    }
+
+    pub(super) fn own_mut(&mut self) -> &mut CurrentClient {
+        &mut self.own
+    }
+
+    pub(super) fn connected(&mut self, conn: Conn, peer: Peer) {
+        self.others.insert(conn, CurrentClient { peer, ..CurrentClient::of(Who::Owner) });
+    }
+
+    pub(super) fn disconnected(&mut self, conn: Conn) -> Option<CurrentClient> {
+        self.others.remove(&conn)
+    }
+
+    pub(super) fn of(&self, conn: Conn) -> &CurrentClient {
+        match conn {
+            Conn::OWN => &self.own,
+            other => self.others.get(&other).expect("BUG: the connection is open"),
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, conn: Conn) -> &mut CurrentClient {
+        match conn {
+            Conn::OWN => &mut self.own,
+            other => self.others.get_mut(&other).expect("BUG: the connection is open"),
+        }
+    }
+
+    /// Whether the client of a connection receives server lines.
+    pub(super) fn listens(&self, conn: Conn) -> bool {
+        match conn {
+            Conn::OWN => self.own.listens(),
+            other => self.others.contains_key(&other),
+        }
+    }
+}
+
+/// The client that talks to the server now, on one connection.
 #[derive(Debug)]
 pub(super) struct CurrentClient {
     who: Who,
+    pub(super) peer: Peer,
+    pub(super) on_record: OnRecord,
+    /// The name of a client that may only be a probe.
+    pub(super) introduction: Option<ClientName>,
+    pub(super) version: VersionWatch,
+    /// The client's name for itself.
+    pub(super) name: Option<String>,
     /// Whether the pieces of the server's current long line pass; `None` between long lines.
     long_line: Option<bool>,
     /// The server's response to our `initialize`, if it has arrived.
@@ -86,20 +149,25 @@ pub(super) enum Stage {
     Initialized,
 }
 
-/// Whom a server line can reach now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Audience {
-    Client,
-    Nobody,
-}
-
 impl CurrentClient {
     pub(super) fn new(server_owner: ServerOwner) -> CurrentClient {
-        let who = match server_owner {
+        CurrentClient::of(match server_owner {
             ServerOwner::Client => Who::Owner,
-            ServerOwner::Relay => Who::Nobody,
-        };
-        CurrentClient { who, long_line: None, initialized_with: None }
+            ServerOwner::Relay | ServerOwner::Hub => Who::Nobody,
+        })
+    }
+
+    fn of(who: Who) -> CurrentClient {
+        CurrentClient {
+            who,
+            peer: Peer { transport: Transport::Stdio, pid: None },
+            on_record: OnRecord::default(),
+            introduction: None,
+            version: VersionWatch::default(),
+            name: None,
+            long_line: None,
+            initialized_with: None,
+        }
     }
 
     /// The relay owns the server.
@@ -119,10 +187,6 @@ impl CurrentClient {
             Who::Nobody => false,
             Who::Attached(client) => client.stage != Stage::Attached,
         }
-    }
-
-    pub(super) fn audience(&self) -> Audience {
-        if self.listens() { Audience::Client } else { Audience::Nobody }
     }
 
     /// The handshake of the attached client; `None` for the client that owns the server.
@@ -158,7 +222,7 @@ impl CurrentClient {
             return None;
         }
         let Who::Attached(client) = std::mem::replace(&mut self.who, Who::Nobody) else { return None };
-        calls.to_server.caller_left(elapsed);
+        calls.to_server.caller_left(Conn::OWN, elapsed);
         // The rest of a line that this client received in part goes to nobody else.
         self.long_line = self.long_line.map(|_| false);
         let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
@@ -214,52 +278,54 @@ impl Engine {
     /// Initializes the server, as a client would.
     pub(super) fn initialize(&mut self, effects: &mut Vec<Effect>) {
         let params = initialize_params();
-        let (_, line) = self.calls.call_server(Method::Initialize.name(), Some(&params), Purpose::Initialize);
-        self.version = VersionWatch::Asked;
-        self.introduce(own_name(), effects);
-        effects.push(inject(vec![free_line(line)]));
+        let name = Method::Initialize.name();
+        let (_, line) = self.calls.call_server(Conn::OWN, name, Some(&params), Purpose::Initialize);
+        self.clients.own_mut().version = VersionWatch::Asked;
+        self.introduce(Conn::OWN, own_name(), effects);
+        effects.push(inject(Conn::OWN, vec![free_line(line)]));
     }
 
     /// Answers an attached client's `initialize` for the server.
     pub(super) fn greet(&mut self, id: &RawValue, event: &Event<'_>, call: Option<CallKey>, effects: &mut Vec<Effect>) {
-        if let Who::Attached(client) = &mut self.current_client.who {
+        if let Who::Attached(client) = &mut self.clients.own_mut().who {
             client.stage = Stage::Answered;
             client.opted_out = opted_out(event).unwrap_or_default();
         }
         call.into_iter().for_each(|call| self.calls.to_server.forget(call));
-        self.introduce(introduced(event).unwrap_or_default(), effects);
-        effects.push(Effect::Note(Note::ClientAttached { name: self.client.clone() }));
-        if let Some(result) = self.current_client.initialized_with.as_deref() {
+        self.introduce(Conn::OWN, introduced(event).unwrap_or_default(), effects);
+        effects.push(Effect::Note(Note::ClientAttached { name: self.clients.own().name.clone() }));
+        if let Some(result) = self.clients.own().initialized_with.as_deref() {
             effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
         }
     }
 
     /// Handles the departure of the attached client. Returns the ids of requests that only it could answer.
     pub(super) fn detach(&mut self, now: Now, effects: &mut Vec<Effect>) -> VecDeque<Box<RawValue>> {
-        let Some(left) = self.current_client.detach(now.elapsed, &mut self.calls) else { return VecDeque::new() };
+        let Some(left) = self.clients.own_mut().detach(now.elapsed, &mut self.calls) else { return VecDeque::new() };
         if left.was_answered {
-            effects.push(Effect::Note(Note::ClientLeft { name: self.client.clone() }));
+            effects.push(Effect::Note(Note::ClientLeft { name: self.clients.own().name.clone() }));
         }
-        self.introduce(own_name(), effects);
+        self.introduce(Conn::OWN, own_name(), effects);
         left.asked
     }
 
-    fn introduce(&mut self, client: ClientName, effects: &mut Vec<Effect>) {
-        self.client.clone_from(&client.name);
-        effects.push(Effect::Introduce(Box::new(client)));
+    pub(super) fn introduce(&mut self, conn: Conn, client: ClientName, effects: &mut Vec<Effect>) {
+        self.clients.of_mut(conn).name.clone_from(&client.name);
+        effects.push(Effect::Introduce(conn, Box::new(client)));
     }
 
     /// Admits a client, if possible.
     pub(super) fn attach(&mut self, api_call: ApiCallId, server_listens: bool, effects: &mut Vec<Effect>) -> ApiReply {
-        if self.current_client.is_attended() {
-            return ApiReply::ClientAttached { name: self.client.clone() };
+        let client = self.clients.own_mut();
+        if client.is_attended() {
+            return ApiReply::ClientAttached { name: client.name.clone() };
         }
-        if !server_listens || self.current_client.initialized_with.as_deref().is_none() {
+        if !server_listens || client.initialized_with.as_deref().is_none() {
             return ApiReply::NotReady;
         }
-        self.current_client.attach(api_call);
+        client.attach(api_call);
         // The client has not named itself yet.
-        self.introduce(ClientName::default(), effects);
+        self.introduce(Conn::OWN, ClientName::default(), effects);
         ApiReply::Admitted { admission: api_call }
     }
 }
@@ -276,7 +342,7 @@ fn initialize_params() -> String {
 }
 
 pub(super) fn answer_without_client(id: &RawValue) -> Effect {
-    inject(vec![free_line(no_client_error(id))])
+    inject(Conn::OWN, vec![free_line(no_client_error(id))])
 }
 
 /// Reads `optOutNotificationMethods` from `initialize`.
@@ -342,19 +408,25 @@ struct Answer {
 
 impl Engine {
     /// The client that owns the server initializes it.
-    pub(super) fn client_initializes(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        if self.version == VersionWatch::Before {
-            self.version = VersionWatch::Asked;
-            introduced(event).into_iter().for_each(|client| self.introduce(client, effects));
+    pub(super) fn client_initializes(&mut self, conn: Conn, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        let client = self.clients.of_mut(conn);
+        if client.version == VersionWatch::Before && client.on_record != OnRecord::Probe {
+            client.version = VersionWatch::Asked;
+            introduced(event).into_iter().for_each(|client| self.introduce(conn, client, effects));
         }
     }
 
     /// The server responds to `initialize`.
-    pub(super) fn server_initialized(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        match self.version {
-            VersionWatch::Asked if event.error.is_some() => self.version = VersionWatch::Before,
+    pub(super) fn server_initialized(&mut self, conn: Conn, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        let version = &mut self.clients.of_mut(conn).version;
+        match version {
+            VersionWatch::Asked if event.error.is_some() => *version = VersionWatch::Before,
             VersionWatch::Asked => {
-                self.version = VersionWatch::Done;
+                *version = VersionWatch::Done;
+                // One server has one version for all connections.
+                if std::mem::replace(&mut self.knows_version, true) {
+                    return;
+                }
                 let answer = event.result.and_then(|result| serde_json::from_str::<Answer>(result.get()).ok());
                 let answer = answer.filter(|answer| answer.user_agent.len() <= USER_AGENT_BYTES_MAX);
                 let Some(Answer { user_agent }) = answer else { return };
@@ -406,7 +478,7 @@ mod tests {
         Incoming, Input, LedgerEntry, Note, Now, Order, Passage, RequestSettings,
     };
     use super::*;
-    use crate::wire::{Line, LineEnd, Side};
+    use crate::wire::{Conn, Line, LineEnd, Side};
 
     const INITIALIZE: &str = concat!(
         r#">{"id": 1.0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"2"},"#,
@@ -445,7 +517,9 @@ mod tests {
                 _ => None,
             };
             let decision = match incoming {
-                Some((from, incoming)) => engine.read(now, from, incoming, &mut effects).expect("BUG: no line is held"),
+                Some((from, incoming)) => {
+                    engine.read(now, Conn::OWN, from, incoming, &mut effects).expect("BUG: no line is held")
+                }
                 None => {
                     let input = match who {
                         "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
@@ -473,7 +547,7 @@ mod tests {
         Some(match effect {
             Effect::Release(token) => format!("release{token}"),
             Effect::Order(Order::Keep(LedgerEntry::RequestLate { .. })) => "row-late".to_owned(),
-            Effect::PassLate(_) => "late".to_owned(),
+            Effect::PassLate { .. } => "late".to_owned(),
             Effect::Answer(line) => {
                 assert_eq!(line.to, Side::Client);
                 format!("answer({})", String::from_utf8_lossy(&line.bytes))
@@ -486,7 +560,7 @@ mod tests {
             },
             Effect::Note(Note::ClientAttached { name }) => format!("attached({})", name.as_deref().unwrap_or("-")),
             Effect::Note(Note::ClientLeft { name }) => format!("left({})", name.as_deref().unwrap_or("-")),
-            Effect::Introduce(client) => {
+            Effect::Introduce(_, client) => {
                 let ClientName { name, version: _ } = &**client;
                 format!("client({})", name.as_deref().unwrap_or("-"))
             }
@@ -633,7 +707,7 @@ mod tests {
             let (side, line) = step.split_at(1);
             let from = if side == ">" { Side::Client } else { Side::Server };
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            let decision = engine.read(now, from, Incoming::Line(line), &mut Vec::new());
+            let decision = engine.read(now, Conn::OWN, from, Incoming::Line(line), &mut Vec::new());
             decision.expect("BUG: no line is held").then
         };
         script.iter().flat_map(learn).collect()
@@ -645,7 +719,7 @@ mod tests {
 
     fn client(name: Option<&str>, version: Option<&str>) -> Vec<Effect> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        vec![Effect::Introduce(Box::new(ClientName { name: owned(name), version: owned(version) }))]
+        vec![Effect::Introduce(Conn::OWN, Box::new(ClientName { name: owned(name), version: owned(version) }))]
     }
 
     #[test]

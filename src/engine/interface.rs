@@ -8,11 +8,12 @@ use serde::Serialize;
 use super::LiveSettings;
 use super::assembly::{Assembled, Consultation, Remembered};
 use super::attached_client::ClientName;
+use super::connections::{Peer, Transport};
 use super::ledger::{ContextChange, LedgerEntry, Order, RequestSource};
 use super::requests::RequestType;
 use super::requests::answer::{GivenAnswer, InvalidAnswer};
 use super::shutdown::{Exit, Signal};
-use crate::wire::{Line, LineEnd, Side};
+use crate::wire::{Conn, Line, LineEnd, Side};
 
 /// Everything that the engine can tell the relay to do, besides its [`Decision`] on a line.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,10 +34,13 @@ pub enum Effect {
     PassHeld(Vec<LateLine>),
     /// Send and record lines to the server between two other lines.
     Inject(Injection),
-    /// Send and record a line to the client between two other lines.
+    /// Send and record a line to the client of [`Conn::OWN`] between two other lines.
     Answer(OwnLine),
-    /// Forward a withheld server line as it was written; it is already on record.
-    PassLate(Vec<u8>),
+    /// Forward a withheld server line as it was written to these clients; it is already on record.
+    PassLate {
+        conns: Vec<Conn>,
+        line: Vec<u8>,
+    },
     /// Reply to an API caller.
     Reply(ApiCallId, ApiReply),
     /// Run the user's hook for a pending request.
@@ -46,7 +50,7 @@ pub enum Effect {
     /// Warn the user.
     Warn(Warning),
     /// Publish the name of the client. The record already has its `initialize`.
-    Introduce(Box<ClientName>),
+    Introduce(Conn, Box<ClientName>),
     CloseServerInput,
     CloseClientOutput,
     SignalServer(Signal),
@@ -129,6 +133,7 @@ pub struct OwnLine {
 /// A client line that was held.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LateLine {
+    pub conn: Conn,
     /// Without the `\n`.
     pub bytes: Vec<u8>,
     pub end: LineEnd,
@@ -138,6 +143,7 @@ pub struct LateLine {
 /// Lines to the server that go out in one write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
+    pub conn: Conn,
     pub lines: Vec<OwnLine>,
     /// Report this token once the lines are written.
     pub mark: Option<Token>,
@@ -312,6 +318,19 @@ pub enum Note {
         /// The full user agent.
         user_agent: String,
     },
+    /// A client of a hub wrote its first line.
+    ConnOpen {
+        conn: Conn,
+        /// The client's name for itself.
+        name: Option<String>,
+        version: Option<String>,
+        transport: Transport,
+        pid: Option<u32>,
+    },
+    /// A client of a hub, or its connection to the server, is gone.
+    ConnClose {
+        conn: Conn,
+    },
     /// A client attached and completed `initialize`.
     ClientAttached {
         name: Option<String>,
@@ -477,6 +496,15 @@ pub enum Input {
     /// The attached client disconnected, or an admitted client never connected.
     Detached,
     ServerExited(Exit),
+    /// A client of the hub connected, or, for [`Conn::OWN`], the hub itself.
+    Connected {
+        conn: Conn,
+        peer: Peer,
+    },
+    /// A client of the hub or its connection to the server is gone.
+    Disconnected {
+        conn: Conn,
+    },
     /// We received a signal.
     Signalled(Signal),
     /// The session directory is open for this run of the child.

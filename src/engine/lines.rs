@@ -13,11 +13,12 @@ use super::turn_gate::Prepared;
 use super::verdict::{self, Judged, Verdict};
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
-use crate::wire::{Body, Message, RpcId, Side, plain_notification, stands_verbatim};
+use crate::wire::{Body, Conn, Message, RpcId, Side, plain_notification, stands_verbatim};
 
 /// A line being processed.
 pub(super) struct Seen<'a> {
     pub(super) now: Now,
+    pub(super) conn: Conn,
     pub(super) line: &'a [u8],
     pub(super) verdict: Verdict,
     pub(super) body: &'a Body<'a>,
@@ -26,30 +27,31 @@ pub(super) struct Seen<'a> {
 }
 
 impl Engine {
-    /// Decides on what `from` wrote, and appends the effects that come before it. `None` if the engine holds the line.
+    /// Decides on what a side of a connection wrote, and appends the effects that come before it. `None` if the engine holds the line.
     pub fn read(
         &mut self,
         now: Now,
+        conn: Conn,
         from: Side,
         incoming: Incoming<'_>,
         effects: &mut Vec<Effect>,
     ) -> Option<Decision> {
         let (record, passes) = match (incoming, from) {
-            (Incoming::Line(line), Side::Server) if self.is_inert(line.bytes) => {
+            (Incoming::Line(line), Side::Server) if self.is_inert(conn, line.bytes) => {
                 return Some(Decision { record: Some(Form::Verbatim), ..Decision::default() });
             }
             (Incoming::Line(line), _) => {
                 let body = Body::parse(line.bytes);
-                if from == Side::Client && self.hold_if_needed(now, line, &body, effects) {
+                if from == Side::Client && self.hold_if_needed(now, conn, line, &body, effects) {
                     return None;
                 }
-                return Some(self.decide(now, from, line.bytes, &body, None, effects));
+                return Some(self.decide(now, conn, from, line.bytes, &body, None, effects));
             }
             (Incoming::Piece, Side::Client) => (None, true),
-            (Incoming::Piece, Side::Server) => (None, self.current_client.receives_piece()),
+            (Incoming::Piece, Side::Server) => (None, self.clients.of_mut(conn).receives_piece()),
             (Incoming::LastPiece { line_bytes }, _) => {
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
-                let passes = from == Side::Client || self.current_client.receives_last_piece();
+                let passes = from == Side::Client || self.clients.of_mut(conn).receives_last_piece();
                 (Some(Form::Omitted(Box::new(omitted))), passes)
             }
         };
@@ -59,8 +61,8 @@ impl Engine {
 
     /// Whether nothing here depends on what this line of the server says, so that it need not be parsed. Most lines of a busy
     /// session are such.
-    fn is_inert(&self, line: &[u8]) -> bool {
-        self.current_client.is_owner()
+    fn is_inert(&self, conn: Conn, line: &[u8]) -> bool {
+        self.clients.of(conn).is_owner()
             && self.secrets.is_quiet()
             && self.context.hides_only_envelopes()
             && plain_notification(line, |method| Method::of(method).is_some_and(Method::is_inert))
@@ -70,6 +72,7 @@ impl Engine {
     pub(super) fn decide(
         &mut self,
         now: Now,
+        conn: Conn,
         from: Side,
         line: &[u8],
         body: &Body<'_>,
@@ -77,18 +80,20 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Decision {
         let event = event_in(body);
-        let Judged { verdict, opened, completed } = self.secrets.judge(from, event.as_ref(), line, &mut self.calls);
+        let Judged { verdict, opened, completed } =
+            self.secrets.judge(conn, from, event.as_ref(), line, &mut self.calls);
         let mut decision = Decision { record: Some(form(&verdict, body, line)), ..Decision::default() };
-        let seen = Seen { now, line, verdict, body, opened };
+        self.put_on_record(conn, from, event.as_ref(), &mut decision, effects);
+        let seen = Seen { now, conn, line, verdict, body, opened };
         match (from, &event) {
             (Side::Client, None) => {}
             (Side::Client, Some(event)) if event.name().is_none() => {
-                let client = self.client.as_deref().unwrap_or("client");
+                let client = self.clients.of(conn).name.as_deref().unwrap_or("client");
                 self.requests.client_answers(&seen, event, client, &mut decision, effects);
             }
             (Side::Client, Some(event)) => self.client_calls(&seen, event, prepared, &mut decision, effects),
             (Side::Server, None) => {
-                if !self.current_client.listens() {
+                if !self.clients.listens(conn) {
                     decision.line = Passage::Withhold;
                 }
             }
@@ -107,21 +112,21 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
-        match (self.current_client.stage(), event.id, event.method) {
+        match (self.clients.of(seen.conn).stage(), event.id, event.method) {
             (Some(Stage::Attached), Some(id), Some(Method::Initialize)) => {
                 decision.line = Passage::Withhold;
                 self.greet(id, event, seen.opened, &mut decision.then);
             }
             (Some(Stage::Answered), None, Some(Method::Initialized)) => {
                 decision.line = Passage::Withhold;
-                self.current_client.has_initialized();
+                self.clients.own_mut().has_initialized();
             }
             (Some(_), _, _) if self.calls.to_server.is_ambiguous(seen.opened, seen.now.elapsed) => {
                 for other in self.calls.to_server.same_id(seen.opened) {
                     self.context.is_ambiguous(other, effects);
                 }
             }
-            (None, Some(_), Some(Method::Initialize)) => self.client_initializes(event, &mut decision.then),
+            (None, Some(_), Some(Method::Initialize)) => self.client_initializes(seen.conn, event, &mut decision.then),
             (_, _, Some(Method::TurnStart)) => self.start_turn(seen, event, prepared, decision, effects),
             (
                 _,
@@ -142,10 +147,10 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
-        let reasons = thread_of(event).and_then(|thread_id| self.reasons_ahead(&thread_id));
+        let reasons = thread_of(event).and_then(|thread_id| self.reasons_ahead(seen.conn, &thread_id));
         decision.before.extend(reasons.map(own));
         let (fragments, projection) = match self.assembly.is_set() {
-            true => self.before_turn(event, prepared),
+            true => self.before_turn(seen.conn, event, prepared),
             false => (None, None),
         };
         let loaded = self.context.load(seen, event, projection, &mut self.calls, effects).unwrap_or_default();
@@ -165,14 +170,14 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.current_client.receives(event, completed.as_deref()) {
+        if !self.clients.of(seen.conn).receives(event, completed.as_deref()) {
             decision.line = Passage::Withhold;
         }
         match (event.id, event.name()) {
             (_, None) => {
                 // This includes late responses to calls that are no longer open: the client never sees responses to ours.
                 let is_ours = event.is_response() && event.id.is_some_and(|id| self.calls.is_own(&RpcId::from_raw(id)));
-                let purpose = completed.and_then(|call| self.call_answered(seen.now, call, event, decision, effects));
+                let purpose = completed.and_then(|call| self.call_answered(seen, call, event, decision, effects));
                 if is_ours {
                     decision.line = Passage::Withhold;
                     let stripped = self.context.stripped(seen.line, event, &self.threads);
@@ -186,10 +191,10 @@ impl Engine {
                 }
             }
             (Some(id), Some(method)) => {
-                if decision.is_withheld() && RequestKind::of(method).is_none() {
+                if decision.is_withheld() && RequestKind::of(method).is_none() && !self.is_hub {
                     effects.push(answer_without_client(id));
                 }
-                if self.current_client.answers_alone(method)
+                if self.clients.of(seen.conn).answers_alone(method)
                     && let Some(call) = seen.opened.and_then(|call| self.calls.to_client.get_mut(call))
                 {
                     call.for_client_alone = Some(id.to_owned());
@@ -197,7 +202,7 @@ impl Engine {
                 let about = self.items.of(&ItemPlace::of(event.params));
                 self.requests.opened(seen, event, about, decision, effects);
             }
-            (None, Some(_)) => self.server_notifies(seen.now, event, decision, effects),
+            (None, Some(_)) => self.server_notifies(seen, event, decision, effects),
         }
         if matches!(decision.line, Passage::Forward)
             && let Some(bytes) = self.context.stripped(seen.line, event, &self.threads)
@@ -209,22 +214,22 @@ impl Engine {
     /// The server responds to a call: settles what depends on it. Returns the purpose of a call of our own.
     fn call_answered(
         &mut self,
-        now: Now,
+        seen: &Seen<'_>,
         mut call: Box<OpenCall>,
         event: &Event<'_>,
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> Option<Purpose> {
         if call.method == Some(Method::Initialize) {
-            self.server_initialized(event, &mut decision.then);
+            self.server_initialized(seen.conn, event, &mut decision.then);
         }
-        self.context.answered(now, event, &mut call, &mut self.threads, effects);
+        self.context.answered(seen.now, event, &mut call, &mut self.threads, effects);
         if let Some(asked) = call.asked.take() {
-            self.answered_about_thread(now, call.key, asked, event, effects);
+            self.answered_about_thread(seen.now, call.key, asked, event, effects);
         }
         match call.purpose {
             Some(Purpose::Fragments { thread_id, sent }) => {
-                self.fragments_answered(now, call.key, thread_id, sent, event, effects);
+                self.fragments_answered(seen.now, call.key, thread_id, sent, event, effects);
                 None
             }
             other => other,
@@ -232,7 +237,14 @@ impl Engine {
     }
 
     /// Tracks threads, turns and items.
-    fn server_notifies(&mut self, now: Now, event: &Event<'_>, decision: &mut Decision, effects: &mut Vec<Effect>) {
+    fn server_notifies(
+        &mut self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        let now = seen.now;
         match (event.method, event.params) {
             (Some(Method::ThreadStarted), Some(params)) => {
                 self.threads.mentioned_in(params, effects);
@@ -256,7 +268,7 @@ impl Engine {
             (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
             (Some(Method::RawResponseItemCompleted | Method::EarlyRawResponseItem), _) => {
                 // The record keeps the echo of an item that we injected; the client does not see it.
-                if self.own_items.is_echo(event) {
+                if self.own_items.is_echo(seen.conn, event) {
                     decision.line = Passage::Withhold;
                 }
             }
@@ -266,8 +278,10 @@ impl Engine {
 
     fn turn_completed(&mut self, now: Now, event: &Event<'_>, effects: &mut Vec<Effect>) {
         let Some((thread_id, turn_id)) = turn_of(event) else { return };
+        if !self.threads.turn_completed(&thread_id, &turn_id) {
+            return;
+        }
         self.consult_about_turn(event, &thread_id, &turn_id, effects);
-        self.threads.turn_completed(&thread_id, &turn_id);
         self.own_items.turn_is_over(&thread_id);
         let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
         self.requests.turn_completed(now, &place, effects);
@@ -303,8 +317,8 @@ pub(super) fn form(verdict: &Verdict, body: &Body<'_>, line: &[u8]) -> Form {
 }
 
 /// Sends lines of ours to the server in one write.
-pub(super) fn inject(lines: Vec<OwnLine>) -> Effect {
-    Effect::Inject(Injection { lines, mark: None })
+pub(super) fn inject(conn: Conn, lines: Vec<OwnLine>) -> Effect {
+    Effect::Inject(Injection { conn, lines, mark: None })
 }
 
 /// A line of ours to the server that goes with no line of the client.

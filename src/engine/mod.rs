@@ -13,6 +13,7 @@
 mod api_calls;
 mod assembly;
 mod attached_client;
+mod connections;
 mod context;
 mod interface;
 mod ledger;
@@ -36,6 +37,7 @@ pub(crate) use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START};
 pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
+pub(crate) use connections::{Peer, Transport};
 pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
 };
@@ -56,7 +58,7 @@ pub(crate) use visible::{deceives, visible};
 
 use api_calls::Interrupts;
 use assembly::Assembly;
-use attached_client::{CurrentClient, VersionWatch, answer_without_client};
+use attached_client::{Clients, answer_without_client};
 use context::{Context, OwnItems};
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
@@ -96,7 +98,6 @@ pub struct LiveSettings {
 #[derive(Debug)]
 pub struct Engine {
     secrets: Secrets,
-    version: VersionWatch,
     context: Context,
     own_items: OwnItems,
     assembly: Assembly,
@@ -106,10 +107,11 @@ pub struct Engine {
     threads: Threads,
     interrupts: Interrupts,
     shutdown: Shutdown,
-    current_client: CurrentClient,
+    clients: Clients,
+    /// The server's version is on record.
+    knows_version: bool,
+    is_hub: bool,
     exit_grace: Duration,
-    /// The client's name for itself.
-    client: Option<String>,
 }
 
 impl Engine {
@@ -119,19 +121,19 @@ impl Engine {
         context.may_begin_with(openings_of_users(&settings.assembly.fragments));
         Engine {
             secrets: Secrets::default(),
-            version: VersionWatch::default(),
             context,
             own_items: OwnItems::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
-            requests: Requests::new(settings.requests, settings.tokens_before),
+            requests: Requests::new(settings.requests, settings.server_owner, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
             threads: Threads::default(),
             interrupts: Interrupts::default(),
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
-            current_client: CurrentClient::new(settings.server_owner),
+            clients: Clients::new(settings.server_owner),
+            knows_version: false,
+            is_hub: settings.server_owner == ServerOwner::Hub,
             exit_grace: settings.exit_grace,
-            client: None,
         }
     }
 
@@ -140,10 +142,12 @@ impl Engine {
         match input {
             Input::ServerStarted { pid } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid }));
-                if self.current_client.is_served() {
+                if self.clients.own().is_served() && !self.is_hub {
                     self.initialize(effects);
                 }
             }
+            Input::Connected { conn, peer } => self.connected(conn, peer, effects),
+            Input::Disconnected { conn } => self.disconnected(now, conn, effects),
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
             Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
             Input::Closed { from: Side::Server } => self.server_closed(now, effects),
@@ -179,7 +183,7 @@ impl Engine {
             Input::ReleaseAllHeld => self.release_all_held(now, effects),
             Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
-                self.requests.committed(now, token, done, self.current_client.audience(), effects);
+                self.requests.committed(now, token, done, &self.clients, effects);
                 self.explain(effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
@@ -193,7 +197,7 @@ impl Engine {
                 self.shutdown.tick(now.elapsed, effects);
                 self.release_ready(now, effects);
                 self.interrupts.tick(now.elapsed, effects);
-                self.requests.tick(now, self.current_client.audience(), effects);
+                self.requests.tick(now, &self.clients, effects);
             }
         }
     }
@@ -207,13 +211,16 @@ impl Engine {
         self.requests.server_ended(now, effects);
         self.threads.server_ended();
         self.interrupts.server_ended(effects);
-        self.current_client.initialized_with = None;
+        self.clients.own_mut().initialized_with = None;
         for purpose in calls.into_iter().filter_map(|call| call.purpose) {
             purpose.server_ended(effects);
         }
         // Pending requests need no answer: the server is gone.
         drop(self.detach(now, effects));
-        self.shutdown.server_closed(effects);
+        match self.is_hub {
+            true => effects.push(Effect::Note(Note::GenerationEnded { exit_code: None, signal: None })),
+            false => self.shutdown.server_closed(effects),
+        }
     }
 
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
@@ -246,12 +253,12 @@ impl Engine {
 
     /// The API call that admitted the attached (or expected) client.
     pub fn admitted(&self) -> Option<ApiCallId> {
-        self.current_client.admitted()
+        self.clients.own().admitted()
     }
 
     /// How long an attached client may leave buffered output unread.
     pub fn client_stall_max(&self) -> Option<Duration> {
-        self.current_client.admitted().map(|_| self.exit_grace)
+        self.clients.own().admitted().map(|_| self.exit_grace)
     }
 
     /// Whether we received a signal. After a signal, the client has limited time to read the rest of the output.
@@ -282,7 +289,7 @@ fn openings_of_users(fragments: &[Fragment]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::protocol::Method;
-    use crate::wire::{Body, Line, LineEnd};
+    use crate::wire::{Body, Conn, Line, LineEnd};
 
     fn settings() -> EngineSettings {
         let exit_grace = Duration::from_secs(10);
@@ -308,7 +315,7 @@ mod tests {
                 let from = if side == ">" { Side::Client } else { Side::Server };
                 let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
                 let mut effects = Vec::new();
-                let decision = engine.read(now, from, Incoming::Line(line), &mut effects);
+                let decision = engine.read(now, Conn::OWN, from, Incoming::Line(line), &mut effects);
                 let decision = decision.expect("BUG: no line is held");
                 assert!(decision.before.is_empty() && decision.hold.is_none() && decision.mark.is_none());
                 let before = effects.iter().map(in_words);
@@ -327,7 +334,7 @@ mod tests {
     fn in_words(effect: &Effect) -> String {
         match effect {
             Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
-            Effect::Introduce(client) => format!("client({})", client.name.as_deref().unwrap_or("-")),
+            Effect::Introduce(_, client) => format!("client({})", client.name.as_deref().unwrap_or("-")),
             other => format!("{other:?}"),
         }
     }
@@ -367,9 +374,9 @@ mod tests {
             let line = format!(r#"{{"method":"{}","params":{params}}}"#, method.name());
             let mut effects = Vec::new();
             let unparsed = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            let read = engine.read(now, Side::Server, Incoming::Line(unparsed), &mut effects);
+            let read = engine.read(now, Conn::OWN, Side::Server, Incoming::Line(unparsed), &mut effects);
             let body = Body::parse(line.as_bytes());
-            let decided = engine.decide(now, Side::Server, line.as_bytes(), &body, None, &mut effects);
+            let decided = engine.decide(now, Conn::OWN, Side::Server, line.as_bytes(), &body, None, &mut effects);
             assert_eq!((read.as_ref(), effects.len()), (Some(&decided), 0), "{line}");
         }
     }
@@ -434,7 +441,8 @@ mod tests {
         fn line(&mut self, from: Side, line: &str) -> String {
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             let (now, mut effects) = (Now { unix_us: 1, elapsed: Duration::ZERO }, Vec::new());
-            let decision = self.0.read(now, from, Incoming::Line(line), &mut effects).expect("BUG: no line is held");
+            let decision =
+                self.0.read(now, Conn::OWN, from, Incoming::Line(line), &mut effects).expect("BUG: no line is held");
             let before = decision.before.iter().map(|own| format!("send({})", String::from_utf8_lossy(&own.bytes)));
             let record = decision.record.map(|_| "record".to_owned());
             let hold = decision.hold.map(|token| format!("hold{token}"));
@@ -483,9 +491,9 @@ mod tests {
             | Effect::PassHeld(_)
             | Effect::Warn(_)
             | Effect::NotifyPending(_)
-            | Effect::PassLate(_)
+            | Effect::PassLate { .. }
             | Effect::NotifyIdle(_)
-            | Effect::Introduce(_)
+            | Effect::Introduce(..)
             | Effect::CloseServerInput
             | Effect::CloseClientOutput
             | Effect::SignalServer(_)
@@ -632,7 +640,7 @@ mod tests {
             let asked = ASK.replace("\"id\":0", &format!("\"id\":{id}"));
             let line = Line { bytes: asked.as_bytes(), end: LineEnd::Newline };
             let now = Now { unix_us: 1 + id, elapsed: Duration::ZERO };
-            play.0.read(now, Side::Server, Incoming::Line(line), &mut Vec::new());
+            play.0.read(now, Conn::OWN, Side::Server, Incoming::Line(line), &mut Vec::new());
         }
         let mut effects = Vec::new();
         play.0.handle(Now { unix_us: 10, elapsed: Duration::from_millis(5) }, Input::Tick, &mut effects);

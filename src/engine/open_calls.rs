@@ -9,7 +9,7 @@
 //! Codex skips an ambiguous line: a batch, text before a message, or a message with a repeated member. Another server may
 //! process it and answer with any of the ids in it ([`ids_in`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
 use super::verdict::{Awaited, Verdict};
 use crate::protocol::{Event, Method, request_line};
-use crate::wire::{Members, RpcId, elements};
+use crate::wire::{Conn, Members, RpcId, elements};
 
 /// Open calls in one direction. If there are more, the oldest one that nothing depends on is evicted.
 pub(super) const CALLS_MAX: usize = 4_096;
@@ -44,17 +44,17 @@ pub(super) struct Calls {
     pub(super) to_client: OpenCalls,
 }
 
-/// The calls in one direction, oldest first.
+/// The calls of all connections in one direction, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     made: u64,
     calls: VecDeque<OpenCall>,
     /// Ids in ambiguous lines: a response to one is secret.
-    suspected: Vec<RpcId>,
+    suspected: Vec<(Conn, RpcId)>,
     /// Completed secret calls, oldest first: a second response is as secret as the first.
-    answered: VecDeque<(RpcId, Awaited)>,
-    /// A secret call could not be remembered: every response counts as secret.
-    overflowed: bool,
+    answered: VecDeque<(Conn, RpcId, Awaited)>,
+    /// Connections of which a secret call could not be remembered: every response on them counts as secret.
+    overflowed: BTreeSet<Conn>,
 }
 
 /// Identifies an open call of one direction. A later call has a greater key; the default is before all calls.
@@ -75,6 +75,7 @@ pub(super) enum Caller {
 #[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) key: CallKey,
+    conn: Conn,
     id: RpcId,
     pub(super) caller: Caller,
     pub(super) method: Option<Method>,
@@ -104,12 +105,18 @@ impl Calls {
         Calls { own_ids, own_made: 0, to_server: OpenCalls::default(), to_client: OpenCalls::default() }
     }
 
-    /// Opens a call of our own and returns its line. `params` is JSON.
-    pub(super) fn call_server(&mut self, method: &str, params: Option<&str>, purpose: Purpose) -> (CallKey, Vec<u8>) {
+    /// Opens a call of our own on a connection and returns its line. `params` is JSON.
+    pub(super) fn call_server(
+        &mut self,
+        conn: Conn,
+        method: &str,
+        params: Option<&str>,
+        purpose: Purpose,
+    ) -> (CallKey, Vec<u8>) {
         self.own_made += 1;
         let id = format!("{}{}", self.own_ids, self.own_made);
         let line = request_line(&id, method, params);
-        let key = self.to_server.insert(RpcId::Text(id), Caller::Relay, Method::of(method));
+        let key = self.to_server.insert(conn, RpcId::Text(id), Caller::Relay, Method::of(method));
         if let Some(call) = self.to_server.get_mut(key) {
             call.purpose = Some(purpose);
         }
@@ -126,19 +133,19 @@ impl Calls {
 
 impl OpenCalls {
     /// Opens the call of a peer. Returns `None` if it cannot be remembered.
-    pub(super) fn open(&mut self, event: &Event<'_>, secret: Option<Awaited>) -> Option<CallKey> {
+    pub(super) fn open(&mut self, conn: Conn, event: &Event<'_>, secret: Option<Awaited>) -> Option<CallKey> {
         let raw = event.id?;
         if raw.get().len() > ID_BYTES_MAX {
-            self.overflowed |= secret.is_some();
+            self.overflowed.extend(secret.is_some().then_some(conn));
             return None;
         }
         let id = RpcId::from_raw(raw);
         if secret.is_none() {
-            self.answered.retain(|(answered, _)| *answered != id);
+            self.answered.retain(|(on, answered, _)| *on != conn || *answered != id);
         }
-        let key = self.insert(id, Caller::Peer, event.method);
+        let key = self.insert(conn, id, Caller::Peer, event.method);
         let Some(call) = self.get_mut(key) else {
-            self.overflowed |= secret.is_some();
+            self.overflowed.extend(secret.is_some().then_some(conn));
             return None;
         };
         if event.method == Some(Method::TurnStart) {
@@ -148,7 +155,7 @@ impl OpenCalls {
         Some(key)
     }
 
-    fn insert(&mut self, id: RpcId, caller: Caller, method: Option<Method>) -> CallKey {
+    fn insert(&mut self, conn: Conn, id: RpcId, caller: Caller, method: Option<Method>) -> CallKey {
         self.made += 1;
         let key = CallKey(self.made);
         if self.calls.len() >= CALLS_MAX {
@@ -157,6 +164,7 @@ impl OpenCalls {
         }
         self.calls.push_back(OpenCall {
             key,
+            conn,
             id,
             caller,
             method,
@@ -171,27 +179,29 @@ impl OpenCalls {
         key
     }
 
-    /// Marks responses to this id as secret. Returns `false` if there is no room left; then every response is secret.
-    pub(super) fn suspect(&mut self, id: RpcId) -> bool {
-        if self.suspected.contains(&id) {
+    /// Marks responses to this id as secret. Returns `false` if there is no room left; then every response on the connection
+    /// is secret.
+    pub(super) fn suspect(&mut self, conn: Conn, id: RpcId) -> bool {
+        let suspected = (conn, id);
+        if self.suspected.contains(&suspected) {
             return true;
         }
         if self.suspected.len() >= CALLS_MAX {
-            self.overflowed = true;
+            self.overflowed.insert(conn);
             return false;
         }
-        self.suspected.push(id);
+        self.suspected.push(suspected);
         true
     }
 
-    /// Marks every response as secret from now on.
-    pub(super) fn suspect_all(&mut self) {
-        self.overflowed = true;
+    /// Marks every response on a connection as secret from now on.
+    pub(super) fn suspect_all(&mut self, conn: Conn) {
+        self.overflowed.insert(conn);
     }
 
-    /// Whether a secret call could not be remembered.
-    pub(super) fn has_overflowed(&self) -> bool {
-        self.overflowed
+    /// Whether a secret call of a connection could not be remembered.
+    pub(super) fn has_overflowed(&self, conn: Conn) -> bool {
+        self.overflowed.contains(&conn)
     }
 
     pub(super) fn get_mut(&mut self, key: CallKey) -> Option<&mut OpenCall> {
@@ -210,13 +220,14 @@ impl OpenCalls {
 
     /// The other calls with the id of this one.
     pub(super) fn same_id(&mut self, key: Option<CallKey>) -> impl Iterator<Item = &mut OpenCall> {
-        let id = self.calls.iter().find(|call| Some(call.key) == key).map(|call| call.id.clone());
-        self.calls.iter_mut().filter(move |call| Some(call.key) != key && Some(&call.id) == id.as_ref())
+        let id = self.calls.iter().find(|call| Some(call.key) == key).map(|call| (call.conn, call.id.clone()));
+        let has_id = move |call: &OpenCall| id.as_ref().is_some_and(|(conn, id)| call.conn == *conn && call.id == *id);
+        self.calls.iter_mut().filter(move |call| Some(call.key) != key && has_id(call))
     }
 
-    /// Marks the calls of a client that has left.
-    pub(super) fn caller_left(&mut self, at: Duration) {
-        for call in self.calls.iter_mut().filter(|call| call.caller == Caller::Peer) {
+    /// Marks the calls of a client that has left while its connection to the server stays.
+    pub(super) fn caller_left(&mut self, conn: Conn, at: Duration) {
+        for call in self.calls.iter_mut().filter(|call| call.conn == conn && call.caller == Caller::Peer) {
             call.caller = Caller::Departed(at);
         }
     }
@@ -233,62 +244,80 @@ impl OpenCalls {
     }
 
     /// Completes the call that a response is about.
-    pub(super) fn complete(&mut self, response: &Event<'_>) -> Completed {
-        let unknown = if self.overflowed { Verdict::Secret } else { Verdict::Open };
+    pub(super) fn complete(&mut self, conn: Conn, response: &Event<'_>) -> Completed {
+        let has_overflowed = self.has_overflowed(conn);
+        let unknown = if has_overflowed { Verdict::Secret } else { Verdict::Open };
         let Some(id) = response.id.filter(|id| id.get().len() <= ID_BYTES_MAX).map(RpcId::from_raw) else {
             return Completed { call: None, verdict: unknown };
         };
         let (call, awaited) = match response.is_response() {
-            true => self.settle(&id),
-            false => (None, self.secret_of(&id)),
+            true => self.settle(conn, &id),
+            false => (None, self.secret_of(conn, &id)),
         };
         let verdict = match awaited {
             None => unknown,
-            Some(_) if self.overflowed => Verdict::Secret,
+            Some(_) if has_overflowed => Verdict::Secret,
             Some(awaited) => awaited.verdict(response),
         };
         Completed { call, verdict }
     }
 
     /// Removes a call that its caller withdrew. The other side may still answer it.
-    pub(super) fn withdraw(&mut self, id: &RpcId) {
-        self.settle(id);
+    pub(super) fn withdraw(&mut self, conn: Conn, id: &RpcId) {
+        self.settle(conn, id);
     }
 
-    fn settle(&mut self, id: &RpcId) -> (Option<Box<OpenCall>>, Option<Awaited>) {
-        let awaited = self.secret_of(id);
-        self.suspected.retain(|suspected| suspected != id);
-        let of =
-            |is_wanted: fn(Caller) -> bool| self.calls.iter().position(|call| call.id == *id && is_wanted(call.caller));
+    fn settle(&mut self, conn: Conn, id: &RpcId) -> (Option<Box<OpenCall>>, Option<Awaited>) {
+        let awaited = self.secret_of(conn, id);
+        self.suspected.retain(|(on, suspected)| *on != conn || suspected != id);
+        let of = |is_wanted: fn(Caller) -> bool| {
+            self.calls.iter().position(|call| call.conn == conn && call.id == *id && is_wanted(call.caller))
+        };
         let at = of(|caller| caller == Caller::Peer)
             .or_else(|| of(|caller| matches!(caller, Caller::Departed(_))))
             .or_else(|| of(|_| true));
         let call = at.and_then(|at| self.calls.remove(at)).map(Box::new);
-        if let Some(awaited) = awaited.clone().filter(|_| !self.answered.iter().any(|(answered, _)| answered == id)) {
+        if let Some(awaited) = awaited.clone().filter(|_| !self.answered(conn).any(|answered| answered == id)) {
             if self.answered.len() == ANSWERED_MAX {
                 self.answered.pop_front();
             }
-            self.answered.push_back((id.clone(), awaited));
+            self.answered.push_back((conn, id.clone(), awaited));
         }
         (call, awaited)
     }
 
     /// The secret part of a response to this id.
-    fn secret_of(&self, id: &RpcId) -> Option<Awaited> {
-        let suspected = self.suspected.contains(id).then_some(Awaited::Secret);
-        let open = self.calls.iter().filter(|call| call.id == *id).filter_map(|call| call.secret.clone());
-        let answered = self.answered.iter().filter(|(answered, _)| answered == id).map(|(_, awaited)| awaited.clone());
+    fn secret_of(&self, conn: Conn, id: &RpcId) -> Option<Awaited> {
+        let is_suspected = self.suspected.iter().any(|(on, suspected)| *on == conn && suspected == id);
+        let suspected = is_suspected.then_some(Awaited::Secret);
+        let open = self.calls.iter().filter(|call| call.conn == conn && call.id == *id);
+        let open = open.filter_map(|call| call.secret.clone());
+        let answered = self.answered.iter().filter(|(on, answered, _)| *on == conn && answered == id);
+        let answered = answered.map(|(_, _, awaited)| awaited.clone());
         Awaited::of_all(open.chain(suspected)).or_else(|| Awaited::of_all(answered))
     }
 
-    /// Whether a response to any open call would be secret.
-    pub(super) fn awaits_secret(&self) -> bool {
-        self.overflowed || !self.suspected.is_empty() || self.calls.iter().any(|call| call.secret.is_some())
+    /// Whether a response to any open call of a connection would be secret.
+    pub(super) fn awaits_secret(&self, conn: Conn) -> bool {
+        self.has_overflowed(conn)
+            || self.suspected.iter().any(|(on, _)| *on == conn)
+            || self.calls.iter().any(|call| call.conn == conn && call.secret.is_some())
     }
 
-    /// Ids of completed secret calls.
-    pub(super) fn answered(&self) -> impl Iterator<Item = &RpcId> {
-        self.answered.iter().map(|(id, _)| id)
+    /// Ids of completed secret calls of a connection.
+    pub(super) fn answered(&self, conn: Conn) -> impl Iterator<Item = &RpcId> {
+        self.answered.iter().filter(move |(on, ..)| *on == conn).map(|(_, id, _)| id)
+    }
+
+    /// Removes and returns the calls of a connection that has closed.
+    pub(super) fn take_all_of(&mut self, conn: Conn) -> VecDeque<OpenCall> {
+        self.suspected.retain(|(on, _)| *on != conn);
+        self.answered.retain(|(on, ..)| *on != conn);
+        self.overflowed.remove(&conn);
+        let calls = std::mem::take(&mut self.calls);
+        let (of_conn, others): (VecDeque<_>, VecDeque<_>) = calls.into_iter().partition(|call| call.conn == conn);
+        self.calls = others;
+        of_conn
     }
 
     /// Removes all calls: the callee has ended.
@@ -417,13 +446,13 @@ mod tests {
     fn open(calls: &mut OpenCalls, id: usize) -> Option<CallKey> {
         let line = format!(r#"{{"id":{id},"method":"m"}}"#);
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("BUG: a message") };
-        calls.open(&Event::of(&message), None)
+        calls.open(Conn::OWN, &Event::of(&message), None)
     }
 
     fn complete(calls: &mut OpenCalls, id: usize) -> Option<Caller> {
         let line = format!(r#"{{"id":{id},"result":{{}}}}"#);
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("BUG: a message") };
-        calls.complete(&Event::of(&message)).call.map(|call| call.caller)
+        calls.complete(Conn::OWN, &Event::of(&message)).call.map(|call| call.caller)
     }
 
     #[test]
@@ -437,7 +466,7 @@ mod tests {
     fn departed_clients_calls_are_tracked_one_hour() {
         let mut calls = OpenCalls::default();
         open(&mut calls, 5);
-        calls.caller_left(Duration::ZERO);
+        calls.caller_left(Conn::OWN, Duration::ZERO);
         let again = open(&mut calls, 5).expect("BUG: there is room");
         assert!(calls.is_ambiguous(Some(again), LEFT_MAX - Duration::from_secs(1)));
         assert!(!calls.is_ambiguous(Some(again), LEFT_MAX));
@@ -447,7 +476,7 @@ mod tests {
     fn response_completes_connected_clients_call_first() {
         let mut calls = OpenCalls::default();
         open(&mut calls, 5);
-        calls.caller_left(Duration::ZERO);
+        calls.caller_left(Conn::OWN, Duration::ZERO);
         open(&mut calls, 5);
         assert_eq!(complete(&mut calls, 5), Some(Caller::Peer));
         assert_eq!(complete(&mut calls, 5), Some(Caller::Departed(Duration::ZERO)));

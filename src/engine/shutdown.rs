@@ -204,7 +204,7 @@ impl Shutdown {
         } else {
             let stall_max = match self.server_owner {
                 ServerOwner::Client => self.signalled.then_some(self.exit_grace),
-                ServerOwner::Relay => Some(self.exit_grace),
+                ServerOwner::Relay | ServerOwner::Hub => Some(self.exit_grace),
             };
             effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
         }

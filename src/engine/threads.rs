@@ -17,18 +17,18 @@ use crate::wire::Members;
 /// Tracked threads.
 const THREADS_MAX: usize = 1_024;
 
+/// Ended turns that are remembered in each thread.
+const ENDED_TURNS_MAX: usize = 16;
+
 /// Longest stored beginning of a thread, in characters.
 pub(super) const WORDS_CHARS_MAX: usize = 1_000;
 
 /// Decline reasons that wait for a turn. One more evicts the oldest of the thread that was used longest ago.
 const REASONS_MAX: usize = 64;
 
-/// The key of a thread. Only this file forms keys, so a connection can become a part of them.
-type Key = String;
-
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    by_key: HashMap<Key, Thread>,
+    by_key: HashMap<String, Thread>,
     /// The thread of the last turn.
     last: Option<String>,
     uses: u64,
@@ -39,6 +39,8 @@ pub(super) struct Threads {
 pub(super) struct Thread {
     /// The running turn.
     pub(super) turn: Option<String>,
+    /// The last turns that ended, oldest first: a slow subscriber hears of them later.
+    ended_turns: VecDeque<String>,
     /// The server has named a turn of the thread.
     has_run: bool,
     /// The server has mentioned the thread, and the ledger knows it.
@@ -194,14 +196,25 @@ impl Threads {
 
     pub(super) fn turn_started(&mut self, thread_id: &str, turn_id: String) {
         let thread = self.of(thread_id);
+        if thread.ended_turns.contains(&turn_id) {
+            return;
+        }
         (thread.turn, thread.has_run) = (Some(turn_id), true);
         self.last = Some(thread_id.to_owned());
     }
 
-    pub(super) fn turn_completed(&mut self, thread_id: &str, turn_id: &str) {
-        if let Some(thread) = self.find_mut(thread_id) {
-            thread.turn.take_if(|turn| turn == turn_id);
+    /// A turn ended. Returns whether that is new: the server tells each subscriber.
+    pub(super) fn turn_completed(&mut self, thread_id: &str, turn_id: &str) -> bool {
+        let Some(thread) = self.find_mut(thread_id) else { return true };
+        thread.turn.take_if(|turn| turn == turn_id);
+        if thread.ended_turns.iter().any(|ended| ended == turn_id) {
+            return false;
         }
+        if thread.ended_turns.len() == ENDED_TURNS_MAX {
+            thread.ended_turns.pop_front();
+        }
+        thread.ended_turns.push_back(turn_id.to_owned());
+        true
     }
 
     /// The server has ended, and all its turns with it.

@@ -12,13 +12,14 @@ use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::interface::{ApiCallId, LateLine, Token};
 use super::{ApiReply, Effect, Engine, Note, Now};
 use crate::protocol::{Event, Method};
-use crate::wire::{Body, Line, LineEnd, Members, RpcId, Side};
+use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};
 
 impl Engine {
     /// Holds a client line if it must wait; returns whether it was held.
     pub(super) fn hold_if_needed(
         &mut self,
         now: Now,
+        conn: Conn,
         line: Line<'_>,
         body: &Body<'_>,
         effects: &mut Vec<Effect>,
@@ -41,7 +42,7 @@ impl Engine {
                 None => return false,
             },
         };
-        self.queue(now, &thread_id, Queued::ClientLine(line.bytes.to_vec(), line.end), needed, effects);
+        self.queue(now, &thread_id, Queued::ClientLine(conn, line.bytes.to_vec(), line.end), needed, effects);
         true
     }
 
@@ -208,10 +209,10 @@ impl Engine {
                 },
             };
             match held.queued {
-                Queued::ClientLine(bytes, end) => {
+                Queued::ClientLine(conn, bytes, end) => {
                     let body = Body::parse(&bytes);
-                    let decision = self.decide(now, Side::Client, &bytes, &body, Some(at_hand), effects);
-                    late.push(LateLine { bytes, end, decision });
+                    let decision = self.decide(now, conn, Side::Client, &bytes, &body, Some(at_hand), effects);
+                    late.push(LateLine { conn, bytes, end, decision });
                 }
                 Queued::ApiInput { api_call, text } => {
                     flush_late(&mut late, effects);
@@ -240,7 +241,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<(Awaited, Wanted)> {
         let (awaited, wanted) = match &held.queued {
-            Queued::ClientLine(bytes, _) => match Body::parse(bytes) {
+            Queued::ClientLine(_, bytes, _) => match Body::parse(bytes) {
                 Body::Message(message) => {
                     self.awaited(held.read_at, thread_id, bytes, &Event::of(&message), effects)?
                 }
@@ -316,7 +317,7 @@ const HELD_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Debug)]
 pub(super) enum Queued {
-    ClientLine(Vec<u8>, LineEnd),
+    ClientLine(Conn, Vec<u8>, LineEnd),
     /// Input from an API caller to the model.
     ApiInput {
         api_call: ApiCallId,
@@ -344,7 +345,7 @@ pub(super) struct Held {
 impl Held {
     fn bytes(&self) -> usize {
         match &self.queued {
-            Queued::ClientLine(line, _) => line.len(),
+            Queued::ClientLine(_, line, _) => line.len(),
             Queued::ApiInput { text, .. } => text.len(),
             Queued::Interrupt { .. } => 0,
             Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
@@ -447,6 +448,12 @@ impl Holds {
     /// Whether lines of a thread are held.
     pub(super) fn holds(&self, thread_id: &str) -> bool {
         self.holds.iter().any(|hold| hold.thread_id == thread_id)
+    }
+
+    /// Whether a line of a connection is held.
+    pub(super) fn holds_line_of(&self, conn: Conn) -> bool {
+        let is_of_conn = |held: &Held| matches!(held.queued, Queued::ClientLine(of, ..) if of == conn);
+        self.holds.iter().any(|hold| hold.queue.iter().any(is_of_conn))
     }
 
     /// Queues one more message of a held thread.

@@ -22,7 +22,7 @@ use crate::protocol::{
     names_method_with_secret_members, names_secret_method,
 };
 use crate::secrets::{Carrier, Values, may_name_credential, names_secret, unescaped, writes_credential};
-use crate::wire::{Body, Members, Message, RpcId, Side};
+use crate::wire::{Body, Conn, Members, Message, RpcId, Side};
 
 /// Most items with a secret question that are to recognize the answer when the server repeats it as tool output.
 const ASKING_ITEMS_MAX: usize = 256;
@@ -97,7 +97,14 @@ impl Awaited {
 
 impl Secrets {
     /// Judges a line that `from` wrote, and opens or completes its call.
-    pub(super) fn judge(&mut self, from: Side, event: Option<&Event<'_>>, line: &[u8], calls: &mut Calls) -> Judged {
+    pub(super) fn judge(
+        &mut self,
+        conn: Conn,
+        from: Side,
+        event: Option<&Event<'_>>,
+        line: &[u8],
+        calls: &mut Calls,
+    ) -> Judged {
         let (own, others) = match from {
             Side::Client => (&mut calls.to_server, &mut calls.to_client),
             Side::Server => (&mut calls.to_client, &mut calls.to_server),
@@ -105,26 +112,27 @@ impl Secrets {
         let mut judged = Judged { verdict: Verdict::Open, opened: None, completed: None };
         match event {
             Some(event) if event.name().is_none() && !event.repeated_member => {
-                let Completed { call, verdict } = others.complete(event);
+                let Completed { call, verdict } = others.complete(conn, event);
                 (judged.completed, judged.verdict) = (call, verdict);
             }
             Some(event) if !event.repeated_member => {
                 if event.method == Some(Method::RequestResolved)
                     && let Some(id) = event.params.and_then(Members::of).and_then(|params| params.get("requestId"))
                 {
-                    own.withdraw(&RpcId::from_raw(id));
+                    own.withdraw(conn, &RpcId::from_raw(id));
                 }
                 let (verdict, secret) = self.request(event, line);
                 let is_secret = secret.is_some();
                 judged.verdict = verdict;
-                judged.opened = own.open(event, secret);
-                if is_secret && own.has_overflowed() {
+                judged.opened = own.open(conn, event, secret);
+                if is_secret && own.has_overflowed(conn) {
                     self.warning = Some(Warning::AnswersNotRecorded(from));
                 }
             }
             Some(_) | None => {
-                judged.verdict = self.unread(from, line, own, others);
-                judged.opened = event.filter(|event| event.name().is_some()).and_then(|event| own.open(event, None));
+                judged.verdict = self.unread(conn, from, line, own, others);
+                judged.opened =
+                    event.filter(|event| event.name().is_some()).and_then(|event| own.open(conn, event, None));
             }
         }
         if from == Side::Server && self.tells_answer(line) {
@@ -171,8 +179,9 @@ impl Secrets {
     }
 
     /// Judges a line that is not a message, or is ambiguous. The other side may read it differently, and answer it.
-    fn unread(&mut self, from: Side, line: &[u8], own: &mut OpenCalls, others: &OpenCalls) -> Verdict {
-        let may_answer_one = line.contains(&b'{') && (others.awaits_secret() || may_answer_again(line, others));
+    fn unread(&mut self, conn: Conn, from: Side, line: &[u8], own: &mut OpenCalls, others: &OpenCalls) -> Verdict {
+        let may_answer_one =
+            line.contains(&b'{') && (others.awaits_secret(conn) || may_answer_again(conn, line, others));
         if !asks_for_secret(line) {
             return if may_answer_one { Verdict::Secret } else { Verdict::Open };
         }
@@ -180,14 +189,14 @@ impl Secrets {
             Ids::These(ids) if ids.is_empty() => {}
             Ids::These(ids) => {
                 // A server that cannot read a line may quote it in an error with the id `null`.
-                let are_remembered = ids.into_iter().chain([RpcId::null()]).all(|id| own.suspect(id));
+                let are_remembered = ids.into_iter().chain([RpcId::null()]).all(|id| own.suspect(conn, id));
                 self.warning = Some(match are_remembered {
                     true => Warning::AmbiguousSecret(from),
                     false => Warning::AnswersNotRecorded(from),
                 });
             }
             Ids::Unknown => {
-                own.suspect_all();
+                own.suspect_all(conn);
                 self.warning = Some(Warning::AnswersNotRecorded(from));
             }
         }
@@ -196,10 +205,10 @@ impl Secrets {
 }
 
 /// Whether an unreadable line may be a second response to a secret call.
-fn may_answer_again(line: &[u8], calls: &OpenCalls) -> bool {
-    calls.answered().next().is_some()
+fn may_answer_again(conn: Conn, line: &[u8], calls: &OpenCalls) -> bool {
+    calls.answered(conn).next().is_some()
         && match ids_in(line) {
-            Ids::These(ids) => calls.answered().any(|answered| ids.contains(answered)),
+            Ids::These(ids) => calls.answered(conn).any(|answered| ids.contains(answered)),
             Ids::Unknown => true,
         }
 }
@@ -311,7 +320,9 @@ mod tests {
             .map(|step| {
                 let from = if step.starts_with('>') { Side::Client } else { Side::Server };
                 let line = &step.as_bytes()[1..];
-                match secrets.judge(from, super::super::event_in(&Body::parse(line)).as_ref(), line, &mut calls).verdict
+                match secrets
+                    .judge(Conn::OWN, from, super::super::event_in(&Body::parse(line)).as_ref(), line, &mut calls)
+                    .verdict
                 {
                     Verdict::Secret => 'S',
                     Verdict::Masked(_) => 'M',
@@ -471,7 +482,7 @@ mod tests {
             let judged = script.iter().filter_map(|line| {
                 let bytes = line.as_bytes();
                 let body = Body::parse(&bytes[1..]);
-                secrets.judge(Side::Client, super::super::event_in(&body).as_ref(), &bytes[1..], &mut calls);
+                secrets.judge(Conn::OWN, Side::Client, super::super::event_in(&body).as_ref(), &bytes[1..], &mut calls);
                 secrets.take_warning()
             });
             judged.collect::<Vec<_>>()

@@ -171,7 +171,7 @@ impl<'a> Seen<'a> {
     /// Decodes the record of a peer's message, which is nearly every record; `None` for any other.
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
-        let PlainRecord { at_us, from, line } = PlainRecord::of(record)?;
+        let PlainRecord { at_us, conn: _, from, line } = PlainRecord::of(record)?;
         match Body::parse(line) {
             Body::Message(message) => Some(Seen { at_us, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
@@ -186,7 +186,7 @@ impl<'a> Seen<'a> {
             Record::Header(header) => {
                 Seen { at_us: header.at, event: RecordEvent::Generation(header.generation.clone()) }
             }
-            Record::Line { at_us, from, to, replaces, content, masked: _, end: _ } => {
+            Record::Line { at_us, conn: _, from, to, replaces, content, masked: _, end: _ } => {
                 let event = match (from, to) {
                     (_, _) if *replaces => RecordEvent::Other,
                     (Origin::Side(Side::Server), _) => line(Side::Server, content, shown),

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::segment::Previous;
 use crate::engine::{Form, Note, Omitted};
-use crate::wire::{LineEnd, Side};
+use crate::wire::{Conn, LineEnd, Side};
 
 /// Version of the record format. Readers accept this one and all earlier ones.
 pub const FORMAT: u32 = 1;
@@ -64,6 +64,7 @@ pub enum Record<'a> {
     Line {
         /// Microseconds since the Unix epoch.
         at_us: u64,
+        conn: Conn,
         from: Origin,
         /// The receiver, if codex-shim wrote it.
         to: Option<Side>,
@@ -161,6 +162,8 @@ impl std::error::Error for RecordError {
 struct Raw<'a> {
     journal: Option<u32>,
     at: u64,
+    #[serde(default)]
+    conn: u32,
     #[serde(borrow)]
     from: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -211,6 +214,7 @@ const HEADS: [(&[u8], Side); 2] =
 pub(crate) struct PlainRecord<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
+    pub conn: Conn,
     pub from: Side,
     pub line: &'a [u8],
 }
@@ -219,17 +223,26 @@ impl<'a> PlainRecord<'a> {
     /// Recognizes a record, given without the `\n`.
     #[must_use]
     pub(crate) fn of(record: &'a [u8]) -> Option<PlainRecord<'a>> {
-        let rest = record.strip_prefix(b"{\"at\":")?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        // JSON numbers do not begin with 0, and 19 digits always fit into a u64.
-        if rest.first() == Some(&b'0') || !(1..20).contains(&digits) {
-            return None;
-        }
-        let at_us = rest[..digits].iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
-        let rest = &rest[digits..];
+        let (at_us, rest) = number(record.strip_prefix(b"{\"at\":")?)?;
+        let (conn, rest) = match rest.strip_prefix(b",\"conn\":") {
+            Some(rest) => number(rest)?,
+            None => (0, rest),
+        };
+        let conn = Conn(u32::try_from(conn).ok()?);
         let (line, from) = HEADS.iter().find_map(|(head, from)| Some((rest.strip_prefix(*head)?, *from)))?;
-        Some(PlainRecord { at_us, from, line: line.strip_suffix(b"}")? })
+        Some(PlainRecord { at_us, conn, from, line: line.strip_suffix(b"}")? })
     }
+}
+
+/// The number at the start of `text`, and what follows it.
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    // JSON numbers do not begin with 0, and 19 digits always fit into a u64.
+    if text.first() == Some(&b'0') || !(1..20).contains(&digits) {
+        return None;
+    }
+    let (digits, rest) = text.split_at(digits);
+    Some((digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')), rest))
 }
 
 impl<'a> Record<'a> {
@@ -282,7 +295,8 @@ impl<'a> Record<'a> {
             }
             (None, None, None, None) => return Err(RecordError::UnknownKind),
         };
-        Ok(Record::Line { at_us, from, to, replaces, content, masked: raw.masked == Some(true), end })
+        let conn = Conn(raw.conn);
+        Ok(Record::Line { at_us, conn, from, to, replaces, content, masked: raw.masked == Some(true), end })
     }
 }
 
@@ -303,11 +317,15 @@ pub(super) enum Written {
     InPlaceFor(Side),
 }
 
-/// The first member of a record, the same for all records of one time.
-pub(super) fn start(at_us: u64) -> Vec<u8> {
-    let mut start = Vec::with_capacity(32);
+/// The first members of a line's record, the same for all lines of one time and connection.
+pub(super) fn start(at_us: u64, conn: Conn) -> Vec<u8> {
+    let mut start = Vec::with_capacity(48);
     start.extend_from_slice(b"{\"at\":");
     append_json(&mut start, &at_us);
+    if conn != Conn::OWN {
+        start.extend_from_slice(b",\"conn\":");
+        append_json(&mut start, &conn.0);
+    }
     start
 }
 
@@ -416,7 +434,7 @@ mod tests {
 
     fn recorded(form: &Form, line: &[u8], end: LineEnd) -> String {
         let mut out = Vec::new();
-        append_head(&mut out, &start(17), Written::By(Side::Server), form, line);
+        append_head(&mut out, &start(17, Conn::OWN), Written::By(Side::Server), form, line);
         if *form == Form::Verbatim {
             out.extend_from_slice(line);
         }
@@ -467,7 +485,7 @@ mod tests {
             [(Written::For(Side::Server), Side::Server, false), (Written::InPlaceFor(Side::Client), Side::Client, true)]
         {
             let mut out = Vec::new();
-            append_head(&mut out, &start(17), written, &Form::Text, b"x");
+            append_head(&mut out, &start(17, Conn::OWN), written, &Form::Text, b"x");
             append_tail(&mut out, LineEnd::Newline);
             match Record::parse(out.trim_ascii_end()) {
                 Ok(Record::Line { from: Origin::Shim, to, replaces, .. }) => {
@@ -534,6 +552,7 @@ mod tests {
             match Record::parse(record.as_bytes()) {
                 Ok(Record::Line {
                     at_us: 17,
+                    conn: Conn::OWN,
                     from: Origin::Side(Side::Server),
                     to: None,
                     replaces: false,
@@ -566,6 +585,7 @@ mod tests {
             match Record::parse(body.as_bytes()) {
                 Ok(Record::Line {
                     at_us: 17,
+                    conn: Conn::OWN,
                     from: Origin::Side(Side::Server),
                     to: None,
                     replaces: false,

@@ -24,7 +24,7 @@ use super::segment::Previous;
 use super::segment::{Generation, SegmentName};
 use crate::engine::{Form, Note, Now, OwnLine};
 use crate::files::{self, Access};
-use crate::wire::{Line, LineEnd, Side};
+use crate::wire::{Conn, Line, LineEnd, Side};
 
 /// Size at which a segment is closed and the next one begins, in bytes. A single longer batch makes a longer segment.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -87,6 +87,11 @@ struct RecordEnd {
 }
 
 impl<'a> Batch<'a> {
+    /// Sets the connection of the lines that are added from now on.
+    pub fn on(&mut self, conn: Conn) {
+        self.start = record::start(self.at_us, conn);
+    }
+
     /// Adds the record of a side's line.
     pub fn push_line(&mut self, from: Side, form: &Form, line: Line<'a>) {
         let before = self.own.len();
@@ -265,7 +270,7 @@ impl Writer {
         self.elapsed = now.elapsed;
         let mut own = std::mem::take(&mut self.spare);
         own.clear();
-        let (at_us, start) = (self.last_at_us, record::start(self.last_at_us));
+        let (at_us, start) = (self.last_at_us, record::start(self.last_at_us, Conn::OWN));
         let mut batch = Batch { at_us, start, own, parts: Vec::new(), own_from: 0, records: Vec::new(), bytes: 0 };
         if let Some(missed) = &self.missed {
             batch.push_gap(missed);

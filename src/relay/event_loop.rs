@@ -5,66 +5,26 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::{Server, to_forward};
+use super::core::Core;
 use super::direction::{Direction, HANG_UP, Waiting};
-use super::hooks::Hooks;
-use super::inbox::{ApiCallers, Inbox, Message};
-use super::notices::Notices;
+use super::inbox::Message;
 use super::pipes::Feeder;
-use super::recorder::Recorder;
 use super::serve::{Lifecycle, Wanted};
-use crate::config::Settings;
-use crate::context_engine::FragmentReader;
-use crate::control::{Passed, Published, Reply};
+use crate::control::{Passed, RelayRequest, Reply};
 use crate::engine::{
-    ApiRequest, Consultation, Decision, Effect, Engine, Exit, Incoming, Injection, Input, LateLine, LiveSettings, Note,
-    Now, OwnLine, Passage, Token,
+    ApiRequest, Decision, Effect, Exit, Incoming, Injection, Input, LateLine, Now, OwnLine, Passage, Token,
 };
-use crate::launch::Signals;
-use crate::wire::{Frame, Framer, Line, LineEnd, Side};
-
-/// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
-const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
-
-/// The engine's source of time.
-#[derive(Debug)]
-pub(super) struct Clock(Instant);
-
-impl Clock {
-    pub(super) fn start() -> Clock {
-        Clock(Instant::now())
-    }
-
-    pub(super) fn now(&self) -> Now {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { unix_us: since_epoch.as_micros() as u64, elapsed: self.0.elapsed() }
-    }
-}
+use crate::wire::{Conn, Frame, Framer, Line, LineEnd, Side};
 
 #[derive(Debug)]
 pub(super) struct Relay {
-    pub(super) clock: Clock,
-    pub(super) engine: Engine,
-    pub(super) recorder: Recorder,
-    pub(super) notices: Notices,
-    /// State that the control socket serves.
-    pub(super) published: Arc<Published>,
-    pub(super) signals: Signals,
-    /// Messages from other threads.
-    pub(super) inbox: Inbox,
+    pub(super) core: Core,
     pub(super) lifecycle: Lifecycle,
-    /// API callers that wait for a reply.
-    pub(super) callers: ApiCallers,
-    /// The current settings.
-    pub(super) settings: Settings,
-    pub(super) hooks: Hooks,
-    pub(super) fragments: FragmentReader,
     pub(super) server: Server,
     pub(super) from_client: Direction,
     pub(super) from_server: Direction,
@@ -91,15 +51,15 @@ impl Relay {
     /// Relays until the child has ended and its output is delivered; returns the exit.
     pub(super) fn run(&mut self) -> Exit {
         let mut effects = Vec::new();
-        let now = self.clock.now();
-        self.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
+        let now = self.core.clock.now();
+        self.core.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
         loop {
             if let Some(exit) = self.carry_out_all(&mut effects) {
                 return exit;
             }
             self.report_output_before_wait(&mut effects);
             let ready = self.wait();
-            let now = self.clock.now();
+            let now = self.core.clock.now();
             self.report_output_after_wait(ready.from_server, &mut effects);
             if ready.signals {
                 self.handle_signals(now, &mut effects);
@@ -126,23 +86,23 @@ impl Relay {
     /// Delivers the rest of the output, then stops the ledger, the index and the control socket.
     pub(super) fn finish(mut self) {
         self.finish_delivery();
-        self.recorder.close();
+        self.core.recorder.close();
     }
 
     /// Polls until something is ready or due.
     fn wait(&self) -> Ready {
-        let none = || PollFd::new(&self.signals, PollFlags::empty());
+        let none = || PollFd::new(&self.core.signals, PollFlags::empty());
         let from_client = self.from_client.interest().map(poll_fd);
         let from_server = self.from_server.interest().map(poll_fd);
         let left = self.hang_up_poll().map(poll_fd);
         let waits = [true, from_client.is_some(), from_server.is_some(), left.is_some()];
         let mut fds = [
-            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.core.signals, PollFlags::IN),
             from_client.unwrap_or_else(none),
             from_server.unwrap_or_else(none),
             left.unwrap_or_else(none),
         ];
-        let wait = self.next_deadline().map(|due| due.saturating_sub(self.clock.0.elapsed()));
+        let wait = self.next_deadline().map(|due| due.saturating_sub(self.core.clock.elapsed()));
         let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         // An error means that a signal interrupted the poll; it is handled like any other signal.
         let interrupted = rustix::event::poll(&mut fds, timeout.as_ref()).is_err();
@@ -172,82 +132,62 @@ impl Relay {
     }
 
     fn next_deadline(&self) -> Option<Duration> {
-        let overflow = self.recorder.has_overflow().then(|| self.clock.0.elapsed() + OVERFLOW_RETRY_AFTER);
         // The client's last lines were released, so the engine must learn of the client's end now.
         let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
-        let due = [self.engine.next_deadline(), self.delivery_due(), self.client_stalled_at(), overflow, ended];
+        let due = [self.core.next_deadline(), self.delivery_due(), self.client_stalled_at(), ended];
         due.into_iter().flatten().min()
     }
 
     /// Takes all messages out of the inbox.
     pub(super) fn take_messages(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.recorder.drain_overflow();
-        let waiting = self.engine.context_waiting();
-        while let Some(message) = self.inbox.take() {
+        self.core.recorder.drain_overflow();
+        let waiting = self.core.engine.context_waiting();
+        while let Some(message) = self.core.inbox.take() {
             match message {
-                Message::Input(input) => self.engine.handle(now, input, effects),
-                Message::Task(task) => task(self, now, effects),
+                Message::Input(input) => self.core.engine.handle(now, input, effects),
+                Message::Configure(settings) => self.core.configure(*settings, effects),
+                Message::Request(RelayRequest::Call(request, reply)) => self.api_call(request, reply, now, effects),
+                Message::Request(RelayRequest::Client { admission, client }) => {
+                    self.attach_client(admission, client, now, effects);
+                }
             }
         }
-        self.report_refused(effects);
-        self.publish_waiting(waiting);
+        self.core.report_refused(effects);
+        self.core.publish_waiting(waiting);
     }
 
     /// An API caller asks for something; it waits for the reply.
     pub(super) fn api_call(&mut self, request: ApiRequest, reply: Reply, now: Now, effects: &mut Vec<Effect>) {
-        let api_call = self.callers.add(reply);
+        let api_call = self.core.callers.add(reply);
         if request == ApiRequest::Stop {
             self.set_wanted(Wanted::Stopped, api_call, now, effects);
         } else if request == ApiRequest::Start {
             self.set_wanted(Wanted::Started, api_call, now, effects);
         } else {
             let server_listens = self.from_client.takes_injections();
-            self.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
+            self.core.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
         }
-    }
-
-    pub(super) fn configure(&mut self, settings: Settings, now: Now, effects: &mut Vec<Effect>) {
-        self.hooks.on_pending.clone_from(&settings.on_pending.value);
-        self.hooks.on_idle.clone_from(&settings.on_idle.value);
-        let fragments = settings.assembly().fragments;
-        if fragments != self.settings.assembly().fragments {
-            self.fragments = FragmentReader::new(fragments.clone());
-        }
-        self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
-        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
-        self.settings = settings;
-        self.engine.handle(now, Input::Configured(Box::new(live)), effects);
-    }
-
-    /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending
-    /// requests.
-    fn publish_waiting(&self, before: usize) {
-        let waiting = self.engine.context_waiting();
-        if waiting != before {
-            self.published.context_waiting(waiting as u64);
-        }
-        self.published.requests_pending(self.engine.requests_pending() as u64);
     }
 
     fn handle_signals(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for number in self.signals.take() {
+        for number in self.core.signals.take() {
             if let Some(signal) = to_forward(number) {
                 tracing::info!(?signal, "signal received");
                 if let Lifecycle::Served { signalled, .. } = &mut self.lifecycle {
                     *signalled = true;
                 }
-                self.engine.handle(now, Input::Signalled(signal), effects);
+                self.core.engine.handle(now, Input::Signalled(signal), effects);
             } else if let Some(exit) = self.server.try_reap() {
-                self.published.child_ended();
+                self.core.published.child_ended();
                 tracing::info!(?exit, "the server has ended");
-                self.engine.handle(now, Input::ServerExited(exit), effects);
+                self.core.engine.handle(now, Input::ServerExited(exit), effects);
             }
         }
     }
 
     fn handle_deadlines(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
-            self.engine.handle(now, Input::Tick, effects);
+        if self.core.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
+            self.core.engine.handle(now, Input::Tick, effects);
         }
         self.disconnect_stalled(now, effects);
         self.end_delivery(now, effects);
@@ -258,13 +198,13 @@ impl Relay {
         match self.lifecycle {
             _ if waits => {}
             Lifecycle::Client if self.from_client.has_closed() => {
-                self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
+                self.core.engine.handle(now, Input::Closed { from: Side::Client }, effects);
             }
             Lifecycle::Client => {}
             Lifecycle::Served { .. } => self.detach_if_done(now, effects),
         }
         if self.from_server.has_closed() {
-            self.engine.handle(now, Input::Closed { from: Side::Server }, effects);
+            self.core.engine.handle(now, Input::Closed { from: Side::Server }, effects);
         }
     }
 
@@ -290,17 +230,17 @@ impl Relay {
             Side::Client => &mut self.from_client,
             Side::Server => &mut self.from_server,
         };
-        let mut batch = self.recorder.batch(now, &self.notices);
+        let mut batch = self.core.recorder.batch(now, Conn::OWN, &self.core.notices);
         let mut passed = Passed::default();
-        let waiting = self.engine.context_waiting();
+        let waiting = self.core.engine.context_waiting();
         for frame in &frames {
             let (range, line, incoming) = incoming(&direction.framer, frame);
             passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
             let line_effects = &mut self.scratch.line_effects;
-            let decision = self.engine.read(now, from, incoming, line_effects);
-            effects.extend(line_effects.drain(..).filter_map(|effect| self.recorder.add(&mut batch, effect)));
+            let decision = self.core.engine.read(now, Conn::OWN, from, incoming, line_effects);
+            effects.extend(line_effects.drain(..).filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
             let Some(decision) = decision else { continue };
-            self.recorder.add_line(&mut batch, from, line, &decision);
+            self.core.recorder.add_line(&mut batch, from, line, &decision);
             passed.count_omitted(&decision);
             for own in decision.before {
                 direction.outgoing.add_own(LineEnd::Newline.ends(own.bytes));
@@ -328,15 +268,15 @@ impl Relay {
                 passed.bytes += bytes as u64;
                 direction.seam.frame_queued(frame, &mut direction.outgoing);
             }
-            effects.extend(decision.then.into_iter().filter_map(|effect| self.recorder.add(&mut batch, effect)));
+            effects.extend(decision.then.into_iter().filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
         }
         if let Some(batch) = batch {
-            self.recorder.commit(batch, &mut self.notices);
+            self.core.recorder.commit(batch, &mut self.core.notices);
         }
-        self.published.count(from, passed);
+        self.core.published.count(from, passed);
         frames.clear();
         self.scratch.frames = frames;
-        self.publish_waiting(waiting);
+        self.core.publish_waiting(waiting);
         self.flush(from, now, effects);
     }
 
@@ -345,43 +285,30 @@ impl Relay {
         let mut reached = Vec::new();
         self.direction(from).flush(now.elapsed, &mut reached);
         for token in reached {
-            self.engine.handle(now, Input::Written(token), effects);
+            self.core.engine.handle(now, Input::Written(token), effects);
         }
     }
 
     /// Carries out effects until none is left; returns the exit if the relay has ended.
     fn carry_out_all(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
-        self.report_refused(effects);
+        self.core.report_refused(effects);
         while !effects.is_empty() {
             if let Some(exit) = self.carry_out(effects) {
                 return Some(exit);
             }
-            self.report_refused(effects);
+            self.core.report_refused(effects);
         }
         None
-    }
-
-    /// Reports orders to the engine that the ledger refused.
-    fn report_refused(&mut self, effects: &mut Vec<Effect>) {
-        for token in self.recorder.take_refused() {
-            self.engine.handle(self.clock.now(), Input::Committed { token, done: false }, effects);
-        }
     }
 
     /// Carries out effects; returns the exit if the relay has ended.
     pub(super) fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in std::mem::take(effects) {
+            let Some(effect) = self.core.carry_out(effect, effects) else { continue };
             match effect {
-                Effect::Note(note @ Note::GenerationEnded { .. }) => {
-                    self.recorder.last_note(&note, self.clock.now(), &mut self.notices);
-                }
-                Effect::Note(note) => {
-                    self.published.note(&note);
-                    self.recorder.note(note, self.clock.now(), &mut self.notices);
-                }
-                Effect::Introduce(client) => {
-                    self.recorder.name_client(client.name.clone());
-                    self.published.introduce(*client);
+                Effect::Introduce(_, client) => {
+                    self.core.recorder.name_client(client.name.clone());
+                    self.core.published.introduce(*client);
                 }
                 Effect::CloseServerInput => drop(self.from_client.close_sink()),
                 Effect::CloseClientOutput => {
@@ -391,17 +318,14 @@ impl Relay {
                 Effect::SignalServer(signal) => self.server.signal(signal),
                 Effect::KillServer => self.server.kill(),
                 Effect::DrainServer { quiet_max, stall_max } => {
-                    self.drain = Some(Drain::since(self.clock.now().elapsed, quiet_max, stall_max));
+                    self.drain = Some(Drain::since(self.core.clock.now().elapsed, quiet_max, stall_max));
                 }
-                Effect::Order(order) => self.recorder.order(order),
                 Effect::Release(token) => {
                     for from in [Side::Client, Side::Server] {
                         self.direction(from).release(token);
-                        self.flush(from, self.clock.now(), effects);
+                        self.flush(from, self.core.clock.now(), effects);
                     }
                 }
-                Effect::Consult(consultation) => self.consult(consultation, effects),
-                Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
                 Effect::ReleaseHeld(token) => {
                     if let Some(exit) = self.decide_held(token, effects) {
                         return Some(exit);
@@ -410,22 +334,19 @@ impl Relay {
                 Effect::PassHeld(lines) => self.forward_held(lines, effects),
                 Effect::Inject(injection) => self.inject(injection, effects),
                 Effect::Answer(line) => self.answer(line, effects),
-                Effect::PassLate(line) => self.send_to_client(line, effects),
-                Effect::NotifyPending(request_id) => {
-                    if let Some((ledger, session_id)) = self.recorder.session() {
-                        self.hooks.pending(request_id, ledger, session_id);
-                    }
-                }
-                Effect::NotifyIdle(outcome) => {
-                    let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
-                    self.hooks.idle(outcome, session_id);
-                }
+                Effect::PassLate { conns: _, line } => self.send_to_client(line, effects),
                 Effect::Reply(caller, reply) => self.reply(caller, reply, effects),
-                Effect::Warn(warning) => self.notices.report(&warning.to_string()),
                 Effect::Finish(exit) => return Some(exit),
+                Effect::Note(_)
+                | Effect::Order(_)
+                | Effect::Consult(_)
+                | Effect::RunFragments(..)
+                | Effect::NotifyPending(_)
+                | Effect::NotifyIdle(_)
+                | Effect::Warn(_) => unreachable!("BUG: the core carries these out"),
             }
         }
-        self.published.requests_pending(self.engine.requests_pending() as u64);
+        self.core.publish_pending();
         None
     }
 
@@ -467,32 +388,22 @@ struct Ready {
 impl Relay {
     /// Records own lines to the server and sends them in one write.
     pub(super) fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
-        self.record(&injection.lines);
+        self.core.record(Conn::OWN, &injection.lines);
         let lines = injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes));
         self.from_client.inject(lines.collect(), injection.mark);
-        self.flush(Side::Client, self.clock.now(), effects);
+        self.flush(Side::Client, self.core.clock.now(), effects);
     }
 
     /// Records an own line to the client and sends it.
     pub(super) fn answer(&mut self, line: OwnLine, effects: &mut Vec<Effect>) {
-        self.record(std::slice::from_ref(&line));
+        self.core.record(Conn::OWN, std::slice::from_ref(&line));
         self.send_to_client(line.bytes, effects);
     }
 
     /// Sends the client a line that is already recorded.
     pub(super) fn send_to_client(&mut self, line: Vec<u8>, effects: &mut Vec<Effect>) {
         self.from_server.inject(LineEnd::Newline.ends(line), None);
-        self.flush(Side::Server, self.clock.now(), effects);
-    }
-
-    fn record(&mut self, lines: &[OwnLine]) {
-        match self.recorder.batch(self.clock.now(), &self.notices) {
-            Some(mut batch) => {
-                lines.iter().for_each(|line| batch.push_own_line(line));
-                self.recorder.commit(batch, &mut self.notices);
-            }
-            None => self.recorder.miss_lines(lines.len() as u64),
-        }
+        self.flush(Side::Server, self.core.clock.now(), effects);
     }
 }
 
@@ -500,45 +411,10 @@ impl Relay {
 // were held meanwhile are forwarded.
 
 impl Relay {
-    /// Passes a consultation to the context engine. If there is none or it cannot be reached, the engine learns that at
-    /// once.
-    pub(super) fn consult(&mut self, consultation: Box<Consultation>, effects: &mut Vec<Effect>) {
-        let refused = match self.recorder.context_engine() {
-            Some(engine) => engine.consult(consultation, self.clock.now().elapsed).err(),
-            None => Some(consultation),
-        };
-        let (token, method, thread_id) = match refused.map(|refused| *refused) {
-            Some(Consultation::Assemble { token, thread_id, .. }) => (token, "assemble", thread_id),
-            Some(Consultation::Compact { token, thread_id, .. }) => (token, "compact", thread_id),
-            Some(Consultation::Opened { .. } | Consultation::TurnCompleted { .. }) | None => return,
-        };
-        effects.push(Effect::Note(Note::ContextEngineCall {
-            method,
-            thread_id: Some(thread_id),
-            ms: 0,
-            request_bytes: 0,
-            response_bytes: 0,
-            outcome: "not_running",
-        }));
-        self.engine.handle(self.clock.now(), Input::Consulted { token, assembled: None }, effects);
-    }
-
-    /// Starts to read the fragments, in the thread's folder if it is known.
-    pub(super) fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
-        match self.recorder.outbox() {
-            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input)),
-            Err(error) => {
-                tracing::warn!(%error, "the fragments cannot be read");
-                let states = Vec::new();
-                self.engine.handle(self.clock.now(), Input::FragmentsRead { token, states }, effects);
-            }
-        }
-    }
-
     /// Lets the engine decide on held lines. All lines read so far are decided on, and nothing is read in between.
     pub(super) fn decide_held(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
         let mut at_once = Vec::new();
-        self.engine.handle(self.clock.now(), Input::ReleaseHeld(token), &mut at_once);
+        self.core.engine.handle(self.core.clock.now(), Input::ReleaseHeld(token), &mut at_once);
         let exit = self.carry_out(&mut at_once);
         effects.append(&mut at_once);
         exit
@@ -546,16 +422,16 @@ impl Relay {
 
     /// Records and forwards the client's held lines.
     pub(super) fn forward_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
-        let mut batch = self.recorder.batch(self.clock.now(), &self.notices);
+        let mut batch = self.core.recorder.batch(self.core.clock.now(), Conn::OWN, &self.core.notices);
         let mut passed = Passed::default();
-        for LateLine { bytes, end, decision } in &lines {
-            self.recorder.add_line(&mut batch, Side::Client, Line { bytes, end: *end }, decision);
+        for LateLine { bytes, end, decision, .. } in &lines {
+            self.core.recorder.add_line(&mut batch, Side::Client, Line { bytes, end: *end }, decision);
             passed.count_omitted(decision);
         }
         if let Some(batch) = batch {
-            self.recorder.commit(batch, &mut self.notices);
+            self.core.recorder.commit(batch, &mut self.core.notices);
         }
-        for LateLine { bytes, end, decision: Decision { before, line, then, .. } } in lines {
+        for LateLine { conn: _, bytes, end, decision: Decision { before, line, then, .. } } in lines {
             let before = before.into_iter().map(|own| LineEnd::Newline.ends(own.bytes));
             let line = match line {
                 Passage::Forward => Some(end.ends(bytes)),
@@ -568,16 +444,16 @@ impl Relay {
             }
             effects.extend(then);
         }
-        self.published.count(Side::Client, passed);
-        self.flush(Side::Client, self.clock.now(), effects);
+        self.core.published.count(Side::Client, passed);
+        self.flush(Side::Client, self.core.clock.now(), effects);
     }
 
     /// Releases the client's held lines if the client has closed its input, so that its end follows them. Returns
     /// whether there were any.
     pub(super) fn release_at_end(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let waits = self.engine.holds_lines() && self.from_client.is_at_end();
+        let waits = self.core.engine.holds_lines() && self.from_client.is_at_end();
         if waits {
-            self.engine.handle(self.clock.now(), Input::ReleaseAllHeld, effects);
+            self.core.engine.handle(self.core.clock.now(), Input::ReleaseAllHeld, effects);
         }
         waits
     }
@@ -618,7 +494,7 @@ impl Relay {
 
     fn report_output_waits(&mut self, waits: bool, effects: &mut Vec<Effect>) {
         if std::mem::replace(&mut self.output_waits, waits) != waits {
-            self.engine.handle(self.clock.now(), Input::OutputWaits(waits), effects);
+            self.core.engine.handle(self.core.clock.now(), Input::OutputWaits(waits), effects);
         }
     }
 
@@ -645,7 +521,7 @@ impl Relay {
                 self.pass(Side::Server, now, frames, effects);
             }
             Waiting::ToWrite => {
-                self.notices.report("the client did not read all of the server's output");
+                self.core.notices.report("the client did not read all of the server's output");
                 self.from_server.abandon();
             }
             Waiting::Held | Waiting::Idle => {}
@@ -655,9 +531,9 @@ impl Relay {
     /// Waits for the thread that feeds our stdout, if there is one, with the same limits.
     pub(super) fn finish_delivery(&mut self) {
         let Some(feeder) = self.feeder.take() else { return };
-        let mut signals = usize::from(self.engine.was_signalled());
+        let mut signals = usize::from(self.core.engine.was_signalled());
         feeder.finish(self.exit_grace, || {
-            signals += self.signals.take().into_iter().filter_map(to_forward).count();
+            signals += self.core.signals.take().into_iter().filter_map(to_forward).count();
             signals
         });
     }

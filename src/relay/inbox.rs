@@ -8,32 +8,30 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::event_loop::Relay;
 use crate::config::Settings;
 use crate::control::{RelayRequest, Reply};
-use crate::engine::{ApiCallId, ApiReply, Effect, Input, Now};
+use crate::engine::{ApiCallId, ApiReply, Input};
 
 /// Capacity of the inbox, in messages.
 const MESSAGES_MAX: usize = 256;
 
 /// A message from another thread.
-pub(super) enum Message {
+pub(crate) enum Message {
     /// For the engine.
     Input(Input),
-    /// For the relay itself.
-    Task(Task),
+    /// Changed settings.
+    Configure(Box<Settings>),
+    /// From the control socket.
+    Request(RelayRequest),
 }
-
-/// Work for the relay's thread.
-type Task = Box<dyn FnOnce(&mut Relay, Now, &mut Vec<Effect>) + Send>;
 
 /// The receiving end, which the relay owns.
 #[derive(Debug)]
-pub(super) struct Inbox(Receiver<Message>);
+pub(crate) struct Inbox(Receiver<Message>);
 
 /// A sending end, which other threads own.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     messages: SyncSender<Message>,
     /// The write end of the relay's wake-up socket.
     wake: UnixStream,
@@ -46,7 +44,7 @@ pub(super) fn inbox(wake: UnixStream) -> (Outbox, Inbox) {
 }
 
 impl Inbox {
-    pub(super) fn take(&self) -> Option<Message> {
+    pub(crate) fn take(&self) -> Option<Message> {
         self.0.try_recv().ok()
     }
 }
@@ -63,7 +61,7 @@ impl Outbox {
     }
 
     pub(super) fn configure(&self, settings: Settings) {
-        self.send(Message::Task(Box::new(move |relay, now, effects| relay.configure(settings, now, effects))));
+        self.send(Message::Configure(Box::new(settings)));
     }
 
     fn send(&self, message: Message) {
@@ -86,20 +84,12 @@ impl Outbox {
     /// client's connection waits for room, because the relay must learn of it.
     pub(super) fn forward(&self, request: RelayRequest) {
         match request {
-            RelayRequest::Call(question, reply) => {
-                let call = move |relay: &mut Relay, now: Now, effects: &mut Vec<Effect>| {
-                    relay.api_call(question, reply, now, effects);
-                };
-                if self.messages.try_send(Message::Task(Box::new(call))).is_ok() {
+            call @ RelayRequest::Call(..) => {
+                if self.messages.try_send(Message::Request(call)).is_ok() {
                     self.wake();
                 }
             }
-            RelayRequest::Client { admission, client } => {
-                let attach = move |relay: &mut Relay, now: Now, effects: &mut Vec<Effect>| {
-                    relay.attach_client(admission, client, now, effects);
-                };
-                self.send(Message::Task(Box::new(attach)));
-            }
+            client @ RelayRequest::Client { .. } => self.send(Message::Request(client)),
         }
     }
 
@@ -112,13 +102,13 @@ impl Outbox {
 
 /// API callers that wait for a reply.
 #[derive(Debug, Default)]
-pub(super) struct ApiCallers {
+pub(crate) struct ApiCallers {
     last_id: ApiCallId,
     waiting: HashMap<ApiCallId, Reply>,
 }
 
 impl ApiCallers {
-    pub(super) fn add(&mut self, reply: Reply) -> ApiCallId {
+    pub(crate) fn add(&mut self, reply: Reply) -> ApiCallId {
         self.waiting.retain(|_, reply| !reply.is_closed());
         self.last_id += 1;
         self.waiting.insert(self.last_id, reply);
@@ -126,7 +116,7 @@ impl ApiCallers {
     }
 
     /// Replies to a caller; returns whether it still waited.
-    pub(super) fn reply(&mut self, caller: ApiCallId, reply: ApiReply) -> bool {
+    pub(crate) fn reply(&mut self, caller: ApiCallId, reply: ApiReply) -> bool {
         self.waiting.remove(&caller).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 }

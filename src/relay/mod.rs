@@ -6,6 +6,7 @@
 //! The relay decides nothing about lines or shutdown; the engine does. It blocks only in its own poll.
 
 mod child;
+mod core;
 mod direction;
 mod event_loop;
 mod hooks;

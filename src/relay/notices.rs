@@ -11,7 +11,7 @@ use crate::control::Published;
 const NOTICE_BYTES_MAX: usize = 4_000;
 
 #[derive(Debug)]
-pub(super) struct Notices {
+pub(crate) struct Notices {
     stderr: Option<Sink>,
     pub(super) published: Arc<Published>,
     gap_reported: bool,
@@ -34,14 +34,14 @@ impl Notices {
     }
 
     /// Reports a fault on stderr, in the log and in `status`.
-    pub(super) fn report(&self, what: &str) {
+    pub(crate) fn report(&self, what: &str) {
         tracing::warn!("{what}");
         self.published.fault(what);
         self.write(what);
     }
 
     /// Writes a line to stderr that is not a fault.
-    pub(super) fn info(&self, what: &str) {
+    pub(crate) fn info(&self, what: &str) {
         tracing::info!("{what}");
         self.write(what);
     }

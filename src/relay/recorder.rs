@@ -17,7 +17,7 @@ use crate::control::Published;
 use crate::engine::{ContextBounds, Decision, Effect, Input, Note, Now, Order, Passage, Token};
 use crate::journal::{Batch, Bounds, Writer};
 use crate::store::{Ledger, StoreError};
-use crate::wire::{Line, Side};
+use crate::wire::{Conn, Line, Side};
 
 /// Delay between attempts to open the session.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const NOTES_KEPT_MAX: usize = 8;
 
 /// Records lines and notes, or counts the lines if that is impossible.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     opening: Opening,
     published: Arc<Published>,
     state: State,
@@ -81,7 +81,7 @@ impl Recorder {
     }
 
     /// The id of the session; `None` if it could not be opened yet.
-    pub(super) fn session_id(&self) -> Option<&str> {
+    pub(crate) fn session_id(&self) -> Option<&str> {
         self.parts.session.map(|session| session.id.as_str())
     }
 
@@ -120,8 +120,16 @@ impl Recorder {
         self.published.bound_context(context_bounds);
     }
 
-    /// A batch for the time `now`; `None` if there is no journal.
-    pub(super) fn batch<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
+    /// A batch for the time `now` and the lines of a connection; `None` if there is no journal.
+    pub(crate) fn batch<'a>(&mut self, now: Now, conn: Conn, notices: &Notices) -> Option<Batch<'a>> {
+        let mut batch = self.any_batch(now, notices)?;
+        if conn != Conn::OWN {
+            batch.on(conn);
+        }
+        Some(batch)
+    }
+
+    fn any_batch<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         if let State::Closed(closed) = &self.state
             && now.elapsed >= closed.retry_at
         {
@@ -156,7 +164,7 @@ impl Recorder {
     }
 
     /// Writes the client's name into the session's lock, now or once the session is open.
-    pub(super) fn name_client(&mut self, name: Option<String>) {
+    pub(crate) fn name_client(&mut self, name: Option<String>) {
         self.client = name;
         self.write_client_name();
     }
@@ -170,7 +178,7 @@ impl Recorder {
         }
     }
 
-    pub(super) fn commit(&mut self, batch: Batch<'_>, notices: &mut Notices) {
+    pub(crate) fn commit(&mut self, batch: Batch<'_>, notices: &mut Notices) {
         let State::Open(writer) = &mut self.state else { return };
         if let Err(error) = writer.commit(batch) {
             notices.journal_failed(&error);
@@ -183,7 +191,7 @@ impl Recorder {
     }
 
     /// Records a line with the lines of ours that go with it, as decided, or counts them if there is no batch.
-    pub(super) fn add_line<'a>(
+    pub(crate) fn add_line<'a>(
         &mut self,
         batch: &mut Option<Batch<'a>>,
         from: Side,
@@ -210,7 +218,7 @@ impl Recorder {
     }
 
     /// Carries out an effect that puts something on record; returns any other.
-    pub(super) fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
+    pub(crate) fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
         match (effect, batch) {
             (Effect::Note(note), batch) => {
                 self.published.note(&note);
@@ -246,7 +254,7 @@ impl Recorder {
 
     /// Records a note in a batch of its own.
     pub(super) fn note(&mut self, note: Note, now: Now, notices: &mut Notices) {
-        match self.batch(now, notices) {
+        match self.any_batch(now, notices) {
             Some(mut batch) => {
                 batch.push_note(&note);
                 self.commit(batch, notices);
@@ -260,7 +268,7 @@ impl Recorder {
     pub(super) fn last_note(&mut self, note: &Note, now: Now, notices: &mut Notices) {
         for _ in 0..2 {
             self.retry_now();
-            let Some(mut batch) = self.batch(now, notices) else { return };
+            let Some(mut batch) = self.any_batch(now, notices) else { return };
             batch.push_note(note);
             self.commit(batch, notices);
             if matches!(&self.state, State::Open(writer) if writer.is_whole()) {
@@ -313,7 +321,7 @@ impl Recorder {
     }
 
     /// Passes queued orders to the ledger while it has room.
-    pub(super) fn drain_overflow(&mut self) {
+    pub(crate) fn drain_overflow(&mut self) {
         let Some(ledger) = &self.parts.ledger else { return };
         while let Some(order) = self.overflow.pop_front() {
             if let Err(order) = ledger.hand(order) {
@@ -329,7 +337,7 @@ impl Recorder {
     }
 
     /// Ends the session. The next start indexes whatever the index has not read by then.
-    pub(super) fn close(mut self) {
+    pub(crate) fn close(mut self) {
         let began = Instant::now();
         let ended = self.parts.context_engine.as_ref().map(ContextEngine::end);
         self.drain_overflow();

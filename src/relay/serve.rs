@@ -76,21 +76,21 @@ pub(crate) fn serve(
     let ends = |input, output| Ok((Direction::without_client_input(input), Direction::without_client_output(output)));
     let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Relay, ends)?;
     relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
-    if let Some(id) = relay.recorder.session_id() {
+    if let Some(id) = relay.core.recorder.session_id() {
         // Only the user needs the name to reach the session; a client does not.
         if let Some(wanted) = settings.session.value.as_ref().filter(|wanted| wanted.to_string() != id) {
-            relay.notices.info(&format!(
+            relay.core.notices.info(&format!(
                 "session {wanted} is already in use by another codex-shim; this one is session {id}: `codex-shim status {id}`"
             ));
         }
-        relay.notices.info(&format!(
+        relay.core.notices.info(&format!(
             "serving session {id}; to reach it: `codex-shim send --session {id} --new TEXT`, `codex-shim tui {id}`, or \
              `codex-shim attach {id}` in place of `codex app-server`"
         ));
     }
     let mut back_off = BACK_OFF_MIN;
     let exit = loop {
-        let began = relay.clock.now().elapsed;
+        let began = relay.core.clock.now().elapsed;
         let exit = relay.run();
         let Lifecycle::Served { wanted, runs, signalled, .. } = &mut relay.lifecycle else {
             unreachable!("BUG: it was set above, and nothing changes the kind");
@@ -106,10 +106,10 @@ pub(crate) fn serve(
         let pause_end = match wanted {
             Wanted::Stopped => relay.pause(None),
             Wanted::Started => {
-                if relay.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
+                if relay.core.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
                     back_off = BACK_OFF_MIN;
                 }
-                relay.notices.report(&format!("the server has ended with {exit}; it restarts in {back_off:?}"));
+                relay.core.notices.report(&format!("the server has ended with {exit}; it restarts in {back_off:?}"));
                 let pause_end = relay.pause(Some(back_off));
                 back_off = (back_off * 2).min(BACK_OFF_MAX);
                 pause_end
@@ -127,16 +127,18 @@ pub(crate) fn serve(
         }
         let Spawned { server, input, output } = spawn(command)?;
         // A late report of the ledger on the previous run must not match a token of this one.
-        let mut engine = engine(&relay.settings, ServerOwner::Relay, Uuid::now_v7(), relay.engine.last_token());
+        let mut engine =
+            engine(&relay.core.settings, ServerOwner::Relay, Uuid::now_v7(), relay.core.engine.last_token());
         // The context engine outlives the server.
-        let owns = Input::OwnsCompaction(relay.engine.owns_compaction());
-        engine.handle(relay.clock.now(), owns, &mut Vec::new());
-        drop(relay.recorder.take_refused());
+        let owns = Input::OwnsCompaction(relay.core.engine.owns_compaction());
+        engine.handle(relay.core.clock.now(), owns, &mut Vec::new());
+        drop(relay.core.recorder.take_refused());
         let (from_client, from_server) = ends(input, output)?;
-        if let Err(error) = relay.recorder.next_run(server.pid()) {
-            relay.notices.report(&error.to_string());
+        if let Err(error) = relay.core.recorder.next_run(server.pid()) {
+            relay.core.notices.report(&error.to_string());
         }
-        (relay.server, relay.engine, relay.from_client, relay.from_server) = (server, engine, from_client, from_server);
+        (relay.server, relay.core.engine, relay.from_client, relay.from_server) =
+            (server, engine, from_client, from_server);
         (relay.client_disconnected, relay.output_waits, relay.drain) = (false, false, None);
         relay.server_started();
     };
@@ -148,12 +150,12 @@ impl Relay {
     /// Waits while no server runs: for `wait_max` at most, until an API caller wants the server started, or until a
     /// signal.
     pub(super) fn pause(&mut self, wait_max: Option<Duration>) -> PauseEnd {
-        let until = wait_max.map(|wait_max| self.clock.now().elapsed + wait_max);
+        let until = wait_max.map(|wait_max| self.core.clock.now().elapsed + wait_max);
         loop {
-            if self.signals.take().into_iter().any(|number| to_forward(number).is_some()) {
+            if self.core.signals.take().into_iter().any(|number| to_forward(number).is_some()) {
                 return PauseEnd::Signalled;
             }
-            let now = self.clock.now();
+            let now = self.core.clock.now();
             let mut effects = Vec::new();
             self.take_messages(now, &mut effects);
             while !effects.is_empty() {
@@ -176,7 +178,7 @@ impl Relay {
             }
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
             // An error means that a signal interrupted the poll; the next iteration checks the signals.
-            let _ = rustix::event::poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], timeout.as_ref());
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.core.signals, PollFlags::IN)], timeout.as_ref());
         }
     }
 
@@ -194,7 +196,7 @@ impl Relay {
         waiting.push(caller);
         if target == Wanted::Stopped && *wanted == Wanted::Started {
             // The server ends as it does when its client has closed its input.
-            self.engine.handle(now, Input::Closed { from: Side::Client }, effects);
+            self.core.engine.handle(now, Input::Closed { from: Side::Client }, effects);
         }
         *wanted = target;
     }
@@ -211,7 +213,7 @@ impl Relay {
     pub(super) fn reply_to_waiting(&mut self) {
         if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
             for caller in std::mem::take(waiting) {
-                self.callers.reply(caller, ApiReply::Done);
+                self.core.callers.reply(caller, ApiReply::Done);
             }
         }
     }
@@ -229,7 +231,7 @@ impl Relay {
         effects: &mut Vec<Effect>,
     ) {
         // The server may have ended meanwhile, and the engine may have admitted another client.
-        if self.engine.admitted() != Some(admission) || self.from_client.has_client() {
+        if self.core.engine.admitted() != Some(admission) || self.from_client.has_client() {
             return;
         }
         let ends = client.and_then(|client| Some((Source::socket(client.try_clone().ok()?), Sink::socket(client))));
@@ -238,7 +240,7 @@ impl Relay {
                 self.from_client.attach_source(source);
                 self.from_server.attach_sink(sink);
             }
-            None => self.engine.handle(now, Input::Detached, effects),
+            None => self.core.engine.handle(now, Input::Detached, effects),
         }
     }
 
@@ -271,7 +273,7 @@ impl Relay {
         match self.lifecycle {
             Lifecycle::Client => {
                 self.client_disconnected = true;
-                self.engine.handle(now, Input::ClientDisconnected, effects);
+                self.core.engine.handle(now, Input::ClientDisconnected, effects);
             }
             Lifecycle::Served { .. } => {
                 // The server still gets what the client wrote before it left.
@@ -285,7 +287,7 @@ impl Relay {
 
     /// When the attached client counts as stalled: it has not read queued output for the engine's limit.
     pub(super) fn client_stalled_at(&self) -> Option<Duration> {
-        let stall_max = self.engine.client_stall_max()?;
+        let stall_max = self.core.engine.client_stall_max()?;
         self.from_server.stalled_since().map(|since| since + stall_max)
     }
 
@@ -294,8 +296,10 @@ impl Relay {
         if self.client_stalled_at().is_none_or(|due| due > now.elapsed) {
             return;
         }
-        let stall_max = self.engine.client_stall_max().unwrap_or_default();
-        self.notices.report(&format!("the attached client has read nothing for {stall_max:?}; it is disconnected"));
+        let stall_max = self.core.engine.client_stall_max().unwrap_or_default();
+        self.core
+            .notices
+            .report(&format!("the attached client has read nothing for {stall_max:?}; it is disconnected"));
         let mut frames = std::mem::take(&mut self.scratch.frames);
         self.from_client.end(&mut frames);
         self.pass(Side::Client, now, frames, effects);
@@ -303,7 +307,7 @@ impl Relay {
     }
 
     fn detach_client(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.engine.handle(now, Input::Detached, effects);
+        self.core.engine.handle(now, Input::Detached, effects);
         self.close_client();
         self.flush(Side::Client, now, effects);
     }
@@ -311,8 +315,8 @@ impl Relay {
     /// Replies to an API caller. A client that no longer waits for its admission is detached.
     pub(super) fn reply(&mut self, caller: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
         let is_admission = matches!(reply, ApiReply::Admitted { .. });
-        if !self.callers.reply(caller, reply) && is_admission && self.engine.admitted() == Some(caller) {
-            self.engine.handle(self.clock.now(), Input::Detached, effects);
+        if !self.core.callers.reply(caller, reply) && is_admission && self.core.engine.admitted() == Some(caller) {
+            self.core.engine.handle(self.core.clock.now(), Input::Detached, effects);
         }
     }
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::child::{SIGNALS, Server, ServerCommand, Spawned};
+use super::core::{Clock, Core};
 use super::direction::Direction;
-use super::event_loop::{Clock, Relay, Scratch};
+use super::event_loop::{Relay, Scratch};
 use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
@@ -106,49 +107,18 @@ pub(super) fn prepare(
     let signals = Signals::listen(&SIGNALS).map_err(set_up("signal handlers"))?;
     let Spawned { server, input, output } = spawn(command)?;
     let (from_client, from_server) = ends(input, output)?;
-    let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
-    let published = Arc::new(Published::default());
-    let notices = Notices::new(Arc::clone(&published));
-    let fresh_id = Uuid::now_v7();
-    let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
-    let opening = Opening {
-        home: settings.home.value.clone(),
-        wanted: settings.session.value.clone(),
-        record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
-        bounds: settings.journal_bounds(),
-        retention: settings.retention(),
-        transcript_files: if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None },
-        indexed_to: IndexedTo::default(),
+    let start = Start {
+        settings,
+        environment,
+        complaints,
+        server_owner,
         place: place(command, environment),
-        fresh_id,
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
-        runtime_dir: environment.runtime_dir(),
-        context_bounds: settings.context().bounds,
-        watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
-        context_engine: settings.assembly().context_engine,
-        outbox,
     };
-    let recorder = Recorder::open(opening, &notices);
-    if let Ok(outbox) = recorder.outbox() {
-        reload::start(settings, complaints, outbox, &notices);
-    }
-    for complaint in complaints {
-        notices.report(&complaint.to_string());
-    }
     Ok(Relay {
-        clock,
-        engine: engine(settings, server_owner, fresh_id, 0),
-        recorder,
-        notices,
-        published,
-        signals,
-        inbox,
+        core: start.core(clock, signals)?,
         lifecycle: Lifecycle::Client,
-        callers: ApiCallers::default(),
-        settings: settings.clone(),
-        fragments: FragmentReader::new(settings.assembly().fragments),
-        hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         server,
         from_client,
         from_server,
@@ -159,6 +129,71 @@ pub(super) fn prepare(
         feeder: None,
         scratch: Scratch::default(),
     })
+}
+
+/// What a session is opened with.
+pub(crate) struct Start<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) environment: &'a Environment,
+    pub(crate) complaints: &'a [Complaint],
+    pub(crate) server_owner: ServerOwner,
+    pub(crate) place: Place,
+    pub(crate) codex_path: String,
+    pub(crate) child_pid: u32,
+}
+
+impl Start<'_> {
+    /// Opens the session.
+    pub(crate) fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
+        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid } = self;
+        let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
+        let published = Arc::new(Published::default());
+        let notices = Notices::new(Arc::clone(&published));
+        let fresh_id = Uuid::now_v7();
+        let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+        let opening = Opening {
+            home: settings.home.value.clone(),
+            wanted: settings.session.value.clone(),
+            record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
+            bounds: settings.journal_bounds(),
+            retention: settings.retention(),
+            transcript_files: if settings.transcript_files.value {
+                TranscriptFiles::Kept
+            } else {
+                TranscriptFiles::None
+            },
+            indexed_to: IndexedTo::default(),
+            place,
+            fresh_id,
+            codex_path,
+            child_pid,
+            runtime_dir: environment.runtime_dir(),
+            context_bounds: settings.context().bounds,
+            watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
+            context_engine: settings.assembly().context_engine,
+            outbox,
+        };
+        let recorder = Recorder::open(opening, &notices);
+        if let Ok(outbox) = recorder.outbox() {
+            reload::start(settings, complaints, outbox, &notices);
+        }
+        for complaint in complaints {
+            notices.report(&complaint.to_string());
+        }
+        Ok(Core {
+            clock,
+            engine: engine(settings, server_owner, fresh_id, 0),
+            recorder,
+            notices,
+            published,
+            signals,
+            inbox,
+            callers: ApiCallers::default(),
+            settings: settings.clone(),
+            fragments: FragmentReader::new(settings.assembly().fragments),
+            hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
+        })
+    }
 }
 
 /// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.

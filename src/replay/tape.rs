@@ -281,6 +281,7 @@ impl Tape {
                     content,
                     masked,
                     end,
+                    ..
                 } => {
                     let Entry { kind, bytes, .. } = entry(at_us, Side::Client, &content, end);
                     match kind {

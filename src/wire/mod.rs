@@ -6,6 +6,8 @@
 //!
 //! This room is pure and never serializes a parsed message.
 
+use serde::Serialize;
+
 mod frame;
 mod glance;
 mod message;
@@ -36,6 +38,16 @@ impl Side {
             Side::Server => "server",
         }
     }
+}
+
+/// A client's connection to the server. A relay on pipes has one, number 0. The hub's own connection is number 0, those of
+/// its clients follow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Conn(pub u32);
+
+impl Conn {
+    /// The connection of a relay on pipes, or the hub's own.
+    pub const OWN: Conn = Conn(0);
 }
 
 /// How a line ended.

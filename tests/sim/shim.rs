@@ -8,7 +8,7 @@ use codex_shim::testing::engine::{
     ApiReply, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Now, Order, OwnLine, Passage, Token,
 };
 use codex_shim::testing::journal::{Batch, Writer};
-use codex_shim::testing::wire::{Frame, Framer, Line, LineEnd, Side};
+use codex_shim::testing::wire::{Conn, Frame, Framer, Line, LineEnd, Side};
 use rustix::process::{Resource, Rlimit};
 use serde_json::Value;
 
@@ -118,7 +118,7 @@ impl World {
                     lane.out.push_back(Out::Bytes(lines));
                     lane.out.extend(injection.mark.map(Out::Mark));
                 }
-                Effect::PassLate(line) => {
+                Effect::PassLate { line, .. } => {
                     run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
                 }
                 Effect::Reply(..) if self.canary == Canary::LeavesCallers => {}
@@ -131,7 +131,7 @@ impl World {
                 }
                 // A server that starts with a client needs no introduction, and nothing is assembled for it. The
                 // simulation leaves out commands run for the user and the child's fate.
-                Effect::Introduce(_)
+                Effect::Introduce(..)
                 | Effect::NotifyPending(_)
                 | Effect::NotifyIdle(_)
                 | Effect::Warn(_)
@@ -212,7 +212,7 @@ impl World {
         let mut effects = Vec::new();
         let Some(run) = &mut self.run else { return };
         // Nothing is assembled, so no line is held.
-        let Some(decision) = run.engine.read(now, from, Incoming::Line(line), &mut effects) else { return };
+        let Some(decision) = run.engine.read(now, Conn::OWN, from, Incoming::Line(line), &mut effects) else { return };
         let Decision { before, record, hold, line: passage, mark, then } = decision;
         self.on_record(effects, batch, later);
         let mut out = Vec::new();

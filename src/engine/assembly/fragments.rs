@@ -253,7 +253,7 @@ mod tests {
     use crate::engine::open_calls::Calls;
     use crate::engine::threads::Threads;
     use crate::protocol::Event;
-    use crate::wire::Body;
+    use crate::wire::{Body, Conn};
 
     fn fragment(name: &str, role: FragmentRole, threads: FragmentThreads) -> Fragment {
         let source = FragmentSource::Command(vec!["x".to_owned()]);
@@ -298,7 +298,7 @@ mod tests {
             let texts = texts.collect::<Vec<_>>().join(" ");
             if !sent.is_empty() {
                 let purpose = Purpose::Fragments { thread_id: thread_id.to_owned(), sent };
-                self.calls.call_server("x", None, purpose);
+                self.calls.call_server(Conn::OWN, "x", None, purpose);
             }
             texts
         }
@@ -307,7 +307,8 @@ mod tests {
         fn answer(&mut self, number: usize, accepts: bool) {
             let line = format!(r#"{{"id":"own:{number}","result":{{}}}}"#);
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("BUG: a message") };
-            let call = self.calls.to_server.complete(&Event::of(&message)).call.expect("BUG: the call is open");
+            let call =
+                self.calls.to_server.complete(Conn::OWN, &Event::of(&message)).call.expect("BUG: the call is open");
             let Some(Purpose::Fragments { thread_id, sent }) = &call.purpose else { panic!("BUG: it has fragments") };
             if accepts {
                 self.threads.of(thread_id).receives(call.key, sent);

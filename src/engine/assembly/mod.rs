@@ -22,7 +22,7 @@ use super::threads::Known;
 use super::turn_gate::{Awaited, Holds, Prepared};
 use super::{Decision, Effect, Engine, LedgerEntry, Note, Now, Passage, Seen, Warning, own_line};
 use crate::protocol::{Event, Method};
-use crate::wire::{Members, Message, Side, Splice, elements, text};
+use crate::wire::{Conn, Members, Message, Side, Splice, elements, text};
 
 pub(super) use fragments::ADDITION;
 pub(crate) use fragments::{Fragment, FragmentCarrier, FragmentRole, FragmentSource, FragmentThreads, SentFragment};
@@ -124,6 +124,7 @@ impl Engine {
     /// before the user's words.
     pub(super) fn before_turn(
         &mut self,
+        conn: Conn,
         message: &Message<'_>,
         prepared: Option<Prepared>,
     ) -> (Option<Vec<u8>>, Option<Projection>) {
@@ -154,7 +155,8 @@ impl Engine {
         let ahead = (!news.is_empty()).then(|| {
             let params = inject_params(&thread_id, &news);
             let purpose = Purpose::Fragments { thread_id, sent: news };
-            let (_, call) = self.calls.call_server(Method::ThreadInjectItems.name(), Some(&params), purpose);
+            let name = Method::ThreadInjectItems.name();
+            let (_, call) = self.calls.call_server(conn, name, Some(&params), purpose);
             self.own_items.expect(&call);
             call
         });
@@ -585,7 +587,7 @@ mod tests {
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             let mut effects = Vec::new();
             let now = Now { unix_us: 1, elapsed: self.elapsed };
-            let decision = self.engine.read(now, from, Incoming::Line(line), &mut effects);
+            let decision = self.engine.read(now, Conn::OWN, from, Incoming::Line(line), &mut effects);
             effects.into_iter().for_each(|effect| self.carry_out(effect));
             decision.into_iter().for_each(|decision| self.pass(decision, passed));
         }
@@ -985,7 +987,7 @@ mod tests {
             );
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             let now = Now { unix_us: 1, elapsed: play.elapsed };
-            let decision = play.engine.read(now, Side::Server, Incoming::Line(line), &mut Vec::new());
+            let decision = play.engine.read(now, Conn::OWN, Side::Server, Incoming::Line(line), &mut Vec::new());
             let decision = decision.expect("BUG: no line is held");
             assert!(decision.record.is_some());
             !decision.is_withheld()

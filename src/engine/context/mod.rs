@@ -285,7 +285,7 @@ impl Context {
             lease = Some(of_turn);
             if carrier != Carrier::Envelope {
                 let name = Method::ThreadInjectItems.name();
-                let (key, line) = calls.call_server(name, Some(&params), Purpose::Context);
+                let (key, line) = calls.call_server(seen.conn, name, Some(&params), Purpose::Context);
                 ahead = Some(line);
                 if let Some(call) = calls.to_server.get_mut(key) {
                     call.lease = lease.take();
@@ -497,7 +497,7 @@ mod tests {
     use crate::engine::verdict::Verdict;
     use crate::engine::{Order, RowId};
     use crate::protocol::Event;
-    use crate::wire::Body;
+    use crate::wire::{Body, Conn};
     use std::time::Duration;
 
     /// A context with its effects so far.
@@ -546,9 +546,9 @@ mod tests {
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
-            let opened = Some(self.calls.to_server.open(&event, None).expect("BUG: there is room"));
+            let opened = Some(self.calls.to_server.open(Conn::OWN, &event, None).expect("BUG: there is room"));
             let body = &Body::OtherJson;
-            let seen = Seen { now, line: line.as_bytes(), verdict: Verdict::Open, body, opened };
+            let seen = Seen { now, conn: Conn::OWN, line: line.as_bytes(), verdict: Verdict::Open, body, opened };
             let loaded = self.context.load(&seen, &event, None, &mut self.calls, &mut self.effects);
             let (how, bytes) = match loaded.map(|Loaded { ahead, instead }| (ahead, instead)) {
                 None | Some((None, None)) => return "unchanged".to_owned(),
@@ -568,7 +568,7 @@ mod tests {
             let line = format!(r#"{{"id":{id},{rest}}}"#);
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let event = Event::of(&message);
-            let mut completed = self.calls.to_server.complete(&event).call;
+            let mut completed = self.calls.to_server.complete(Conn::OWN, &event).call;
             let now = Now { unix_us: 1, elapsed: Duration::ZERO };
             let Play { context, threads, effects, .. } = self;
             if let Some(call) = &mut completed {
@@ -650,7 +650,7 @@ mod tests {
             play.push(&[1], None);
             assert_eq!(play.turn(5, "t"), how);
             let Body::Message(message) = Body::parse(br#"{"id":5,"method":"x"}"#) else { panic!("no message") };
-            let again = play.calls.to_server.open(&Event::of(&message), None).expect("BUG: there is room");
+            let again = play.calls.to_server.open(Conn::OWN, &Event::of(&message), None).expect("BUG: there is room");
             for call in play.calls.to_server.same_id(Some(again)) {
                 play.context.is_ambiguous(call, &mut play.effects);
             }
@@ -777,9 +777,9 @@ mod tests {
         play.push(&[2], None);
         let line = br#"{"id":null,"method":"turn/start","params":{"threadId":"t","input":[]}}"#;
         let Body::Message(message) = Body::parse(line) else { panic!("no message") };
-        let opened = play.calls.to_server.open(&Event::of(&message), None);
+        let opened = play.calls.to_server.open(Conn::OWN, &Event::of(&message), None);
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
-        let seen = Seen { now, line, verdict: Verdict::Open, body: &Body::OtherJson, opened };
+        let seen = Seen { now, conn: Conn::OWN, line, verdict: Verdict::Open, body: &Body::OtherJson, opened };
         assert!(play.context.load(&seen, &message, None, &mut play.calls, &mut play.effects).is_none());
     }
 
@@ -806,9 +806,9 @@ mod tests {
             let Body::Message(message) = Body::parse(&step.as_bytes()[1..]) else { panic!("{step}: no message") };
             let event = Event::of(&message);
             if step.starts_with('>') {
-                return play.calls.to_server.open(&event, None).and(None);
+                return play.calls.to_server.open(Conn::OWN, &event, None).and(None);
             }
-            let mut completed = play.calls.to_server.complete(&event).call;
+            let mut completed = play.calls.to_server.complete(Conn::OWN, &event).call;
             let (now, mut effects) = (Now { unix_us: 1, elapsed: Duration::ZERO }, Vec::new());
             let Play { context, threads, .. } = &mut play;
             match (&mut completed, event.params) {

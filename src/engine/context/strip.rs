@@ -22,7 +22,7 @@ use super::envelope::{
 };
 use crate::engine::threads::Threads;
 use crate::protocol::{EARLY_PREFIX, Event, Method};
-use crate::wire::{Body, Members, Message, Splice, elements, text};
+use crate::wire::{Body, Conn, Members, Message, Splice, elements, text};
 
 /// How the start and end markers begin in JSON; the next digit distinguishes them.
 const MARK_IN_JSON: &[u8] = b"\\u001";
@@ -465,9 +465,9 @@ pub(in crate::engine) struct OwnItems {
 struct Plain {
     thread_id: String,
     digest: ItemDigest,
-    /// Whether the current notification and the one used until early 2026 have reported the item. A repeated report is
-    /// not ours.
-    reported: [bool; 2],
+    /// The connections on which the item was reported, with 0 for the current notification and 1 for the one used until
+    /// early 2026. A repeated report is not ours.
+    reported: Vec<(Conn, usize)>,
     /// A turn has ended since, possibly the previous one.
     one_is_over: bool,
 }
@@ -495,7 +495,7 @@ impl OwnItems {
             self.plain.push_back(Plain {
                 thread_id: thread_id.to_owned(),
                 digest,
-                reported: [false; 2],
+                reported: Vec::new(),
                 one_is_over: false,
             });
         }
@@ -506,14 +506,14 @@ impl OwnItems {
         self.plain.retain_mut(|plain| {
             let is_of_turn = plain.thread_id == thread_id;
             // An unreported item may precede the turn after the one that just ended.
-            let goes = is_of_turn && (plain.reported != [false; 2] || plain.one_is_over);
+            let goes = is_of_turn && (!plain.reported.is_empty() || plain.one_is_over);
             plain.one_is_over |= is_of_turn;
             !goes
         });
     }
 
     /// Whether a server notification reports only items that we injected.
-    pub(in crate::engine) fn is_echo(&mut self, event: &Event<'_>) -> bool {
+    pub(in crate::engine) fn is_echo(&mut self, conn: Conn, event: &Event<'_>) -> bool {
         if (self.digests.is_empty() && self.plain.is_empty()) || event.id.is_some() {
             return false;
         }
@@ -533,10 +533,10 @@ impl OwnItems {
         }
         let Some(thread_id) = params.text(thread) else { return false };
         let awaited = |plain: &&mut Plain| {
-            plain.digest == digest && plain.thread_id == thread_id && plain.reported.get(spelling) == Some(&false)
+            plain.digest == digest && plain.thread_id == thread_id && !plain.reported.contains(&(conn, spelling))
         };
         let Some(plain) = self.plain.iter_mut().find(awaited) else { return false };
-        plain.reported.iter_mut().skip(spelling).take(1).for_each(|reported| *reported = true);
+        plain.reported.push((conn, spelling));
         true
     }
 }
@@ -577,7 +577,7 @@ mod tests {
     use super::super::envelope::TurnStart;
     use super::*;
     use crate::engine::assembly::projection::{QuotedMessage, project};
-    use crate::wire::Body;
+    use crate::wire::{Body, Conn};
 
     /// As a server writes it; decoded, it has 69 bytes and 68 UTF-16 units.
     const ENVELOPE: &str =
@@ -1055,7 +1055,7 @@ mod tests {
 
     fn is_echo(own_items: &mut OwnItems, line: &str) -> bool {
         let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
-        own_items.is_echo(&Event::of(&message))
+        own_items.is_echo(Conn::OWN, &Event::of(&message))
     }
 
     #[test]

@@ -8,6 +8,9 @@
 //! If the server repeats a request id after an answer was written, the request gets a new row: either the answer
 //! crossed the repeated line and the server ignores a second answer, or the server needs one.
 //!
+//! In a hub the server sends a request to each client that is subscribed to its thread, always with the same id, which it
+//! never uses again. So there a line with a known id is one more delivery of that request, and the request has one row.
+//!
 //! A request is stored before the client sees it, and an answer before the server does. Each waits at most [`HOLD_MAX`]
 //! for the ledger; after a timeout nothing waits until a commit succeeds again.
 
@@ -24,13 +27,13 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::attached_client::Audience;
+use super::attached_client::{Clients, ServerOwner};
 use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
 use super::verdict::Verdict;
 use crate::protocol::ItemPlace;
-use crate::wire::{Body, Message, RpcId, Side};
+use crate::wire::{Body, Conn, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
 pub(super) use items::Items;
@@ -70,6 +73,8 @@ pub struct RequestSettings {
 #[derive(Debug)]
 pub(super) struct Requests {
     settings: RequestSettings,
+    /// The server never uses an id twice, and sends a request to several clients.
+    is_hub: bool,
     /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
     open: HashMap<RpcId, Request>,
@@ -100,9 +105,10 @@ pub(super) struct Explanation {
 }
 
 impl Requests {
-    pub(super) fn new(settings: RequestSettings, tokens_before: Token) -> Requests {
+    pub(super) fn new(settings: RequestSettings, server_owner: ServerOwner, tokens_before: Token) -> Requests {
         Requests {
             settings,
+            is_hub: server_owner == ServerOwner::Hub,
             generation: None,
             open: HashMap::new(),
             ended: Ended::default(),
@@ -170,12 +176,19 @@ impl Requests {
             return;
         };
         let (now, id) = (seen.now, RpcId::from_raw(raw_id));
-        if let Some(request) = self.open.get(&id)
-            && request.is_same_as(message)
+        if self.is_hub && self.ended.names.contains_key(&id) {
+            // A slow client hears of it later than the others.
+            return;
+        }
+        if let Some(request) = self.open.get_mut(&id)
+            && (self.is_hub || request.is_same_as(message))
         {
-            // A repeated request for a client that resumed the thread.
+            // A repeated request for a client that resumed the thread, or for one more client.
             if request.withheld.is_some() {
                 decision.line = Passage::Withhold;
+            }
+            if !request.conns.contains(&seen.conn) {
+                request.conns.push(seen.conn);
             }
             if !decision.is_withheld() {
                 let request_id = request.row.request_id.clone();
@@ -213,6 +226,7 @@ impl Requests {
         };
         let request = Request {
             row: row.clone(),
+            conns: vec![seen.conn],
             kind,
             params: message.params.map(ToOwned::to_owned),
             verdict: answer::verdict(kind, message.params.map_or("", RawValue::get)),
@@ -253,15 +267,16 @@ impl Requests {
     }
 
     /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
-    pub(super) fn forward_late(&mut self, request_id: String, audience: Audience, effects: &mut Vec<Effect>) {
+    pub(super) fn forward_late(&mut self, request_id: String, clients: &Clients, effects: &mut Vec<Effect>) {
         let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
         if let Some(request) = request
             && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
         {
-            match audience {
-                Audience::Client => effects.push(Effect::PassLate(line)),
-                Audience::Nobody => return,
+            let conns: Vec<Conn> = request.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
+            if conns.is_empty() {
+                return;
             }
+            effects.push(Effect::PassLate { conns, line });
         }
         effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
     }
@@ -375,7 +390,7 @@ impl Requests {
         now: Now,
         token: Token,
         done: bool,
-        audience: Audience,
+        clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
         self.is_trusted = done;
@@ -390,7 +405,7 @@ impl Requests {
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 if was_waited_for {
-                    self.forward_late(request_id, audience, effects);
+                    self.forward_late(request_id, clients, effects);
                 }
             }
             (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
@@ -627,10 +642,14 @@ fn with_item(mut params: Value, item: Option<&Value>) -> Value {
     params
 }
 
-/// Sends our answer.
+/// Sends our answer. The server takes it from any connection.
 fn inject(bytes: Vec<u8>, verdict: &Verdict, mark: Token) -> Effect {
     let form = form(verdict, &Body::parse(&bytes), &bytes);
-    Effect::Inject(Injection { lines: vec![OwnLine { to: Side::Server, form, bytes }], mark: Some(mark) })
+    Effect::Inject(Injection {
+        conn: Conn::OWN,
+        lines: vec![OwnLine { to: Side::Server, form, bytes }],
+        mark: Some(mark),
+    })
 }
 
 fn response_line(raw_id: &str, result: &Value) -> Vec<u8> {

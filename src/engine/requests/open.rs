@@ -10,12 +10,12 @@ use super::answer::CheckedAnswer;
 use super::items::is_same_item;
 use super::kind::RequestKind;
 use super::{HOLD_MAX, Requests, resolve};
-use crate::engine::attached_client::Audience;
+use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiCallId, Effect, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::verdict::Verdict;
 use crate::protocol::ItemPlace;
-use crate::wire::{Members, Message, RpcId};
+use crate::wire::{Conn, Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.
 const ENDED_MAX: usize = 4_096;
@@ -44,6 +44,8 @@ pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in ti
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) row: RequestRow,
+    /// The connections on which the server sent it.
+    pub(super) conns: Vec<Conn>,
     pub(super) kind: RequestKind,
     pub(super) params: Option<Box<RawValue>>,
     /// How much of an answer may be recorded.
@@ -218,7 +220,7 @@ impl Requests {
     }
 
     /// Expires requests and releases holds whose deadline passed.
-    pub(in crate::engine) fn tick(&mut self, now: Now, audience: Audience, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn tick(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
         let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
         for token in self.holds.iter().filter_map(is_over).collect::<Vec<_>>() {
             self.is_trusted = false;
@@ -226,7 +228,7 @@ impl Requests {
             match self.commits.get(&token) {
                 Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
                     let request_id = request_id.clone();
-                    self.forward_late(request_id, audience, effects);
+                    self.forward_late(request_id, clients, effects);
                 }
                 Some(Commit::Expires(id)) => {
                     let id = id.clone();

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
-use crate::engine::attached_client::Audience;
+use crate::engine::attached_client::{Clients, ServerOwner};
 use crate::engine::interface::{Decision, Effect, Now, Passage, Token};
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
 use crate::engine::verdict::Verdict;
-use crate::wire::{Body, Message};
+use crate::wire::{Body, Conn, Message};
 
 /// Enough for about one second.
 const SEEDS: u64 = 1_000;
@@ -52,6 +52,7 @@ struct World {
     dice: Dice,
     generation: u64,
     requests: Requests,
+    clients: Clients,
     now: Now,
     rows: BTreeMap<String, Row>,
     /// Entries not yet stored.
@@ -75,6 +76,7 @@ impl World {
             dice,
             generation: 0,
             requests: fresh(0),
+            clients: Clients::new(ServerOwner::Client),
             now: Now { unix_us: 1, elapsed: Duration::ZERO },
             rows: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -108,7 +110,7 @@ impl World {
                 }
                 self.now.elapsed += Duration::from_millis(self.dice.roll(400));
                 self.now.unix_us += 1;
-                self.requests.tick(self.now, Audience::Client, &mut effects);
+                self.requests.tick(self.now, &self.clients, &mut effects);
             }
             11 | 12 => self.server_reads(&mut effects),
             _ if self.dice.roll(8) == 0 => return self.crash(),
@@ -131,7 +133,14 @@ impl World {
         );
         let body = Body::parse(line.as_bytes());
         let Body::Message(message) = &body else { panic!("no message") };
-        let seen = Seen { now: self.now, line: line.as_bytes(), verdict: Verdict::Open, body: &body, opened: None };
+        let seen = Seen {
+            now: self.now,
+            conn: Conn::OWN,
+            line: line.as_bytes(),
+            verdict: Verdict::Open,
+            body: &body,
+            opened: None,
+        };
         self.requests.opened(&seen, message, About::default(), &mut Decision::default(), effects);
     }
 
@@ -141,7 +150,14 @@ impl World {
         let body = Body::parse(line.as_bytes());
         let Body::Message(message) = &body else { panic!("no message") };
         let asked = id < self.asked;
-        let seen = Seen { now: self.now, line: line.as_bytes(), verdict: Verdict::Open, body: &body, opened: None };
+        let seen = Seen {
+            now: self.now,
+            conn: Conn::OWN,
+            line: line.as_bytes(),
+            verdict: Verdict::Open,
+            body: &body,
+            opened: None,
+        };
         let mut decision = Decision::default();
         self.requests.client_answers(&seen, message, "c", &mut decision, effects);
         match (decision.line, decision.hold) {
@@ -169,13 +185,13 @@ impl World {
             (Told::Nothing, true) => self.queue.push_front((Told::Nothing, entry)),
             (Told::First(token), true) => {
                 self.queue.push_front((Told::Nothing, entry));
-                self.requests.committed(self.now, token, false, Audience::Client, effects);
+                self.requests.committed(self.now, token, false, &self.clients, effects);
             }
-            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, Audience::Client, effects),
+            (Told::Whether(token), true) => self.requests.committed(self.now, token, false, &self.clients, effects),
             (Told::Nothing, false) => self.keep(entry),
             (Told::First(token) | Told::Whether(token), false) => {
                 self.keep(entry);
-                self.requests.committed(self.now, token, true, Audience::Client, effects);
+                self.requests.committed(self.now, token, true, &self.clients, effects);
             }
         }
     }
@@ -320,7 +336,8 @@ impl World {
 
 fn fresh(generation: u64) -> Requests {
     let expiry = vec![(RequestType::Approval, Duration::from_millis(500))];
-    let mut requests = Requests::new(RequestSettings { hold: false, expiry, notify_after: None }, 0);
+    let mut requests =
+        Requests::new(RequestSettings { hold: false, expiry, notify_after: None }, ServerOwner::Client, 0);
     requests.session_opened(generation.to_string());
     requests
 }

@@ -1,0 +1,339 @@
+//! The connections of a hub: their beginning and their end, and which of them go on record.
+//!
+//! A connection goes on record with the first line of its client. Codex's daemon only looks whether a server answers: it
+//! sends `initialize` and `initialized`, and leaves. Such a probe gets its answer and leaves no trace.
+
+use serde::Serialize;
+
+use super::attached_client::{VersionWatch, introduced};
+use super::interface::{Decision, Effect, Note, Now};
+use super::{ClientName, Engine};
+use crate::protocol::{Event, Method};
+use crate::wire::{Conn, Side};
+
+/// The client name with which codex's daemon looks whether a server answers.
+const PROBE: &str = "codex_app_server_daemon";
+
+/// What the kernel and the listener know about a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    pub transport: Transport,
+    /// `None` if the kernel does not tell.
+    pub pid: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    #[serde(rename = "websocket")]
+    WebSocket,
+    /// A client on pipes, through another codex-shim.
+    Stdio,
+}
+
+/// Whether a connection is on record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum OnRecord {
+    /// Its client has written nothing yet.
+    #[default]
+    NotYet,
+    /// Its client may only be a probe.
+    Probe,
+    Yes,
+}
+
+impl Engine {
+    pub(super) fn connected(&mut self, conn: Conn, peer: Peer, effects: &mut Vec<Effect>) {
+        match conn {
+            Conn::OWN => self.initialize(effects),
+            other => self.clients.connected(other, peer),
+        }
+    }
+
+    /// Handles the end of a connection; the lines that its client wrote before still go to the server.
+    pub(super) fn disconnected(&mut self, now: Now, conn: Conn, effects: &mut Vec<Effect>) {
+        if self.assembly.holds.holds_line_of(conn) {
+            self.process_all_held(now, effects);
+        }
+        drop(self.calls.to_client.take_all_of(conn));
+        let calls = self.calls.to_server.take_all_of(conn);
+        for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
+            self.context.server_ended(lease, effects);
+        }
+        for purpose in calls.into_iter().filter_map(|call| call.purpose) {
+            purpose.server_ended(effects);
+        }
+        if conn == Conn::OWN {
+            self.interrupts.server_ended(effects);
+            let own = self.clients.own_mut();
+            (own.initialized_with, own.version) = (None, VersionWatch::Before);
+        } else if let Some(client) = self.clients.disconnected(conn)
+            && client.on_record == OnRecord::Yes
+        {
+            effects.push(Effect::Note(Note::ConnClose { conn }));
+        }
+    }
+
+    /// Puts the connection on record ahead of its first line, unless the line may be a probe's. Such a line and its answer are
+    /// left out of the record.
+    pub(super) fn put_on_record(
+        &mut self,
+        conn: Conn,
+        from: Side,
+        event: Option<&Event<'_>>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        if conn == Conn::OWN {
+            return;
+        }
+        let client = self.clients.of_mut(conn);
+        let introduction = match (client.on_record, from) {
+            (OnRecord::Yes, _) => return,
+            (OnRecord::Probe | OnRecord::NotYet, Side::Server) => {
+                decision.record = None;
+                return;
+            }
+            (OnRecord::Probe, Side::Client) => {
+                if event.is_some_and(|event| event.method == Some(Method::Initialized)) {
+                    decision.record = None;
+                    return;
+                }
+                client.introduction.take()
+            }
+            (OnRecord::NotYet, Side::Client) => {
+                event.filter(|event| event.method == Some(Method::Initialize)).and_then(|event| introduced(event))
+            }
+        }
+        .unwrap_or_default();
+        let is_probe = client.on_record == OnRecord::NotYet && introduction.name.as_deref() == Some(PROBE);
+        if is_probe {
+            (client.on_record, client.introduction) = (OnRecord::Probe, Some(introduction));
+            decision.record = None;
+            return;
+        }
+        let has_stayed = std::mem::replace(&mut client.on_record, OnRecord::Yes) == OnRecord::Probe;
+        let Peer { transport, pid } = client.peer;
+        let ClientName { name, version } = introduction.clone();
+        effects.push(Effect::Note(Note::ConnOpen { conn, name, version, transport, pid }));
+        if has_stayed {
+            self.introduce(conn, introduction, effects);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{
+        AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, RequestSettings, ServerOwner,
+    };
+    use super::*;
+    use crate::wire::{Line, LineEnd};
+
+    const PEER: Peer = Peer { transport: Transport::WebSocket, pid: Some(7) };
+
+    struct Hub(Engine);
+
+    impl Hub {
+        fn new() -> Hub {
+            let mut engine = Engine::new(EngineSettings {
+                exit_grace: Duration::from_secs(10),
+                context: ContextSettings::default(),
+                assembly: AssemblySettings::default(),
+                requests: RequestSettings::default(),
+                server_owner: ServerOwner::Hub,
+                own_ids: "codex-shim:".to_owned(),
+                tokens_before: 0,
+            });
+            engine.handle(NOW, Input::SessionOpened { generation: "g".to_owned() }, &mut Vec::new());
+            Hub(engine)
+        }
+
+        fn connect(&mut self, conn: u32) -> String {
+            self.handle(Input::Connected { conn: Conn(conn), peer: PEER })
+        }
+
+        fn handle(&mut self, input: Input) -> String {
+            let mut effects = Vec::new();
+            self.0.handle(NOW, input, &mut effects);
+            in_words(&effects)
+        }
+
+        /// `1>` is a line of the client of connection 1, `1<` one that the server sends on it.
+        fn read(&mut self, step: &str) -> String {
+            let (conn, line) = step.split_once(['<', '>']).expect("BUG: a step names its side");
+            let from = if step.as_bytes()[conn.len()] == b'>' { Side::Client } else { Side::Server };
+            let conn = Conn(conn.parse().expect("BUG: a step names its connection"));
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let mut effects = Vec::new();
+            let decision =
+                self.0.read(NOW, conn, from, Incoming::Line(line), &mut effects).expect("BUG: nothing is held");
+            let mut words = vec![in_words(&effects)];
+            words.extend(decision.record.is_some().then(|| "record".to_owned()));
+            words.extend(decision.hold.map(|token| format!("hold{token}")));
+            words.push(format!("{:?}", decision.line).to_lowercase());
+            words.push(in_words(&decision.then));
+            words.retain(|word| !word.is_empty());
+            words.join(" ")
+        }
+    }
+
+    const NOW: Now = Now { unix_us: 1, elapsed: Duration::ZERO };
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "new effects are shown in debug form")]
+    fn in_words(effects: &[Effect]) -> String {
+        let word = |effect: &Effect| match effect {
+            Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
+            Effect::Introduce(conn, client) => format!("{}:{}", conn.0, client.name.as_deref().unwrap_or("-")),
+            Effect::Inject(injection) => format!("inject{}({})", injection.conn.0, injection.lines.len()),
+            Effect::Order(super::super::Order::Keep(entry)) => {
+                format!("keep({})", format!("{entry:?}").split(['(', ' ']).next().unwrap_or_default())
+            }
+            Effect::Order(super::super::Order::KeepFirst(token, entry)) => {
+                format!("first{token}({})", format!("{entry:?}").split(['(', ' ']).next().unwrap_or_default())
+            }
+            other => format!("{other:?}"),
+        };
+        effects.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    fn initialize(conn: u32, name: &str) -> String {
+        format!(
+            r#"{conn}>{{"id":1,"method":"initialize","params":{{"clientInfo":{{"name":"{name}","version":"2"}}}}}}"#
+        )
+    }
+
+    #[test]
+    fn connection_goes_on_record_with_its_first_line() {
+        let mut hub = Hub::new();
+        assert_eq!(hub.connect(1), "");
+        assert_eq!(
+            hub.read(&initialize(1, "tui")),
+            r#"{"event":"conn_open","data":{"conn":1,"name":"tui","version":"2","transport":"websocket","pid":7}} record forward 1:tui"#
+        );
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), r#"{"event":"conn_close","data":{"conn":1}}"#);
+        hub.connect(2);
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(2) }), "");
+    }
+
+    #[test]
+    fn probe_leaves_no_trace() {
+        let mut hub = Hub::new();
+        hub.connect(1);
+        assert_eq!(hub.read(&initialize(1, PROBE)), "forward");
+        assert_eq!(hub.read(r#"1<{"id":1,"result":{"userAgent":"x/0.169.0"}}"#), "forward");
+        assert_eq!(hub.read(r#"1<{"method":"configWarning","params":{}}"#), "forward");
+        assert_eq!(hub.read(r#"1>{"method":"initialized"}"#), "forward");
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "");
+    }
+
+    #[test]
+    fn daemon_that_stays_goes_on_record() {
+        let mut hub = Hub::new();
+        hub.connect(1);
+        hub.read(&initialize(1, PROBE));
+        hub.read(r#"1>{"method":"initialized"}"#);
+        let opened = hub.read(r#"1>{"id":2,"method":"thread/list"}"#);
+        assert!(
+            opened.starts_with(r#"{"event":"conn_open","data":{"conn":1,"name":"codex_app_server_daemon""#),
+            "{opened}"
+        );
+        assert!(opened.ends_with("record forward"), "{opened}");
+    }
+
+    #[test]
+    fn calls_of_two_clients_with_one_id_are_told_apart() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+        }
+        // The first client's call is secret, the second one's is not.
+        hub.read(r#"1>{"id":5,"method":"getAuthStatus"}"#);
+        hub.read(r#"2>{"id":5,"method":"thread/list"}"#);
+        let line = br#"{"id":5,"result":{"authToken":"t"}}"#;
+        let mut record = |conn| {
+            let line = Line { bytes: line, end: LineEnd::Newline };
+            let read = hub.0.read(NOW, Conn(conn), Side::Server, Incoming::Line(line), &mut Vec::new());
+            format!("{:?}", read.expect("BUG: nothing is held").record)
+        };
+        assert!(record(2).contains("Verbatim"));
+        assert!(record(1).contains("Omitted"));
+    }
+
+    const ASKED: &str =
+        r#"<{"id":0,"method":"item/fileChange/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i"}}"#;
+
+    #[test]
+    fn request_for_two_clients_has_one_row_and_one_answer() {
+        let mut hub = Hub::new();
+        for conn in 1..=3 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+        }
+        let first = hub.read(&format!("1{ASKED}"));
+        assert!(first.contains("request_opened") && first.contains("first1(RequestOpened"), "{first}");
+        // The second delivery waits for the same row.
+        assert_eq!(hub.read(&format!("2{ASKED}")), "record hold1 forward");
+        hub.handle(Input::Committed { token: 1, done: true });
+        let answered = hub.read(r#"2>{"id":0,"result":{"decision":"accept"}}"#);
+        assert!(answered.contains("request_resolved") && answered.ends_with("record hold2 forward"), "{answered}");
+        hub.handle(Input::Committed { token: 2, done: true });
+        hub.handle(Input::Written(2));
+        assert_eq!(hub.read(r#"1>{"id":0,"result":{"decision":"decline"}}"#), "keep(AnswerLost) record withhold");
+        // A slow client is asked after the answer.
+        assert_eq!(hub.read(&format!("3{ASKED}")), "record forward");
+        assert_eq!(hub.read(r#"3>{"id":0,"result":{"decision":"decline"}}"#), "keep(AnswerLost) record withhold");
+        for conn in 1..=3 {
+            let resolved =
+                format!(r#"{conn}<{{"method":"serverRequest/resolved","params":{{"threadId":"t","requestId":0}}}}"#);
+            hub.read(&resolved);
+        }
+        assert_eq!(hub.read(&format!("3{ASKED}")), "record forward");
+        assert_eq!(hub.read(r#"3>{"id":0,"result":{"decision":"decline"}}"#), "keep(AnswerLost) record withhold");
+    }
+
+    #[test]
+    fn hub_itself_answers_nothing_for_a_client() {
+        let mut hub = Hub::new();
+        hub.connect(0);
+        assert_eq!(hub.read(r#"0<{"id":3,"method":"currentTime/read","params":{}}"#), "record withhold");
+    }
+
+    #[test]
+    fn turn_ends_once_for_all_subscribers() {
+        let mut hub = Hub::new();
+        let idle = |words: &str| words.contains("NotifyIdle");
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+        }
+        let turn = |method: &str, id: &str| {
+            format!(
+                r#"<{{"method":"turn/{method}","params":{{"threadId":"t","turn":{{"id":"{id}","status":"completed"}}}}}}"#
+            )
+        };
+        hub.read(&format!("1{}", turn("started", "a")));
+        assert!(idle(&hub.read(&format!("1{}", turn("completed", "a")))));
+        hub.read(&format!("1{}", turn("started", "b")));
+        // The second client is behind; the end of the first turn is no news, and the second turn still runs.
+        hub.read(&format!("2{}", turn("started", "a")));
+        assert!(!idle(&hub.read(&format!("2{}", turn("completed", "a")))));
+        assert_eq!(hub.0.threads.turn_in("t"), Some("b"));
+    }
+
+    #[test]
+    fn context_of_a_turn_whose_client_left_is_kept() {
+        let mut hub = Hub::new();
+        hub.connect(1);
+        hub.read(&initialize(1, "tui"));
+        hub.read(r#"1>{"id":2,"method":"turn/start","params":{"threadId":"t","input":[{"type":"text","text":"x"}]}}"#);
+        hub.handle(Input::Disconnected { conn: Conn(1) });
+        // A later client may have the same number of calls open, and an answer to the departed one completes none of them.
+        hub.connect(2);
+        hub.read(&initialize(2, "tui"));
+        assert_eq!(hub.read(r#"2<{"id":2,"result":{}}"#), "record forward");
+    }
+}

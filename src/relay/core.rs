@@ -1,0 +1,194 @@
+//! What a relay on pipes and the hub share: the engine and the record, and everything that has nothing to do with the
+//! connections between clients and servers.
+//!
+//! The loop that owns it carries out the effects that concern a connection or a process; [`Core::carry_out`] does the rest.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::hooks::Hooks;
+use super::inbox::{ApiCallers, Inbox};
+use super::notices::Notices;
+use super::recorder::Recorder;
+use crate::config::Settings;
+use crate::context_engine::FragmentReader;
+use crate::control::Published;
+use crate::engine::{Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, Token};
+use crate::launch::Signals;
+use crate::wire::Conn;
+
+/// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
+const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// The engine's source of time.
+#[derive(Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { unix_us: since_epoch.as_micros() as u64, elapsed: self.elapsed() }
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) clock: Clock,
+    pub(crate) engine: Engine,
+    pub(crate) recorder: Recorder,
+    pub(crate) notices: Notices,
+    /// State that the control socket serves.
+    pub(crate) published: Arc<Published>,
+    pub(crate) signals: Signals,
+    /// Messages from other threads.
+    pub(crate) inbox: Inbox,
+    /// API callers that wait for a reply.
+    pub(crate) callers: ApiCallers,
+    /// The current settings.
+    pub(super) settings: Settings,
+    pub(super) hooks: Hooks,
+    pub(super) fragments: FragmentReader,
+}
+
+impl Core {
+    /// The next deadline that has nothing to do with a connection.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let overflow = self.recorder.has_overflow().then(|| self.clock.elapsed() + OVERFLOW_RETRY_AFTER);
+        [self.engine.next_deadline(), overflow].into_iter().flatten().min()
+    }
+
+    /// Hands an input to the engine.
+    pub(crate) fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) {
+        self.engine.handle(self.clock.now(), input, effects);
+    }
+
+    pub(crate) fn configure(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
+        self.hooks.on_pending.clone_from(&settings.on_pending.value);
+        self.hooks.on_idle.clone_from(&settings.on_idle.value);
+        let fragments = settings.assembly().fragments;
+        if fragments != self.settings.assembly().fragments {
+            self.fragments = FragmentReader::new(fragments.clone());
+        }
+        self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
+        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
+        self.settings = settings;
+        self.handle(Input::Configured(Box::new(live)), effects);
+    }
+
+    /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending
+    /// requests.
+    pub(crate) fn publish_waiting(&self, before: usize) {
+        let waiting = self.engine.context_waiting();
+        if waiting != before {
+            self.published.context_waiting(waiting as u64);
+        }
+        self.publish_pending();
+    }
+
+    pub(crate) fn publish_pending(&self) {
+        self.published.requests_pending(self.engine.requests_pending() as u64);
+    }
+
+    /// Reports orders to the engine that the ledger refused.
+    pub(crate) fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        for token in self.recorder.take_refused() {
+            self.handle(Input::Committed { token, done: false }, effects);
+        }
+    }
+
+    /// Records lines of ours on a connection.
+    pub(crate) fn record(&mut self, conn: Conn, lines: &[OwnLine]) {
+        match self.recorder.batch(self.clock.now(), conn, &self.notices) {
+            Some(mut batch) => {
+                lines.iter().for_each(|line| batch.push_own_line(line));
+                self.recorder.commit(batch, &mut self.notices);
+            }
+            None => self.recorder.miss_lines(lines.len() as u64),
+        }
+    }
+
+    /// Carries out an effect that concerns neither a connection nor a process; returns any other.
+    pub(crate) fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Effect> {
+        match effect {
+            Effect::Note(note @ Note::GenerationEnded { .. }) => {
+                self.recorder.last_note(&note, self.clock.now(), &mut self.notices);
+            }
+            Effect::Note(note) => {
+                self.published.note(&note);
+                self.recorder.note(note, self.clock.now(), &mut self.notices);
+            }
+            Effect::Order(order) => self.recorder.order(order),
+            Effect::Consult(consultation) => self.consult(consultation, effects),
+            Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
+            Effect::NotifyPending(request_id) => {
+                if let Some((ledger, session_id)) = self.recorder.session() {
+                    self.hooks.pending(request_id, ledger, session_id);
+                }
+            }
+            Effect::NotifyIdle(outcome) => {
+                let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
+                self.hooks.idle(outcome, session_id);
+            }
+            Effect::Warn(warning) => self.notices.report(&warning.to_string()),
+            other @ (Effect::Release(_)
+            | Effect::ReleaseHeld(_)
+            | Effect::PassHeld(_)
+            | Effect::Inject(_)
+            | Effect::Answer(_)
+            | Effect::PassLate { .. }
+            | Effect::Reply(..)
+            | Effect::Introduce(..)
+            | Effect::CloseServerInput
+            | Effect::CloseClientOutput
+            | Effect::SignalServer(_)
+            | Effect::KillServer
+            | Effect::DrainServer { .. }
+            | Effect::Finish(_)) => return Some(other),
+        }
+        None
+    }
+
+    /// Passes a consultation to the context engine. If there is none or it cannot be reached, the engine learns that at
+    /// once.
+    fn consult(&mut self, consultation: Box<Consultation>, effects: &mut Vec<Effect>) {
+        let refused = match self.recorder.context_engine() {
+            Some(engine) => engine.consult(consultation, self.clock.elapsed()).err(),
+            None => Some(consultation),
+        };
+        let (token, method, thread_id) = match refused.map(|refused| *refused) {
+            Some(Consultation::Assemble { token, thread_id, .. }) => (token, "assemble", thread_id),
+            Some(Consultation::Compact { token, thread_id, .. }) => (token, "compact", thread_id),
+            Some(Consultation::Opened { .. } | Consultation::TurnCompleted { .. }) | None => return,
+        };
+        effects.push(Effect::Note(Note::ContextEngineCall {
+            method,
+            thread_id: Some(thread_id),
+            ms: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            outcome: "not_running",
+        }));
+        self.handle(Input::Consulted { token, assembled: None }, effects);
+    }
+
+    /// Starts to read the fragments, in the thread's folder if it is known.
+    fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
+        match self.recorder.outbox() {
+            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input)),
+            Err(error) => {
+                tracing::warn!(%error, "the fragments cannot be read");
+                self.handle(Input::FragmentsRead { token, states: Vec::new() }, effects);
+            }
+        }
+    }
+}
