@@ -201,6 +201,12 @@ impl End {
         self.writer.unsent_bytes()
     }
 
+    /// How much memory the buffers of this end take, besides messages that were queued without a copy.
+    #[cfg(test)]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.reader.buffered_bytes() + self.writer.buffered_bytes()
+    }
+
     /// How many messages were binary and therefore dropped, as codex drops them.
     pub fn dropped(&self) -> u64 {
         self.dropped

@@ -142,6 +142,11 @@ impl FrameReader {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.input.capacity() + self.message.as_ref().map_or(0, |message| message.bytes.capacity())
+    }
+
     fn release_decoded(&mut self) {
         // At most the head of one frame is left, or a control frame: decoding goes on until more bytes are needed.
         self.input.drain(..self.decoded);

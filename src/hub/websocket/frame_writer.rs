@@ -75,6 +75,11 @@ impl FrameWriter {
         self.unsent_bytes > 0 || self.pong.is_some()
     }
 
+    #[cfg(test)]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.tail.capacity() + self.queue.capacity() * size_of::<Chunk>()
+    }
+
     /// Queues a text message.
     pub(super) fn text(&mut self, text: Utf8Bytes) {
         let payload = Bytes::from(text);
