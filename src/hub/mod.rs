@@ -3,4 +3,4 @@
 
 mod process;
 mod sockets;
-mod websocket;
+pub(crate) mod websocket;

@@ -1,1 +1,0 @@
-//! One end of a WebSocket connection: handshake and messages on a non-blocking socket.
