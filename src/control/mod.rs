@@ -38,5 +38,5 @@ pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use routes::{Ask, RelayRequest, Reply, SessionInfo, Stores};
 pub(crate) use server::{ControlSocket, start};
-pub(crate) use socket::SOCKET_FILE;
 pub use socket::resolve;
+pub(crate) use socket::{Bound, SOCKET_FILE, SocketError, bind_at, bind_free, fits, resolve_at, short_path};
