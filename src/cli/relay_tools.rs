@@ -175,7 +175,7 @@ pub(super) fn become_codex(codex_args: Vec<OsString>, environment: &Environment)
     Err(cannot_start(relay::become_server(&command)))
 }
 
-fn codex_command(
+pub(super) fn codex_command(
     args: Vec<OsString>,
     settings: &Settings,
     environment: &Environment,
