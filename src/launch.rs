@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
 #[cfg(target_os = "linux")]
 use rustix::process::set_parent_process_death_signal;
-use rustix::process::{Signal, getpid, getppid};
+use rustix::process::{Signal, getpid, getppid, setsid};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -219,6 +219,18 @@ pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
             // The parent may have ended before the request.
             let is_orphan = cfg!(target_os = "linux") && getppid() != Some(parent);
             if is_orphan { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+        });
+    }
+}
+
+/// Starts `command` in a session of its own: no terminal, and none of the signals for our process group, reach it.
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn own_session(command: &mut Command) {
+    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            setsid()?;
+            Ok(())
         });
     }
 }

@@ -12,6 +12,7 @@ mod dispatch;
 mod doctor;
 mod help;
 mod history;
+mod hub_tool;
 mod keeping_tools;
 mod kept_back;
 mod offline;
@@ -104,6 +105,7 @@ enum Tool {
     Run(relay_tools::RunArguments),
     Serve(relay_tools::ServeArguments),
     Attach(relay_tools::AttachArguments),
+    Hub(hub_tool::HubArguments),
     Sessions(sessions_tool::SessionsArguments),
     Status(status_tool::StatusArguments),
     /// Show the model what you did in a terminal, with your next message
@@ -168,7 +170,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "children"]),
-    ("Relay a server", &["run", "serve", "attach"]),
+    ("Relay a server", &["run", "serve", "attach", "hub"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
 ];
@@ -205,6 +207,7 @@ impl Tool {
         match self {
             Tool::Run(run) => relay_tools::run_run(run, environment),
             Tool::Serve(serve) => relay_tools::run_serve(serve, environment),
+            Tool::Hub(hub) => hub_tool::run(hub, environment),
             Tool::Attach(attach) => relay_tools::run_attach(&attach, environment),
             Tool::Sessions(sessions) => sessions_tool::run_sessions(&sessions, environment),
             Tool::Status(status) => status_tool::run(&status, environment),

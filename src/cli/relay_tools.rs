@@ -175,7 +175,7 @@ pub(super) fn become_codex(codex_args: Vec<OsString>, environment: &Environment)
     Err(cannot_start(relay::become_server(&command)))
 }
 
-fn codex_command(
+pub(super) fn codex_command(
     args: Vec<OsString>,
     settings: &Settings,
     environment: &Environment,
@@ -206,7 +206,7 @@ fn cannot_start(error: RelayError) -> CliError {
     let exit = match &error {
         RelayError::Start { source, .. } if source.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
         RelayError::Start { .. } => CANNOT_RUN,
-        RelayError::SetUp { .. } => FAILED,
+        RelayError::SetUp { .. } | RelayError::Session(_) => FAILED,
     };
     CliError::exits(exit, error.to_string())
 }

@@ -171,6 +171,7 @@ fn document_of_files(session: &Found) -> SessionDocument {
         journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
         index: IndexDocument::NONE,
         context_engine: None,
+        hub: None,
         config: None,
         faults: Vec::new(),
         counters: Counters::default(),

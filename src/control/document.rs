@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::routes::AppState;
 use super::server::Counts;
-use crate::engine::ContextSettings;
+use crate::engine::{ContextSettings, Transport};
 use crate::history::Activity;
 use crate::index::IndexState;
+use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub(crate) struct SessionDocument {
     /// The relay's settings; relays of older versions omit them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigDocument>,
+    /// Of a hub: its server and its clients.
+    #[serde(default, flatten)]
+    pub hub: Option<HubDocument>,
     /// Faults of codex-shim in this run. None of them affected the user's session.
     pub faults: Vec<Fault>,
     pub counters: Counters,
@@ -85,6 +89,42 @@ pub(crate) struct ClientDocument {
     pub name: Option<String>,
     /// `clientInfo.version`
     pub version: Option<String>,
+}
+
+/// The server of a hub, and the clients connected to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HubDocument {
+    pub server: ServerDocument,
+    pub connections: Vec<ConnectionDocument>,
+}
+
+/// The server process of a hub, which outlives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerDocument {
+    pub pid: u32,
+    /// As `codex --version` printed it.
+    pub version: Option<String>,
+    /// The path at which the server listens for the hub.
+    pub socket: String,
+    /// RFC 3339.
+    pub started_at: String,
+    /// An earlier hub has started it.
+    pub adopted: bool,
+}
+
+/// A client of a hub.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConnectionDocument {
+    /// The number of the connection in this run, as in the journal.
+    pub conn: Conn,
+    pub client: ClientDocument,
+    pub transport: Transport,
+    /// RFC 3339.
+    pub since: String,
+    /// The threads that it has subscribed to.
+    pub threads: Vec<String>,
+    /// What it has not read yet.
+    pub waiting_bytes: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,12 +31,12 @@ pub(crate) use context::{
     ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
 };
 pub(crate) use document::{
-    ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
-    JournalDocument, SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, ConfigDocument, ConnectionDocument, ContextEngineDocument, Counters, Fault, HubDocument,
+    IndexDocument, JournalDocument, ServerDocument, SessionDocument, ThreadDocument,
 };
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use routes::{Ask, RelayRequest, Reply, SessionInfo, Stores};
 pub(crate) use server::{ControlSocket, start};
-pub(crate) use socket::SOCKET_FILE;
 pub use socket::resolve;
+pub(crate) use socket::{Bound, SOCKET_FILE, SocketError, bind_at, bind_free, fits, resolve_at, short_path};

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::document::{
-    CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault,
+    CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, HubDocument,
 };
 use crate::engine::{ClientName, ContextBounds, Decision, Form, Note};
 use crate::journal::Tally;
@@ -52,6 +52,7 @@ pub(super) struct Rare {
     pub(super) client: ClientDocument,
     pub(super) context_engine: Option<ContextEngineDocument>,
     pub(super) config: Option<ConfigDocument>,
+    pub(super) hub: Option<HubDocument>,
     /// The bounds of commands, if they have changed since the relay started.
     pub(super) context_bounds: Option<ContextBounds>,
     pub(super) faults: Vec<Fault>,
@@ -190,6 +191,11 @@ impl Published {
     pub(crate) fn introduce(&self, client: ClientName) {
         let ClientName { name, version } = client;
         self.rare().client = ClientDocument { name, version };
+    }
+
+    /// Stores the state of a hub.
+    pub(crate) fn hub(&self, hub: HubDocument) {
+        self.rare().hub = Some(hub);
     }
 
     /// Stores the relay's settings.

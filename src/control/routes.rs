@@ -326,7 +326,7 @@ impl AppState {
             (true, None | Some((Activity::Stopped, _))) => (Activity::Idle, None),
             (true, Some((activity, since_us))) => (activity, Some(since_us)),
         };
-        let Rare { generation, child, client, context_engine, config, faults, .. } = published.rare().clone();
+        let Rare { generation, child, client, context_engine, config, hub, faults, .. } = published.rare().clone();
         SessionDocument {
             session_id: info.session_id.clone(),
             state,
@@ -343,6 +343,7 @@ impl AppState {
             index,
             context_engine,
             config,
+            hub,
             faults,
             counters: published.counters(),
             started_at: Some(humantime::format_rfc3339_millis(info.started_at).to_string()),

@@ -38,11 +38,11 @@ pub(crate) enum SocketError {
 
 /// A listening socket.
 #[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) listener: UnixListener,
+pub(crate) struct Bound {
+    pub(crate) listener: UnixListener,
     /// With links resolved.
-    pub(super) path: PathBuf,
-    pub(super) files: SocketFiles,
+    pub(crate) path: PathBuf,
+    pub(crate) files: SocketFiles,
 }
 
 /// The files of a socket: the socket itself, and the link to it, if any.
@@ -51,6 +51,11 @@ pub(super) struct Bound {
 pub(crate) struct SocketFiles(Vec<PathBuf>);
 
 impl SocketFiles {
+    /// Their paths.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.0
+    }
+
     /// Removes the files. Open connections stay open.
     pub(crate) fn remove(self) {
         for file in self.0 {
@@ -61,16 +66,26 @@ impl SocketFiles {
     }
 }
 
-/// Binds the socket of the session folder `dir`. If that path is too long, the socket is called `short_name` in a folder of
-/// ours in `runtime_dir` or `/tmp`.
+/// Binds the control socket of the session folder `dir`; see [`bind_at`].
 pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
-    let path = dir.join(SOCKET_FILE);
-    clear(&path)?;
-    if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+    bind_at(&dir.join(SOCKET_FILE), runtime_dir, short_name)
+}
+
+/// Binds a socket at `path`, in the place of one or of a link that was left there. If the path is too long, the socket is called
+/// `short_name` in a folder of ours in `runtime_dir` or `/tmp`.
+pub(crate) fn bind_at(path: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
+    clear(path)?;
+    bind_free(path, runtime_dir, short_name)
+}
+
+/// As [`bind_at`], and replaces nothing at `path`.
+pub(crate) fn bind_free(path: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
+    let path = path.to_owned();
+    if fits(&path) {
         let listener = listen(&path)?;
         return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
     }
-    let short = short_dir(runtime_dir, short_name)?.join(short_name);
+    let short = short_path(runtime_dir, short_name)?;
     let listener = listen(&short)?;
     if let Err(source) = symlink(&short, &path) {
         SocketFiles(vec![short]).remove();
@@ -79,14 +94,32 @@ pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> 
     Ok(Bound { listener, files: SocketFiles(vec![path, short.clone()]), path: short })
 }
 
-/// The path of the socket of the session folder `dir`, links resolved.
+/// Whether a socket can have this path.
+pub(crate) fn fits(path: &Path) -> bool {
+    path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX
+}
+
+/// The path of a socket called `short_name` in a folder of ours in `runtime_dir` or `/tmp`; the folder is created if necessary.
+pub(crate) fn short_path(runtime_dir: Option<&Path>, short_name: &str) -> Result<PathBuf, SocketError> {
+    Ok(short_dir(runtime_dir, short_name)?.join(short_name))
+}
+
+/// The path of the control socket of the session folder `dir`; see [`resolve_at`].
+///
+/// # Errors
+///
+/// As [`resolve_at`].
+pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
+    resolve_at(&dir.join(SOCKET_FILE))
+}
+
+/// The path to connect to for the socket that was bound at `path`: a link is resolved, since its own path may be too long.
 ///
 /// # Errors
 ///
 /// Reading the link failed; [`io::ErrorKind::NotFound`] if there is no socket.
-pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
-    let path = dir.join(SOCKET_FILE);
-    if std::fs::symlink_metadata(&path)?.is_symlink() { std::fs::read_link(&path) } else { Ok(path) }
+pub(crate) fn resolve_at(path: &Path) -> io::Result<PathBuf> {
+    if std::fs::symlink_metadata(path)?.is_symlink() { std::fs::read_link(path) } else { Ok(path.to_owned()) }
 }
 
 fn listen(path: &Path) -> Result<UnixListener, SocketError> {

@@ -16,7 +16,7 @@
 //! Requests that only a client can answer, such as the time or a token, are answered with an error if no client is
 //! attached, or when the client leaves without answering. Otherwise the server would wait forever.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -87,6 +87,11 @@ impl Clients {
         }
     }
 
+    pub(super) fn forget_thread(&mut self, thread_id: &str) {
+        self.own.threads.remove(thread_id);
+        self.others.values_mut().for_each(|client| drop(client.threads.remove(thread_id)));
+    }
+
     /// Whether the client of a connection receives server lines.
     pub(super) fn listens(&self, conn: Conn) -> bool {
         match conn {
@@ -102,11 +107,13 @@ pub(super) struct CurrentClient {
     who: Who,
     pub(super) peer: Peer,
     pub(super) on_record: OnRecord,
+    /// The threads that a client of a hub has subscribed to.
+    pub(super) threads: BTreeSet<String>,
     /// The name of a client that may only be a probe.
     pub(super) introduction: Option<ClientName>,
     pub(super) version: VersionWatch,
     /// The client's name for itself.
-    pub(super) name: Option<String>,
+    pub(super) name: ClientName,
     /// Whether the pieces of the server's current long line pass; `None` between long lines.
     long_line: Option<bool>,
     /// The server's response to our `initialize`, if it has arrived.
@@ -162,9 +169,10 @@ impl CurrentClient {
             who,
             peer: Peer { transport: Transport::Stdio, pid: None },
             on_record: OnRecord::default(),
+            threads: BTreeSet::new(),
             introduction: None,
             version: VersionWatch::default(),
-            name: None,
+            name: ClientName::default(),
             long_line: None,
             initialized_with: None,
         }
@@ -293,7 +301,7 @@ impl Engine {
         }
         call.into_iter().for_each(|call| self.calls.to_server.forget(call));
         self.introduce(Conn::OWN, introduced(event).unwrap_or_default(), effects);
-        effects.push(Effect::Note(Note::ClientAttached { name: self.clients.own().name.clone() }));
+        effects.push(Effect::Note(Note::ClientAttached { name: self.clients.own().name.name.clone() }));
         if let Some(result) = self.clients.own().initialized_with.as_deref() {
             effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
         }
@@ -303,14 +311,14 @@ impl Engine {
     pub(super) fn detach(&mut self, now: Now, effects: &mut Vec<Effect>) -> VecDeque<Box<RawValue>> {
         let Some(left) = self.clients.own_mut().detach(now.elapsed, &mut self.calls) else { return VecDeque::new() };
         if left.was_answered {
-            effects.push(Effect::Note(Note::ClientLeft { name: self.clients.own().name.clone() }));
+            effects.push(Effect::Note(Note::ClientLeft { name: self.clients.own().name.name.clone() }));
         }
         self.introduce(Conn::OWN, own_name(), effects);
         left.asked
     }
 
     pub(super) fn introduce(&mut self, conn: Conn, client: ClientName, effects: &mut Vec<Effect>) {
-        self.clients.of_mut(conn).name.clone_from(&client.name);
+        self.clients.of_mut(conn).name.clone_from(&client);
         effects.push(Effect::Introduce(conn, Box::new(client)));
     }
 
@@ -318,7 +326,7 @@ impl Engine {
     pub(super) fn attach(&mut self, api_call: ApiCallId, server_listens: bool, effects: &mut Vec<Effect>) -> ApiReply {
         let client = self.clients.own_mut();
         if client.is_attended() {
-            return ApiReply::ClientAttached { name: client.name.clone() };
+            return ApiReply::ClientAttached { name: client.name.name.clone() };
         }
         if !server_listens || client.initialized_with.as_deref().is_none() {
             return ApiReply::NotReady;

@@ -3,16 +3,21 @@
 //! A connection goes on record with the first line of its client. Codex's daemon only looks whether a server answers: it
 //! sends `initialize` and `initialized`, and leaves. Such a probe gets its answer and leaves no trace.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::attached_client::{VersionWatch, introduced};
 use super::interface::{Decision, Effect, Note, Now};
+use super::open_calls::OpenCall;
 use super::{ClientName, Engine};
 use crate::protocol::{Event, Method};
-use crate::wire::{Conn, Side};
+use crate::wire::{Conn, Members, Side};
 
 /// The client name with which codex's daemon looks whether a server answers.
 const PROBE: &str = "codex_app_server_daemon";
+
+/// Subscriptions that are remembered for each connection.
+const SUBSCRIPTIONS_MAX: usize = 1_024;
 
 /// What the kernel and the listener know about a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +27,7 @@ pub struct Peer {
     pub pid: Option<u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     #[serde(rename = "websocket")]
@@ -71,6 +76,41 @@ impl Engine {
             && client.on_record == OnRecord::Yes
         {
             effects.push(Effect::Note(Note::ConnClose { conn }));
+        }
+    }
+
+    /// The client of a connection; `None` if that is not on record.
+    pub(crate) fn client(&self, conn: Conn) -> Option<&ClientName> {
+        let client = self.clients.of(conn);
+        (client.on_record == OnRecord::Yes).then_some(&client.name)
+    }
+
+    /// The threads that a client has subscribed to.
+    pub(crate) fn subscriptions(&self, conn: Conn) -> Vec<String> {
+        self.clients.of(conn).threads.iter().cloned().collect()
+    }
+
+    /// The server responds to a call that begins or ends a subscription.
+    pub(super) fn subscribed(&mut self, conn: Conn, call: &OpenCall, response: &Event<'_>) {
+        if !self.is_hub {
+            return;
+        }
+        let threads = &mut self.clients.of_mut(conn).threads;
+        match (call.method, response.result.and_then(Members::of)) {
+            (Some(method), Some(result)) if method.opens_thread() && threads.len() < SUBSCRIPTIONS_MAX => {
+                threads.extend(result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id")));
+            }
+            (Some(Method::ThreadUnsubscribe), Some(_)) => {
+                call.thread_id.iter().for_each(|thread_id| drop(threads.remove(thread_id)));
+            }
+            (_, _) => {}
+        }
+    }
+
+    /// The server has unloaded a thread.
+    pub(super) fn thread_closed(&mut self, params: &RawValue) {
+        if let Some(thread_id) = Members::of(params).and_then(|params| params.text("threadId")) {
+            self.clients.forget_thread(&thread_id);
         }
     }
 

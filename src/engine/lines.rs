@@ -88,7 +88,7 @@ impl Engine {
         match (from, &event) {
             (Side::Client, None) => {}
             (Side::Client, Some(event)) if event.name().is_none() => {
-                let client = self.clients.of(conn).name.as_deref().unwrap_or("client");
+                let client = self.clients.of(conn).name.name.as_deref().unwrap_or("client");
                 self.requests.client_answers(&seen, event, client, &mut decision, effects);
             }
             (Side::Client, Some(event)) => self.client_calls(&seen, event, prepared, &mut decision, effects),
@@ -146,8 +146,12 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
+        let thread = thread_of(event);
+        if thread.as_deref().and_then(|thread_id| self.threads.find(thread_id)).is_some_and(|thread| thread.is_for_title) {
+            return;
+        }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
-        let reasons = thread_of(event).and_then(|thread_id| self.reasons_ahead(seen.conn, &thread_id));
+        let reasons = thread.and_then(|thread_id| self.reasons_ahead(seen.conn, &thread_id));
         decision.before.extend(reasons.map(own));
         let (fragments, projection) = match self.assembly.is_set() {
             true => self.before_turn(seen.conn, event, prepared),
@@ -220,6 +224,7 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> Option<Purpose> {
+        self.subscribed(seen.conn, &call, event);
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
         }
@@ -249,6 +254,7 @@ impl Engine {
             (Some(Method::ThreadStarted), Some(params)) => {
                 self.threads.mentioned_in(params, effects);
             }
+            (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params),
             (Some(Method::ThreadCompacted), Some(params)) => self.is_compacted(params, effects),
             (Some(Method::TurnStarted), _) => self.turn_started(event, effects),
             (Some(Method::TurnCompleted), _) => self.turn_completed(now, event, effects),

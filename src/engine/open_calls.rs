@@ -79,8 +79,10 @@ pub(super) struct OpenCall {
     id: RpcId,
     pub(super) caller: Caller,
     pub(super) method: Option<Method>,
-    /// The thread of the turn that it starts.
+    /// The thread of the turn that it starts, or that its client leaves.
     pub(super) thread_id: Option<String>,
+    /// It starts a thread in which the client asks the model for a title.
+    pub(super) is_for_title: bool,
     /// The secret part of the response.
     pub(super) secret: Option<Awaited>,
     /// The turn it starts, if that turn carries context.
@@ -148,8 +150,15 @@ impl OpenCalls {
             self.overflowed.extend(secret.is_some().then_some(conn));
             return None;
         };
-        if event.method == Some(Method::TurnStart) {
-            call.thread_id = event.params.and_then(Members::of).and_then(|params| params.text("threadId"));
+        let params = || event.params.and_then(Members::of);
+        match event.method {
+            Some(Method::TurnStart | Method::ThreadUnsubscribe) => {
+                call.thread_id = params().and_then(|params| params.text("threadId"));
+            }
+            Some(Method::ThreadStart) => {
+                call.is_for_title = params().and_then(|params| params.text("threadSource")).as_deref() == Some("thread_title");
+            }
+            Some(_) | None => {}
         }
         call.secret = secret;
         Some(key)
@@ -169,6 +178,7 @@ impl OpenCalls {
             caller,
             method,
             thread_id: None,
+            is_for_title: false,
             secret: None,
             turn: None,
             lease: None,

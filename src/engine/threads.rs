@@ -55,6 +55,8 @@ pub(super) struct Thread {
     pub(super) cwd: Option<String>,
     /// The names of the tools that the client defined.
     pub(super) tools: Vec<String>,
+    /// The client asks the model for a title in it, with the user's words.
+    pub(super) is_for_title: bool,
     /// The thread began during this run.
     pub(super) is_new: bool,
     /// The context engine knows the thread.

@@ -1,6 +1,34 @@
 //! The hub: one server for all clients of a machine. Clients connect over WebSocket on Unix sockets; each gets a connection of its
 //! own to the server, which is a process of its own and outlives the hub.
 
-mod process;
-mod sockets;
+mod event_loop;
+mod link;
+mod published;
+mod peer;
+pub(crate) mod process;
+mod run;
+pub(crate) mod sockets;
 pub(crate) mod websocket;
+
+use std::path::Path;
+
+pub(crate) use peer::{Peer, ProcessIdentity, connect};
+pub(crate) use run::{DefaultSocket, HubError, HubOptions, run};
+
+use crate::store::Place;
+
+/// The server command in the place of every hub. It names no program, so another codex does not mean another session.
+const SERVER_OF_HUBS: [&str; 2] = ["codex", "app-server --listen"];
+
+/// The place of the hub of a `CODEX_HOME`. A hub is found again by it, so it does not depend on where it was started.
+#[must_use]
+pub(crate) fn place(codex_home: &Path) -> Place {
+    let home = codex_home.to_string_lossy().into_owned();
+    Place { cwd: home.clone(), codex_home: home, server: SERVER_OF_HUBS.map(str::to_owned).to_vec() }
+}
+
+/// Whether a session of this place is that of a hub.
+#[must_use]
+pub(crate) fn is_hub(place: &Place) -> bool {
+    place.server == SERVER_OF_HUBS
+}

@@ -1,1 +1,389 @@
-//! The sockets that clients connect to.
+//! The sockets that clients connect to: the one at which codex looks for a server, and one in the session folder.
+//!
+//! Codex's own, [`default_socket`], is taken only if nothing answers there. A stale socket or link of ours is replaced; anything
+//! else is an error that names it.
+//!
+//! *Locking.* A [`Claim`] holds an flock on the folder of the default socket until its listener is dropped, so two hubs cannot
+//! both find a stale socket and replace each other's. On a file system without flock it does without. The caller of
+//! [`bind_own`] holds the session's lock.
+//!
+//! *Trust.* A connection of another user is closed before a byte of it is read.
+//!
+//! Nothing here reads or writes a connection.
+
+use std::fs::{File, Metadata, TryLockError};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use rustix::fs::{Mode, OFlags};
+use uuid::Uuid;
+
+use super::peer::{self, Peer, ProcessIdentity};
+use crate::control::{self, Bound, SocketError};
+use crate::files;
+use crate::store::Found;
+
+/// The hub's socket in the session folder.
+pub(crate) const CODEX_SOCKET: &str = "codex.sock";
+
+/// The folder of the default socket in the home of codex.
+const DEFAULT_FOLDER: &str = "app-server-control";
+
+/// The name of the default socket.
+const DEFAULT_NAME: &str = "app-server-control.sock";
+
+/// The option of a codex that runs as its own daemon.
+const DAEMON_OPTION: &str = "--managed-daemon";
+
+/// Rights that let others replace a socket.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// The socket at which codex 0.135 and later look for a server.
+#[must_use]
+pub(crate) fn default_socket(codex_home: &Path) -> PathBuf {
+    codex_home.join(DEFAULT_FOLDER).join(DEFAULT_NAME)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("the folder {} does not exist; run codex once, or set CODEX_HOME to its folder", .codex_home.display())]
+    NoCodexHome { codex_home: PathBuf },
+    #[error("listen in {}: the folder {why}", .folder.display())]
+    Untrusted { folder: PathBuf, why: &'static str },
+    #[error("listen on {}: {what} is in the way; remove it and start again", .path.display())]
+    InTheWay { path: PathBuf, what: &'static str },
+    /// A server listens there.
+    #[error("{by} listens on {}; {}", .path.display(), by.remedy())]
+    Answered { path: PathBuf, by: Answerer },
+    /// Another hub holds the claim, and does not listen yet.
+    #[error("another codex-shim hub is about to listen on {}; see `codex-shim hub status`", .path.display())]
+    AnotherStarts { path: PathBuf },
+    #[error("{action} {}: {source}", .path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+}
+
+/// The process that listens on the default socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answerer {
+    /// A hub, and its session if that is in our home.
+    Hub { pid: u32, session: Option<String> },
+    /// The daemon that codex starts by itself.
+    Daemon { pid: u32 },
+    /// A codex that somebody has started.
+    Server { pid: u32 },
+    /// Another program, if the system says which one.
+    Other { pid: Option<u32>, program: Option<String> },
+}
+
+impl Answerer {
+    /// The process at the other end of this connection. `home` has the sessions of hubs.
+    fn of(stream: &UnixStream, home: &Path) -> Answerer {
+        let Some(pid) = Peer::of(stream).ok().and_then(|peer| peer.pid) else {
+            return Answerer::Other { pid: None, program: None };
+        };
+        let sessions = Found::all(home).unwrap_or_default();
+        let is_it = |found: &&Found| found.live && found.holder.as_ref().is_some_and(|holder| holder.pid == pid);
+        if let Some(found) = sessions.iter().find(is_it) {
+            return Answerer::Hub { pid, session: Some(found.id.clone()) };
+        }
+        let identity = ProcessIdentity::of(pid);
+        let program = identity.as_ref().and_then(ProcessIdentity::program);
+        let name = program.and_then(|program| Some(program.file_name()?.to_string_lossy().into_owned()));
+        let arguments = identity.as_ref().map(ProcessIdentity::arguments).unwrap_or_default();
+        match name {
+            Some(name) if name.starts_with("codex-shim") => Answerer::Hub { pid, session: None },
+            Some(name) if name.starts_with("codex") && arguments.iter().any(|word| word == DAEMON_OPTION) => {
+                Answerer::Daemon { pid }
+            }
+            Some(name) if name.starts_with("codex") => Answerer::Server { pid },
+            program => Answerer::Other { pid: Some(pid), program },
+        }
+    }
+
+    /// How to end it.
+    fn remedy(&self) -> String {
+        match self {
+            Answerer::Hub { session: Some(session), .. } => {
+                format!("stop it with `codex-shim hub stop --session {session}`")
+            }
+            Answerer::Hub { session: None, pid } => {
+                format!("stop it with `codex-shim hub stop`, with the CODEX_SHIM_HOME that it has, or `kill {pid}`")
+            }
+            Answerer::Daemon { .. } => "stop it with `codex app-server daemon stop`".to_owned(),
+            // `daemon stop` refuses to end a server that it has not started.
+            Answerer::Server { pid } => format!("end it with `kill -INT {pid}`"),
+            Answerer::Other { .. } => "end it, or run the hub with --no-default-socket".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Answerer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answerer::Hub { pid, session: Some(session) } => {
+                write!(f, "another codex-shim hub (session {session}, pid {pid})")
+            }
+            Answerer::Hub { pid, session: None } => write!(f, "another codex-shim hub (pid {pid})"),
+            Answerer::Daemon { pid } => write!(f, "the daemon of codex (pid {pid})"),
+            Answerer::Server { pid } => write!(f, "a codex app-server (pid {pid})"),
+            Answerer::Other { pid: Some(pid), program: Some(program) } => write!(f, "{program} (pid {pid})"),
+            Answerer::Other { pid: Some(pid), program: None } => write!(f, "another program (pid {pid})"),
+            Answerer::Other { pid: None, .. } => f.write_str("another program"),
+        }
+    }
+}
+
+/// The right to listen on the default socket. Take it before the server is started, and listen once the server does: clients
+/// that connect to a socket and hear nothing fail, while without a socket they start a daemon of their own.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    path: PathBuf,
+    home: PathBuf,
+    runtime_dir: Option<PathBuf>,
+    /// The locked folder; `None` if its file system has no locks.
+    lock: Option<File>,
+}
+
+impl Claim {
+    /// Claims the default socket of `codex_home`, unless something answers there. `home` is that of codex-shim.
+    pub(crate) fn take(codex_home: &Path, home: &Path, runtime_dir: Option<&Path>) -> Result<Claim, ClaimError> {
+        let path = default_socket(codex_home);
+        if !codex_home.is_dir() {
+            return Err(ClaimError::NoCodexHome { codex_home: codex_home.to_owned() });
+        }
+        let folder = codex_home.join(DEFAULT_FOLDER);
+        check_folder(&folder)?;
+        let mut claim = Claim { path, home: home.to_owned(), runtime_dir: runtime_dir.map(Path::to_owned), lock: None };
+        claim.lock = match lock_folder(&folder) {
+            Ok(Some(lock)) => Some(lock),
+            Ok(None) => {
+                claim.check()?;
+                return Err(ClaimError::AnotherStarts { path: claim.path });
+            }
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), "lock the folder of the default socket");
+                None
+            }
+        };
+        claim.check()?;
+        Ok(claim)
+    }
+
+    /// Listens on the default socket, unless something answers there by now.
+    pub(crate) fn listen(self) -> Result<Listener, ClaimError> {
+        if self.check()? == Place::Stale {
+            std::fs::remove_file(&self.path).map_err(self.io_error("remove"))?;
+        }
+        let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.path.as_os_str().as_encoded_bytes());
+        let short_name = format!("hub-{}-{}.sock", name.simple(), std::process::id());
+        match control::bind_free(&self.path, self.runtime_dir.as_deref(), &short_name) {
+            Ok(bound) => Ok(Listener::of(self.path, bound, self.lock)),
+            // Codex has bound it since.
+            Err(SocketError::Io { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+                self.check()?;
+                Err(self.io_error("bind")(source))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at what is at the path of the socket.
+    fn check(&self) -> Result<Place, ClaimError> {
+        let in_the_way = |what| Err(ClaimError::InTheWay { path: self.path.clone(), what });
+        let there = match std::fs::symlink_metadata(&self.path) {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Free),
+            Err(error) => return Err(self.io_error("look at")(error)),
+        };
+        if there.uid() != own_uid() {
+            return in_the_way("another user's file");
+        }
+        let mut socket = self.path.clone();
+        if there.is_symlink() {
+            socket = control::resolve_at(&self.path).map_err(self.io_error("read the link"))?;
+            match std::fs::metadata(&self.path) {
+                Ok(target) if target.file_type().is_socket() => {}
+                Ok(_) => return in_the_way("a link to a file that is not a socket"),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Stale),
+                Err(error) => return Err(self.io_error("look at")(error)),
+            }
+            if socket.is_relative() {
+                socket = self.path.with_file_name(&socket);
+            }
+        } else if there.is_dir() {
+            return in_the_way("a folder");
+        } else if !there.file_type().is_socket() {
+            return in_the_way("a file that is not a socket");
+        }
+        match peer::connect(&socket) {
+            Ok(stream) => Err(ClaimError::Answered { path: self.path.clone(), by: Answerer::of(&stream, &self.home) }),
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(Place::Stale),
+                // It listens, and is too busy to accept.
+                io::ErrorKind::WouldBlock => {
+                    let by = Answerer::Other { pid: None, program: None };
+                    Err(ClaimError::Answered { path: self.path.clone(), by })
+                }
+                _ => Err(self.io_error("connect to")(error)),
+            },
+        }
+    }
+
+    fn io_error(&self, action: &'static str) -> impl FnOnce(io::Error) -> ClaimError {
+        let path = self.path.clone();
+        move |source| ClaimError::Io { action, path, source }
+    }
+}
+
+/// What is at the path of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Free,
+    /// A socket or a link of ours at which nothing listens.
+    Stale,
+}
+
+/// Creates the folder, or checks that only we can write to it.
+fn check_folder(folder: &Path) -> Result<(), ClaimError> {
+    let failed = |action| move |source| ClaimError::Io { action, path: folder.to_owned(), source };
+    match files::create_folder(folder) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed("create")(error)),
+    }
+    let there = std::fs::metadata(folder).map_err(failed("look at"))?;
+    let untrusted = |why| Err(ClaimError::Untrusted { folder: folder.to_owned(), why });
+    if !there.is_dir() {
+        return untrusted("is a file");
+    }
+    if there.uid() != own_uid() {
+        return untrusted("belongs to another user");
+    }
+    if there.mode() & WRITABLE_BY_OTHERS != 0 {
+        return untrusted("can be written to by others; `chmod 700` it");
+    }
+    Ok(())
+}
+
+/// Locks a folder; `None` if another process has locked it.
+fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = File::from(rustix::fs::open(folder, flags, Mode::empty())?);
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Listens on [`CODEX_SOCKET`] in the session folder, whose lock the caller holds.
+pub(crate) fn bind_own(session_dir: &Path, runtime_dir: Option<&Path>) -> Result<Listener, SocketError> {
+    let path = session_dir.join(CODEX_SOCKET);
+    let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, path.as_os_str().as_encoded_bytes());
+    let short_name = format!("codex-{}-{}.sock", name.simple(), std::process::id());
+    let bound = control::bind_at(&path, runtime_dir, &short_name)?;
+    Ok(Listener::of(path, bound, None))
+}
+
+/// A socket on which the hub listens. Dropping it removes its files at once, unless another process has replaced them.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    files: Vec<OwnFile>,
+    /// The lock of the claim, released after the files are removed.
+    _lock: Option<File>,
+}
+
+/// A file that we have created, and its identity. As long as the socket is open its number is not used again.
+#[derive(Debug)]
+struct OwnFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl OwnFile {
+    fn at(path: &Path) -> Option<OwnFile> {
+        let there: Metadata = std::fs::symlink_metadata(path).ok()?;
+        Some(OwnFile { path: path.to_owned(), device: there.dev(), inode: there.ino() })
+    }
+
+    fn is_in_place(&self) -> bool {
+        OwnFile::at(&self.path).is_some_and(|there| (there.device, there.inode) == (self.device, self.inode))
+    }
+}
+
+/// A connection of our user.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// Non-blocking.
+    pub stream: UnixStream,
+    /// The client's process, if the kernel says.
+    pub pid: Option<u32>,
+}
+
+impl Listener {
+    fn of(path: PathBuf, bound: Bound, lock: Option<File>) -> Listener {
+        let files = bound.files.paths().iter().filter_map(|file| OwnFile::at(file)).collect();
+        Listener { listener: bound.listener, path, files, _lock: lock }
+    }
+
+    /// The path that clients are told.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether clients that connect to the path still come here.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.files.iter().all(OwnFile::is_in_place)
+    }
+
+    /// Accepts the next connection of our user, if one waits. Those of others are closed.
+    pub(crate) fn accept(&self) -> io::Result<Option<Accepted>> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(None),
+                    // The client has gone again.
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => return Err(error),
+                },
+            };
+            match Peer::of(&stream) {
+                Ok(peer) if peer.is_ours() => {
+                    stream.set_nonblocking(true)?;
+                    return Ok(Some(Accepted { stream, pid: peer.pid }));
+                }
+                Ok(peer) => tracing::warn!(uid = peer.uid, "another user at {}: closed", self.path.display()),
+                Err(error) => tracing::warn!(%error, "a client of an unknown user: closed"),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for file in self.files.iter().filter(|file| file.is_in_place()) {
+            if let Err(error) = std::fs::remove_file(&file.path) {
+                tracing::info!(%error, file = %file.path.display(), "remove a socket of the hub");
+            }
+        }
+    }
+}

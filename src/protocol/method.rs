@@ -86,9 +86,12 @@ macro_rules! methods {
 methods! {
     // Requests of the client.
     Initialize = "initialize", ClientRequest, Open, ["clientInfo.name", "capabilities.optOutNotificationMethods"];
-    ThreadStart = "thread/start", ClientRequest, Members, ["developerInstructions", "dynamicTools.name"];
+    ThreadStart = "thread/start", ClientRequest, Members, [
+        "developerInstructions", "dynamicTools.name", "ephemeral", "threadSource"
+    ];
     ThreadResume = "thread/resume", ClientRequest, Members, ["threadId", "developerInstructions"];
     ThreadFork = "thread/fork", ClientRequest, Members, ["threadId"];
+    ThreadUnsubscribe = "thread/unsubscribe", ClientRequest, Open, ["threadId"];
     ThreadRead = "thread/read", ClientRequest, Open, ["threadId", "includeTurns"];
     ThreadList = "thread/list", ClientRequest, Open, ["cursor"];
     ThreadInjectItems = "thread/inject_items", ClientRequest, Open, [
@@ -130,6 +133,7 @@ methods! {
     ThreadStatusChanged = "thread/status/changed", ServerNotification, Open, [
         "threadId", "status.type", "status.activeFlags"
     ];
+    ThreadClosed = "thread/closed", ServerNotification, Open, ["threadId"];
     ThreadCompacted = "thread/compacted", ServerNotification, Open, ["threadId"];
     TokenUsageUpdated = "thread/tokenUsage/updated", ServerNotification, Open, [
         "threadId", "turnId", "tokenUsage.total.totalTokens", "tokenUsage.total.inputTokens",

@@ -35,7 +35,7 @@ pub(crate) struct ServerCommand {
 impl ServerCommand {
     /// The process to start or to become. It inherits what our launcher gave us. A standard stream in `closed` is
     /// closed if our launcher had closed it.
-    pub(super) fn to_process(&self, closed: &'static [RawFd]) -> Command {
+    pub(crate) fn to_process(&self, closed: &'static [RawFd]) -> Command {
         let mut process = Command::new(&self.program);
         process.arg0(&self.name).args(&self.args).env(DEPTH_VARIABLE, self.depth.to_string());
         process.envs(self.path.iter().map(|path| ("PATH", path)));

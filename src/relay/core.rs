@@ -7,14 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use uuid::Uuid;
+
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
 use super::recorder::Recorder;
+use super::start::engine;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, Token};
+use crate::engine::{Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ServerOwner, Token};
 use crate::launch::Signals;
 use crate::wire::Conn;
 
@@ -26,7 +29,7 @@ const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
 pub(crate) struct Clock(Instant);
 
 impl Clock {
-    pub(super) fn start() -> Clock {
+    pub(crate) fn start() -> Clock {
         Clock(Instant::now())
     }
 
@@ -61,6 +64,20 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Begins with a server that was started anew, or started again.
+    pub(crate) fn next_run(&mut self, server_owner: ServerOwner, pid: u32, server_run: Option<String>) {
+        // A late report of the ledger on the previous run must not match a token of this one.
+        let mut engine = engine(&self.settings, server_owner, Uuid::now_v7(), self.engine.last_token());
+        // The context engine outlives the server.
+        let owns = Input::OwnsCompaction(self.engine.owns_compaction());
+        engine.handle(self.clock.now(), owns, &mut Vec::new());
+        drop(self.recorder.take_refused());
+        if let Err(error) = self.recorder.next_run(pid, server_run) {
+            self.notices.report(&error.to_string());
+        }
+        self.engine = engine;
+    }
+
     /// The next deadline that has nothing to do with a connection.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.has_overflow().then(|| self.clock.elapsed() + OVERFLOW_RETRY_AFTER);

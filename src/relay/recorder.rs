@@ -16,7 +16,7 @@ use crate::context_engine::ContextEngine;
 use crate::control::Published;
 use crate::engine::{ContextBounds, Decision, Effect, Input, Note, Now, Order, Passage, Token};
 use crate::journal::{Batch, Bounds, Writer};
-use crate::store::{Ledger, StoreError};
+use crate::store::{Ledger, Session, StoreError};
 use crate::wire::{Conn, Line, Side};
 
 /// Delay between attempts to open the session.
@@ -76,6 +76,21 @@ impl Recorder {
             Ok(Opened { writer: None, parts }) => (State::Off, parts),
             Err(closed) => (State::Closed(closed), SessionParts::default()),
         };
+        Recorder::of(opening, state, parts, notices)
+    }
+
+    /// Serves a session whose lock we hold.
+    ///
+    /// # Errors
+    ///
+    /// If the journal's folder cannot be read.
+    pub(super) fn open_in(session: Session, opening: Opening, notices: &Notices) -> Result<Recorder, StoreError> {
+        let Opened { writer, parts } = opening.open_in(session, notices)?;
+        let state = writer.map_or(State::Off, State::Open);
+        Ok(Recorder::of(opening, state, parts, notices))
+    }
+
+    fn of(opening: Opening, state: State, parts: SessionParts, notices: &Notices) -> Recorder {
         let published = Arc::clone(&notices.published);
         Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new(), refused: Vec::new() }
     }
@@ -85,12 +100,22 @@ impl Recorder {
         self.parts.session.map(|session| session.id.as_str())
     }
 
-    /// Begins another generation of the session, with its own journal, because the child was restarted.
+    /// The generation for a server that starts now.
+    ///
+    /// # Errors
+    ///
+    /// If the journal's folder cannot be read.
+    pub(crate) fn next_generation(&self) -> Result<String, StoreError> {
+        self.parts.session.map_or_else(|| Ok(String::new()), |session| Ok(session.next_generation()?.to_string()))
+    }
+
+    /// Begins another generation of the session, with its own journal, because the server was restarted. `server_run` is as in
+    /// [`super::start::Start::hub`].
     ///
     /// # Errors
     ///
     /// If the journal's folder cannot be read. The lines that follow go into the journal of the previous generation.
-    pub(super) fn next_run(&mut self, child_pid: u32) -> Result<(), StoreError> {
+    pub(crate) fn next_run(&mut self, child_pid: u32, server_run: Option<String>) -> Result<(), StoreError> {
         self.opening.child_pid = child_pid;
         let Some(session) = self.parts.session else { return Ok(()) };
         let generation = session.next_generation()?;
@@ -99,9 +124,10 @@ impl Recorder {
         }
         self.drain_overflow();
         if let Some(ledger) = &self.parts.ledger
-            && ledger.begin_run(generation.to_string())
+            && let server_run = server_run.unwrap_or_else(|| generation.to_string())
+            && ledger.begin_run(server_run.clone())
         {
-            self.opening.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
+            self.opening.outbox.try_post(Input::SessionOpened { generation: server_run });
         }
         self.published.child_started(&generation.to_string(), child_pid);
         Ok(())

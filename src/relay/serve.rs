@@ -8,13 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use uuid::Uuid;
 
 use super::child::{ServerCommand, Spawned, to_forward};
 use super::direction::{BOTH_ENDS, Direction, Waiting};
 use super::event_loop::Relay;
 use super::pipes::{Sink, Source};
-use super::start::{RelayError, engine, prepare, spawn};
+use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
 use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, Now, ServerOwner};
 use crate::wire::Side;
@@ -134,7 +133,7 @@ pub(crate) fn serve(
         engine.handle(relay.core.clock.now(), owns, &mut Vec::new());
         drop(relay.core.recorder.take_refused());
         let (from_client, from_server) = ends(input, output)?;
-        if let Err(error) = relay.core.recorder.next_run(server.pid()) {
+        if let Err(error) = relay.core.recorder.next_run(server.pid(), None) {
             relay.core.notices.report(&error.to_string());
         }
         (relay.server, relay.core.engine, relay.from_client, relay.from_server) =

@@ -54,6 +54,8 @@ pub(super) struct Opening {
     /// The `agent_pty` events to follow.
     pub(super) watched: Option<(PathBuf, Whose)>,
     pub(super) context_engine: Option<ContextEngineSettings>,
+    /// As in [`super::start::Start::hub`].
+    pub(super) server_run: Option<String>,
     pub(super) outbox: Outbox,
 }
 
@@ -85,13 +87,19 @@ impl Opening {
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
         };
         let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
+        self.open_in(session, notices)
+    }
+
+    /// Serves a session whose lock we hold.
+    pub(super) fn open_in(&self, session: Session, notices: &Notices) -> Result<Opened, StoreError> {
         let generation = session.next_generation()?;
         if let Err(error) = open_log(&session.dir) {
             notices.report(&format!("open {}: {error}; this run has no log", session.dir.join("shim.log").display()));
         }
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
-        let ledger = self.start_ledger(&session, &generation, notices);
+        let of_server = self.server_run.clone().unwrap_or_else(|| generation.to_string());
+        let ledger = self.start_ledger(&session, of_server.clone(), notices);
         if let Some(ledger) = &ledger {
             self.follow_pty(ledger.clone(), notices);
         }
@@ -103,7 +111,7 @@ impl Opening {
         let stores = Stores { ledger: ledger.clone(), index: index.clone() };
         let control_socket = self.start_control(&session, &generation, stores, notices);
         if ledger.is_some() {
-            self.outbox.try_post(Input::SessionOpened { generation: generation.to_string() });
+            self.outbox.try_post(Input::SessionOpened { generation: of_server });
         }
         let writer = match self.record {
             RecordKept::Yes => Some(Box::new(self.writer(&session, generation.clone()))),
@@ -118,9 +126,9 @@ impl Opening {
         })
     }
 
-    fn start_ledger(&self, session: &Session, generation: &Generation, notices: &Notices) -> Option<Ledger> {
+    fn start_ledger(&self, session: &Session, generation: String, notices: &Notices) -> Option<Ledger> {
         let started = self.outbox.try_clone().and_then(|outbox| {
-            let ids = (session.id.clone(), generation.to_string());
+            let ids = (session.id.clone(), generation);
             Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter())
         });
         notices.started(started, "the ledger", "relaying goes on without it")

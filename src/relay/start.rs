@@ -27,7 +27,7 @@ use crate::engine::{Engine, EngineSettings, Exit, ServerOwner, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::launch::{self, Signals};
-use crate::store::Place;
+use crate::store::{Place, Session, StoreError};
 use crate::wire::Side;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,9 @@ pub(crate) enum RelayError {
     /// A pipe or a signal handler could not be set up.
     #[error("set up {what}: {source}")]
     SetUp { what: &'static str, source: io::Error },
+    /// The session of a hub.
+    #[error(transparent)]
+    Session(#[from] StoreError),
 }
 
 /// Replaces this process with `command`; returns only if that fails.
@@ -80,7 +83,7 @@ pub(super) fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
     Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
 }
 
-pub(super) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
+pub(crate) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
     Engine::new(EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
@@ -115,6 +118,7 @@ pub(super) fn prepare(
         place: place(command, environment),
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
+        hub: None,
     };
     Ok(Relay {
         core: start.core(clock, signals)?,
@@ -140,12 +144,15 @@ pub(crate) struct Start<'a> {
     pub(crate) place: Place,
     pub(crate) codex_path: String,
     pub(crate) child_pid: u32,
+    /// The session of a hub, and the run of its server, which may be older than the hub: requests belong to that run.
+    pub(crate) hub: Option<(Session, String)>,
 }
 
 impl Start<'_> {
     /// Opens the session.
     pub(crate) fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
-        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid } = self;
+        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, hub } = self;
+        let (session, server_run) = hub.unzip();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
         let published = Arc::new(Published::default());
         let notices = Notices::new(Arc::clone(&published));
@@ -171,9 +178,13 @@ impl Start<'_> {
             context_bounds: settings.context().bounds,
             watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
             context_engine: settings.assembly().context_engine,
+            server_run,
             outbox,
         };
-        let recorder = Recorder::open(opening, &notices);
+        let recorder = match session {
+            Some(session) => Recorder::open_in(session, opening, &notices)?,
+            None => Recorder::open(opening, &notices),
+        };
         if let Ok(outbox) = recorder.outbox() {
             reload::start(settings, complaints, outbox, &notices);
         }

@@ -186,9 +186,10 @@ fn beside(home: &Path, id: &str) -> Vec<PathBuf> {
 }
 
 /// Files of ours in the folder itself, besides databases.
-const FILES: [&str; 4] = ["lock", INDEX_LOCK_FILE, "shim.log", "shim.log.old"];
+const FILES: [&str; 6] = ["lock", INDEX_LOCK_FILE, "shim.log", "shim.log.old", "server.json", "server.log"];
 
-const SOCKET: &str = "control.sock";
+/// The control socket; those of a hub and of its server.
+const SOCKETS: [&str; 3] = ["control.sock", "codex.sock", "server.sock"];
 
 const DATABASES: [&str; 2] = [LEDGER_FILE, "history.db"];
 
@@ -217,7 +218,8 @@ impl Contents {
                 "journal" => is_of_journal,
                 "transcripts" => is_transcript,
                 _ => {
-                    let is_ours = is_file_name(&name) && is_file_kind(kind) || name == SOCKET && is_socket_kind(kind);
+                    let is_ours =
+                        is_file_name(&name) && is_file_kind(kind) || SOCKETS.contains(&&*name) && is_socket_kind(kind);
                     contents.add(&entry, name.into(), is_ours);
                     continue;
                 }

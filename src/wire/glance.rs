@@ -184,7 +184,7 @@ impl<'a> Scan<'a> {
 
     /// Skips white space, except `\r`, with which a line cannot be recorded verbatim.
     fn space(&mut self) -> Scanned {
-        while matches!(self.peek()?, b' ' | b'\t' | b'\n') {
+        while matches!(self.peek()?, b' ' | b'\t') {
             self.at += 1;
         }
         Some(())

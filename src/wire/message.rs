@@ -85,14 +85,14 @@ impl Message<'_> {
 }
 
 /// Whether a line of JSON can be embedded in a record verbatim: the value fills the whole line, the line has no raw
-/// `\r` (some readers of text files end a line there), and it is not nested deeper than common parsers accept.
+/// `\n` or `\r` (readers of text files end a line there), and it is not nested deeper than common parsers accept.
 #[must_use]
 pub fn stands_verbatim(line: &[u8]) -> bool {
     let bounded = match (line.first(), line.last()) {
         (Some(first), Some(last)) => !first.is_ascii_whitespace() && !last.is_ascii_whitespace(),
         (None, _) | (_, None) => false,
     };
-    bounded && memchr::memchr(b'\r', line).is_none() && depth_is_ordinary(line)
+    bounded && memchr::memchr2(b'\n', b'\r', line).is_none() && depth_is_ordinary(line)
 }
 
 /// Whether valid JSON nests at most [`DEPTH_MAX`] deep.

@@ -6,7 +6,7 @@
 //!
 //! This room is pure and never serializes a parsed message.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 mod frame;
 mod glance;
@@ -42,7 +42,7 @@ impl Side {
 
 /// A client's connection to the server. A relay on pipes has one, number 0. The hub's own connection is number 0, those of
 /// its clients follow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Conn(pub u32);
 
 impl Conn {

@@ -350,7 +350,11 @@ impl Context {
         let TurnSent { delivery, words, projected } = call.turn.take().unwrap_or_default();
         let begins = match (call.method, message.result) {
             (Some(Method::ThreadStart), Some(result)) => {
-                threads.mentioned_in(result, effects);
+                if let Some(thread_id) = threads.mentioned_in(result, effects)
+                    && call.is_for_title
+                {
+                    threads.of(&thread_id).is_for_title = true;
+                }
                 false
             }
             (Some(Method::ThreadResume | Method::ThreadFork), Some(result)) => {

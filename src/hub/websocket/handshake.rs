@@ -31,6 +31,13 @@ pub struct Request {
     pub headers: HeaderMap,
 }
 
+impl Request {
+    /// A request of our own.
+    pub fn of_path(path: &str) -> Request {
+        Request { path: path.to_owned(), headers: HeaderMap::new() }
+    }
+}
+
 /// The answer of the server to a handshake.
 #[derive(Debug, Clone)]
 pub struct Response {

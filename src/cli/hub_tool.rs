@@ -1,0 +1,612 @@
+//! `codex-shim hub`: runs a hub in the foreground, and starts, stops, restarts and shows one in the background.
+//!
+//! A hub is found by its session: the one that the user names, else the one of `CODEX_HOME`. It runs if the session's lock is
+//! held; the process that is signalled is the holder, by the word of the kernel if its socket answers.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand, ValueHint};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::screen::{self, Clock, Screen, Times, Tone, counted};
+use super::table::{Column, Table};
+use super::{CliError, Done, FAILED, NOT_RUNNING, complete, relay_tools, say, select_session};
+use crate::config::{Environment, Flags, SessionName, Settings, is_path};
+use crate::control::{self, client};
+use crate::history::rfc3339_millis;
+use crate::hub::process::{self, Stopped};
+use crate::hub::sockets::{CODEX_SOCKET, default_socket};
+use crate::hub::{self, DefaultSocket, HubOptions, Peer, ProcessIdentity};
+use crate::launch;
+use crate::store::Found;
+
+/// Run one codex server for all clients of this machine
+///
+/// codex 0.135 and later connects to a server that it finds in its home, and otherwise starts a daemon of its own. A hub runs
+/// the real `codex app-server` and listens in its place: every terminal and every tool that connects there shares one server,
+/// one recording and one list of requests. It runs until SIGTERM or SIGINT. They end the hub and leave the server running, and
+/// the next hub takes it over. `hub start` runs a hub in the background.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "\
+The hub listens on $CODEX_HOME/app-server-control/app-server-control.sock, where
+codex looks for a server, and on codex.sock in the folder of its session, for
+`codex --remote unix://PATH`.
+
+Exit status:
+  0  a signal has ended the hub
+  1  something else answers on codex's socket, or the server cannot be started
+  2  usage
+
+Examples:
+  codex-shim hub start                start a hub in the background
+  codex                               connects to it by itself
+  codex-shim hub status               the server, and who is connected
+  codex-shim hub stop                 end the hub and the server
+  codex-shim hub --no-default-socket --session test   beside a codex daemon"
+)]
+pub(super) struct HubArguments {
+    #[command(flatten)]
+    flags: HubFlags,
+    #[command(subcommand)]
+    tool: Option<HubTool>,
+}
+
+#[derive(Debug, Args)]
+struct HubFlags {
+    /// Name of the session [default: the one of this CODEX_HOME]
+    #[arg(long, id = "session", value_name = "NAME", add = complete::sessions())]
+    session: Option<SessionName>,
+    /// The real codex, 0.125 or later: a path, or a name on PATH
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
+    codex: Option<PathBuf>,
+    /// Listen only in the session's folder, not where codex looks for a server
+    #[arg(long)]
+    no_default_socket: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum HubTool {
+    Start(StartArguments),
+    Stop(StopArguments),
+    Restart(RestartArguments),
+    Status(StatusArguments),
+}
+
+/// Start a hub in the background
+///
+/// Returns once the hub listens, after 20 s at most. If one runs already, it says so and does nothing.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status:
+  0  the hub listens
+  1  something else answers on codex's socket, or the server cannot be started
+
+Examples:
+  codex-shim hub start
+  codex-shim hub start --codex ~/bin/codex-0.169.0")]
+struct StartArguments {
+    #[command(flatten)]
+    flags: HubFlags,
+}
+
+/// End a hub and its server
+///
+/// Clients that are connected lose their connection, and a turn that is running is interrupted. If no hub runs but its server
+/// does, it ends that.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status:
+  0  neither the hub nor the server runs
+  1  one of them could not be ended
+
+Examples:
+  codex-shim hub stop
+  codex-shim hub stop --session test")]
+struct StopArguments {
+    /// Name of the hub's session [default: the one of this CODEX_HOME]
+    #[arg(long, id = "session", value_name = "NAME", add = complete::sessions())]
+    session: Option<SessionName>,
+}
+
+/// Replace a hub and keep its server
+///
+/// For an upgrade of codex-shim, or a changed setting. Clients connect again by themselves, and no turn is lost. If no hub
+/// runs, one is started. Give the options of the hub again.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: that of `hub start`.
+
+Examples:
+  codex-shim hub restart
+  codex-shim hub restart --server     also the server, for another codex")]
+struct RestartArguments {
+    #[command(flatten)]
+    flags: HubFlags,
+    /// Also replace the server, which interrupts running turns
+    #[arg(long)]
+    server: bool,
+}
+
+/// Show a hub: its server, its sockets and its clients
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status:
+  0  the hub runs
+  1  it runs and does not answer
+  4  no hub runs
+
+Examples:
+  codex-shim hub status
+  codex-shim hub status --json | jq '.connections[].client.name'")]
+struct StatusArguments {
+    /// Name of the hub's session [default: the one of this CODEX_HOME]
+    #[arg(long, id = "session", value_name = "NAME", add = complete::sessions())]
+    session: Option<SessionName>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    times: Times,
+}
+
+/// How long a hub may take until it listens.
+const START_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// How long a hub may take to end.
+const END_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at a hub that starts or ends.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Most bytes of the stderr of a hub that are passed on.
+const STDERR_BYTES_MAX: u64 = 64 << 10;
+
+/// Width of the label column.
+const LABEL_COLUMNS: usize = 9;
+
+/// Variables with a path, which may be relative to the folder of the user's shell.
+const PATH_VARIABLES: [&str; 3] = ["CODEX_HOME", "CODEX_SHIM_HOME", "CODEX_SHIM_CODEX"];
+
+pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
+    match arguments.tool {
+        None => run_here(arguments.flags, environment),
+        Some(HubTool::Start(start)) => run_start(&start.flags, environment),
+        Some(HubTool::Stop(stop)) => run_stop(stop.session.as_ref(), environment),
+        Some(HubTool::Restart(restart)) => run_restart(restart, environment),
+        Some(HubTool::Status(status)) => run_status(&status, environment),
+    }
+}
+
+/// Runs a hub in this process.
+fn run_here(flags: HubFlags, environment: &Environment) -> Done {
+    if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
+        return Err(CliError::failed(format!("{} runs already", hub.name()))
+            .with_remedy(format!("stop it with `codex-shim hub stop{}`", hub.argument())));
+    }
+    let (settings, complaints) = Settings::load(Flags { codex: flags.codex, ..Flags::default() }, environment);
+    for complaint in &complaints {
+        say(&complaint.to_string());
+    }
+    let command = relay_tools::codex_command(vec!["app-server".into()], &settings, environment)
+        .map_err(|error| CliError::failed(error.to_string()))?;
+    let default_socket = if flags.no_default_socket { DefaultSocket::LeftAlone } else { DefaultSocket::Claimed };
+    let done = hub::run(HubOptions {
+        command,
+        settings,
+        session: flags.session,
+        default_socket,
+        codex_home: codex_home(environment),
+        codex_home_is_set: environment.get("CODEX_HOME").is_some(),
+        cwd: folder_that_stays(environment),
+        runtime_dir: environment.runtime_dir(),
+    });
+    done.map(|()| 0).map_err(|error| CliError::exits(FAILED, error.to_string()))
+}
+
+fn codex_home(environment: &Environment) -> PathBuf {
+    let home = environment.codex_home();
+    std::path::absolute(&home).unwrap_or(home)
+}
+
+/// The user's home, else the root.
+fn folder_that_stays(environment: &Environment) -> PathBuf {
+    let home = environment.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && home.is_dir());
+    home.unwrap_or_else(|| "/".into())
+}
+
+/// The session of a hub.
+struct Hub {
+    found: Found,
+}
+
+impl Hub {
+    /// The sessions of the hub that is meant, the live one first; none if there never was one.
+    fn all(session: Option<&SessionName>, environment: &Environment) -> Result<Vec<Hub>, CliError> {
+        let place = hub::place(&codex_home(environment));
+        let found = select_session::all_quietly(environment)?.into_iter().filter(|found| match session {
+            Some(name) => found.id == name.to_string(),
+            None => found.holder.as_ref().is_some_and(|holder| holder.place == place),
+        });
+        let hubs: Vec<Hub> = found.map(|found| Hub { found }).collect();
+        match hubs.iter().find(|hub| !hub.found.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place))) {
+            Some(other) => Err(CliError::failed(format!("session {} is not the session of a hub", other.found.id))
+                .with_remedy("choose another name, or see `codex-shim sessions`")),
+            None => Ok(hubs),
+        }
+    }
+
+    /// The hub that runs, if one does.
+    fn running(session: Option<&SessionName>, environment: &Environment) -> Result<Option<Hub>, CliError> {
+        let mut running = Hub::all(session, environment)?;
+        running.retain(|hub| hub.found.live);
+        if running.len() > 1 {
+            let names: Vec<&str> = running.iter().map(|hub| hub.found.id.as_str()).collect();
+            let told = format!("several hubs run for this CODEX_HOME: {}", names.join(", "));
+            return Err(CliError::usage(told).with_remedy("name one with --session"));
+        }
+        Ok(running.pop())
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.found.holder.as_ref().map(|holder| holder.pid)
+    }
+
+    /// Its name in a message.
+    fn name(&self) -> String {
+        let pid = self.pid().map_or_else(String::new, |pid| format!(", pid {pid}"));
+        format!("hub (session {}{pid})", self.found.id)
+    }
+
+    /// Names it in a suggested command.
+    fn argument(&self) -> String {
+        format!(" --session {}", self.found.id)
+    }
+
+    /// The process that listens on its socket.
+    fn listening(&self) -> Option<u32> {
+        let path = control::resolve_at(&self.found.dir.join(CODEX_SOCKET)).ok()?;
+        let peer = Peer::of(&hub::connect(&path).ok()?).ok()?;
+        peer.pid.filter(|_| peer.is_ours())
+    }
+
+    /// Ends the hub and waits for that. Its server runs on.
+    fn end(&self) -> Result<(), CliError> {
+        let failed = |why: String| CliError::failed(format!("end {}: {why}", self.name()));
+        let pid = self.listening().or(self.pid()).ok_or_else(|| failed("its process is not known".to_owned()))?;
+        let process = ProcessIdentity::of(pid);
+        // The lock is held, and its content names a process that was looked at in between: it is the holder's.
+        if let Some(process) = process.filter(|_| self.found.is_still_live()) {
+            process.signal(Signal::TERM).map_err(|error| failed(error.to_string()))?;
+        }
+        let began = Instant::now();
+        while self.found.is_still_live() {
+            if began.elapsed() >= END_WAIT_MAX {
+                return Err(failed(format!("it still runs after {END_WAIT_MAX:?}"))
+                    .with_remedy(format!("end it with `kill -KILL {pid}`; its server runs on")));
+            }
+            std::thread::park_timeout(LOOK_PAUSE);
+        }
+        Ok(())
+    }
+}
+
+/// Starts a hub in the background, unless one runs.
+fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
+    if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
+        return Ok(screen::print(&format!("{} runs already\n", hub.name())));
+    }
+    let mut child = spawn(flags, environment)?;
+    let mut stderr = child.stderr.take();
+    let began = Instant::now();
+    loop {
+        let exited = child.try_wait().map_err(|error| CliError::failed(format!("wait for the hub: {error}")))?;
+        let running = Hub::running(flags.session.as_ref(), environment)?;
+        if let Some(status) = exited {
+            // Another one was faster.
+            if let Some(hub) = running.filter(|hub| hub.pid() != Some(child.id())) {
+                return Ok(screen::print(&format!("{} runs already\n", hub.name())));
+            }
+            let told = said_by(stderr.as_mut());
+            let why = if told.is_empty() { format!("the hub exited ({status})") } else { told };
+            return Err(CliError::exits(status.code().unwrap_or(FAILED), why));
+        }
+        if let Some(hub) = running.filter(|hub| hub.listening() == Some(child.id())) {
+            let told = said_by(stderr.as_mut());
+            if !told.is_empty() {
+                say(&told);
+            }
+            return Ok(screen::print(&format!("{} listens{}\n", hub.name(), places(&hub, flags, environment))));
+        }
+        if began.elapsed() >= START_WAIT_MAX {
+            end_child(&mut child);
+            let told = said_by(stderr.as_mut());
+            return Err(CliError::failed(format!("the hub did not listen within {START_WAIT_MAX:?}: {told}")));
+        }
+        std::thread::park_timeout(LOOK_PAUSE);
+    }
+}
+
+/// The sockets of a hub, in words.
+fn places(hub: &Hub, flags: &HubFlags, environment: &Environment) -> String {
+    let own = hub.found.dir.join(CODEX_SOCKET);
+    match flags.no_default_socket {
+        true => format!(" on {}", own.display()),
+        false => format!(" on {} and {}", default_socket(&codex_home(environment)).display(), own.display()),
+    }
+}
+
+/// Starts `codex-shim hub` in a session of its own. Only its stderr is ours.
+fn spawn(flags: &HubFlags, environment: &Environment) -> Result<Child, CliError> {
+    let failed = |error: std::io::Error| CliError::failed(format!("start the hub: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    // Its name decides what it does.
+    command.arg0("codex-shim").arg("hub").args(words(flags)).current_dir(folder_that_stays(environment));
+    for name in PATH_VARIABLES {
+        let path = environment.get(name).filter(|path| name != "CODEX_SHIM_CODEX" || is_path(path));
+        command.envs(path.and_then(|path| Some((name, std::path::absolute(path).ok()?))));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // A pipe of our launcher would otherwise stay open as long as the hub and its server.
+    launch::keep_descriptors();
+    launch::own_session(&mut command);
+    let mut child = command.spawn().map_err(failed)?;
+    if let Some(stderr) = &mut child.stderr {
+        rustix::io::ioctl_fionbio(stderr, true).map_err(|error| failed(error.into()))?;
+    }
+    Ok(child)
+}
+
+/// The flags as words of a command line.
+fn words(flags: &HubFlags) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    if let Some(session) = &flags.session {
+        words.extend(["--session".into(), session.to_string().into()]);
+    }
+    if let Some(codex) = &flags.codex {
+        let codex = if is_path(codex.as_os_str()) { std::path::absolute(codex).ok() } else { None }
+            .unwrap_or_else(|| codex.clone());
+        words.extend(["--codex".into(), codex.into()]);
+    }
+    if flags.no_default_socket {
+        words.push("--no-default-socket".into());
+    }
+    words
+}
+
+/// What a hub has printed so far, without our name before each line.
+fn said_by(stderr: Option<&mut ChildStderr>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stderr) = stderr {
+        // An end need not come: the pipe stays open as long as the hub runs.
+        let _ = stderr.take(STDERR_BYTES_MAX).read_to_end(&mut bytes);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().map(|line| line.strip_prefix("codex-shim: ").unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Ends a hub that does not listen.
+fn end_child(child: &mut Child) {
+    if let Some(process) = ProcessIdentity::of(child.id()) {
+        let _ = process.signal(Signal::TERM);
+    }
+    let began = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) && began.elapsed() < END_WAIT_MAX {
+        std::thread::park_timeout(LOOK_PAUSE);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Ends the hub and the server.
+fn run_stop(session: Option<&SessionName>, environment: &Environment) -> Done {
+    let mut told = String::new();
+    let running = Hub::running(session, environment)?;
+    if let Some(hub) = &running {
+        hub.end()?;
+        told.push_str(&format!("stopped the {}\n", hub.name()));
+    }
+    let hubs = match running {
+        Some(hub) => vec![hub],
+        None => Hub::all(session, environment)?,
+    };
+    for hub in hubs {
+        told.push_str(&stop_server(&hub.found.dir)?);
+    }
+    Ok(screen::print(if told.is_empty() { "no hub is running\n" } else { &told }))
+}
+
+/// Stops the server of a session; says so.
+fn stop_server(dir: &Path) -> Result<String, CliError> {
+    let Some(mut server) = process::recorded(dir) else { return Ok(String::new()) };
+    let pid = server.pid;
+    match server.stop() {
+        Stopped::Before => Ok(String::new()),
+        Stopped::Interrupted => Ok(format!("stopped the server (pid {pid})\n")),
+        Stopped::Killed if server.is_alive() => {
+            Err(CliError::failed(format!("the server (pid {pid}) cannot be killed")))
+        }
+        Stopped::Killed => Ok(format!("killed the server (pid {pid}), which did not end when told\n")),
+    }
+}
+
+/// Replaces the hub, and the server if the user says so.
+fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
+    let RestartArguments { mut flags, server } = restart;
+    if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
+        hub.end()?;
+        if server {
+            screen::print(&stop_server(&hub.found.dir)?);
+        }
+        // The same session, so the same server.
+        flags.session = hub.found.id.parse().ok();
+    }
+    run_start(&flags, environment)
+}
+
+fn run_status(arguments: &StatusArguments, environment: &Environment) -> Done {
+    let Some(hub) = Hub::running(arguments.session.as_ref(), environment)? else {
+        return not_running(arguments, environment);
+    };
+    let (document, fault) = match client::get(&hub.found.dir, "/sessions/self") {
+        Ok(answer) => match answer.document::<Value>() {
+            Ok(document) => (document, None),
+            Err(why) => (Value::Null, Some(why)),
+        },
+        Err(error) => (Value::Null, Some(error.why(&hub.found))),
+    };
+    let status = Status {
+        server: match document.get("server") {
+            Some(server) if !server.is_null() => server.clone(),
+            Some(_) | None => server_on_record(&hub.found.dir),
+        },
+        connections: document.get("connections").cloned().unwrap_or(json!([])),
+        sockets: sockets(&hub, environment),
+        fault,
+    };
+    let text = if arguments.json { status.json(&hub) } else { status.screen(&hub, arguments, environment) };
+    let printed = if arguments.json { screen::print_exactly(&text) } else { screen::print(&text) };
+    Ok(if status.fault.is_some() { FAILED } else { printed })
+}
+
+/// Says that no hub runs, and which server does.
+fn not_running(arguments: &StatusArguments, environment: &Environment) -> Done {
+    let hubs = Hub::all(arguments.session.as_ref(), environment)?;
+    let servers = hubs.iter().map(|hub| server_on_record(&hub.found.dir)).filter(|server| !server.is_null());
+    let server = servers.last().unwrap_or(Value::Null);
+    if arguments.json {
+        screen::print_exactly(&format!("{}\n", json!({ "running": false, "server": server })));
+        return Ok(NOT_RUNNING);
+    }
+    let told = match server["pid"].as_u64() {
+        Some(pid) => format!("no hub is running; its server (pid {pid}) is, and the next hub takes it over\n"),
+        None => "no hub is running; `codex-shim hub start` starts one\n".to_owned(),
+    };
+    screen::print(&told);
+    Ok(NOT_RUNNING)
+}
+
+/// The server of a session, by its record; null if it does not run.
+fn server_on_record(dir: &Path) -> Value {
+    process::recorded(dir).map_or(Value::Null, |server| {
+        json!({
+            "pid": server.pid,
+            "version": server.version,
+            "socket": server.socket,
+            "started_at": rfc3339_millis(server.started_at_us),
+        })
+    })
+}
+
+/// The sockets on which the hub listens.
+fn sockets(hub: &Hub, environment: &Environment) -> Vec<PathBuf> {
+    let default = default_socket(&codex_home(environment));
+    let listener = control::resolve_at(&default).and_then(|path| Peer::of(&hub::connect(&path)?));
+    let has_default = listener.is_ok_and(|peer| peer.pid.is_some() && peer.pid == hub.pid());
+    let own = hub.listening().map(|_| hub.found.dir.join(CODEX_SOCKET));
+    Some(default).filter(|_| has_default).into_iter().chain(own).collect()
+}
+
+/// The state of a hub that runs.
+struct Status {
+    server: Value,
+    connections: Value,
+    sockets: Vec<PathBuf>,
+    /// Why it does not answer.
+    fault: Option<String>,
+}
+
+impl Status {
+    fn json(&self, hub: &Hub) -> String {
+        let document = json!({
+            "running": true,
+            "session_id": hub.found.id,
+            "pid": hub.pid(),
+            "started_at": hub.found.holder.as_ref().map(|holder| holder.started_at.clone()),
+            "server": self.server,
+            "sockets": self.sockets,
+            "connections": self.connections,
+            "fault": self.fault,
+        });
+        format!("{document}\n")
+    }
+
+    fn screen(&self, hub: &Hub, arguments: &StatusArguments, environment: &Environment) -> String {
+        let (to, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
+        let (verdict, tone) = match &self.fault {
+            Some(why) => (format!("a hub runs but does not answer: {why}"), Tone::Bad),
+            None => ("running".to_owned(), Tone::Good),
+        };
+        let since = hub.found.holder.as_ref().and_then(|holder| clock.age(&holder.started_at));
+        let pid = hub.pid().map_or_else(String::new, |pid| format!("pid {pid}"));
+        let mut rows = vec![
+            ("session", hub.found.id.clone()),
+            (
+                "hub",
+                [Some(pid), since.map(|since| format!("for {since}"))]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
+            ("server", self.server(&clock)),
+        ];
+        rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
+        let connections = self.connections.as_array().map_or(0, Vec::len) as u64;
+        rows.push(("clients", counted(connections, "connection", "connections").unwrap_or_else(|| "none".to_owned())));
+        let mut text = format!("{}\n\n", to.paint(tone, &screen::plain(&verdict)));
+        for (label, value) in rows {
+            let label = to.paint(Tone::Faint, &format!("{label:LABEL_COLUMNS$}"));
+            text.push_str(&format!("{label} {}\n", screen::plain(&value)));
+        }
+        let table = self.table(&clock, to);
+        if table.is_empty() { text } else { format!("{text}\n{table}") }
+    }
+
+    fn server(&self, clock: &Clock) -> String {
+        let Some(pid) = self.server["pid"].as_u64() else { return "none".to_owned() };
+        let version = self.server["version"].as_str().map(|version| format!("codex {version}"));
+        let since = self.server["started_at"].as_str().and_then(|at| clock.age(at)).map(|since| format!("for {since}"));
+        let adopted = (self.server["adopted"] == true).then(|| "taken over from another hub".to_owned());
+        let parts = [version, Some(format!("pid {pid}")), since, adopted];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// One row per connection.
+    fn table(&self, clock: &Clock, to: Screen) -> String {
+        let columns = vec![
+            Column::number("CONN"),
+            Column::text("CLIENT"),
+            Column::whole("OVER").spare(),
+            Column::whole("SINCE"),
+            Column::number("THREADS"),
+            Column::number("WAITING").spare(),
+        ];
+        let row = |connection: &Value| {
+            let client = &connection["client"];
+            let words = [&client["name"], &client["version"]].map(|word| word.as_str().unwrap_or_default());
+            let since = connection["since"].as_str().map(|at| clock.cell(at, to)).unwrap_or_default();
+            let waiting = bytesize::ByteSize(connection["waiting_bytes"].as_u64().unwrap_or_default());
+            let cells = [
+                connection["conn"].to_string(),
+                words.join(" ").trim().to_owned(),
+                connection["transport"].as_str().unwrap_or_default().to_owned(),
+                since,
+                connection["threads"].as_array().map_or(0, Vec::len).to_string(),
+                waiting.to_string(),
+            ];
+            cells.map(|cell| (Tone::Plain, cell)).to_vec()
+        };
+        let connections = self.connections.as_array().map(Vec::as_slice).unwrap_or_default();
+        Table::of(columns, connections.iter().map(row).collect(), to)
+    }
+}

@@ -1,0 +1,293 @@
+//! One client of the hub and its own connection to the server: two ends, and the messages that wait for each of them.
+//!
+//! A link reads from its client only while nothing waits for the server, so that a server that does not read stalls that client,
+//! as without a hub. From the server it always reads: the record must have what the server says, and a client that is slow holds
+//! up nobody else. What waits for such a client is bounded by [`WAITING_BYTES_MAX`].
+//!
+//! Nothing here decides on a message.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, SystemTime};
+
+use rustix::event::PollFlags;
+
+use super::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes};
+use crate::engine::{Peer, Token};
+use crate::wire::Side;
+
+/// Limit on the bytes that wait for one client. Codex, too, disconnects a client that is too slow.
+pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// How much is handed to an end at once; the rest waits in the queue.
+const HANDED_BYTES_MAX: usize = 1 << 20;
+
+/// How long a link that ends may take to deliver what waits.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
+
+/// A link between a client and the server. The hub's own has no client.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) peer: Peer,
+    pub(super) since: SystemTime,
+    client: Option<Way>,
+    server: Way,
+    /// Set once the engine knows that the link has ended: when the link is cut off.
+    cut_at: Option<Duration>,
+}
+
+/// An end, and what waits for it.
+#[derive(Debug)]
+struct Way {
+    end: End,
+    queue: VecDeque<Piece>,
+    queued_bytes: usize,
+    /// The end has more messages that a poll does not show.
+    has_more: bool,
+    has_ended: bool,
+    /// Nothing reaches it any more.
+    is_gone: bool,
+    /// A close frame that follows all that is queued.
+    close: Option<Close>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(Utf8Bytes),
+    /// Blocks the queue until it is released.
+    Hold(Token),
+    /// Reports its token once everything before it is written.
+    Mark(Token),
+}
+
+/// What a link waits for.
+pub(super) struct Interest<'a> {
+    pub(super) side: Side,
+    pub(super) fd: BorrowedFd<'a>,
+    pub(super) flags: PollFlags,
+}
+
+impl Link {
+    pub(super) fn new(peer: Peer, client: Option<End>, server: End) -> Link {
+        let since = SystemTime::now();
+        Link { peer, since, client: client.map(Way::new), server: Way::new(server), cut_at: None }
+    }
+
+    /// The descriptors to poll.
+    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
+        [(Side::Client, self.client.as_ref()), (Side::Server, Some(&self.server))].into_iter().filter_map(
+            |(side, way)| {
+                let way = way?;
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, self.reads(side));
+                flags.set(PollFlags::OUT, way.wants_write());
+                (!flags.is_empty()).then(|| Interest { side, fd: way.end.as_fd(), flags })
+            },
+        )
+    }
+
+    /// Whether something can be read from a side now.
+    fn reads(&self, side: Side) -> bool {
+        match (side, &self.client) {
+            (Side::Client, Some(client)) => !client.has_ended && !self.server.is_busy() && self.cut_at.is_none(),
+            (Side::Client, None) => false,
+            (Side::Server, _) => !self.server.has_ended && self.cut_at.is_none(),
+        }
+    }
+
+    /// Whether a side has messages that a poll does not show.
+    pub(super) fn has_more(&self, side: Side) -> bool {
+        self.reads(side) && self.way(side).is_some_and(|way| way.has_more)
+    }
+
+    /// Reads from a side. Returns why nothing more will come, if so.
+    pub(super) fn read(&mut self, side: Side, messages: &mut Vec<Utf8Bytes>) -> Option<Ended> {
+        if !self.reads(side) {
+            return None;
+        }
+        let way = self.way_mut(side)?;
+        let reading = way.end.read(messages);
+        way.has_more = matches!(reading, Reading::More);
+        match reading {
+            Reading::More | Reading::Drained => None,
+            Reading::Ended(ended) => {
+                way.has_ended = true;
+                Some(ended)
+            }
+        }
+    }
+
+    /// Queues a message for a side.
+    pub(super) fn send(&mut self, to: Side, text: Utf8Bytes) {
+        if let Some(way) = self.way_mut(to) {
+            way.queued_bytes += text.len();
+            way.queue.push_back(Piece::Text(text));
+        }
+    }
+
+    /// Blocks everything that is queued for a side after this until [`Link::release`].
+    pub(super) fn hold(&mut self, to: Side, token: Token) {
+        if let Some(way) = self.way_mut(to) {
+            way.queue.push_back(Piece::Hold(token));
+        }
+    }
+
+    /// Reports `token` once everything that is queued for a side before is written.
+    pub(super) fn mark(&mut self, to: Side, token: Token) {
+        if let Some(way) = self.way_mut(to) {
+            way.queue.push_back(Piece::Mark(token));
+        }
+    }
+
+    pub(super) fn release(&mut self, token: Token) {
+        for way in self.client.iter_mut().chain([&mut self.server]) {
+            way.queue.retain(|piece| !matches!(piece, Piece::Hold(held) if *held == token));
+        }
+    }
+
+    /// Writes what both sides take, and collects the marks that are reached. Returns a side that is gone.
+    pub(super) fn flush(&mut self, reached: &mut Vec<Token>) -> Option<Side> {
+        let client_is_gone = self.client.as_mut().is_some_and(|client| client.flush(reached).is_err());
+        let server_is_gone = self.server.flush(reached).is_err();
+        if client_is_gone {
+            Some(Side::Client)
+        } else {
+            server_is_gone.then_some(Side::Server)
+        }
+    }
+
+    /// Bytes that wait for the client.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.client.as_ref().map_or(0, |client| client.queued_bytes + client.end.unsent_bytes())
+    }
+
+    /// Ends the link: what is queued is still delivered, for at most [`CLOSING_MAX`]. A close frame of one side goes on to the
+    /// other.
+    pub(super) fn end(&mut self, from: Side, ended: Option<&Ended>, now: Duration) {
+        if self.cut_at.is_some() {
+            return;
+        }
+        self.cut_at = Some(now + CLOSING_MAX);
+        let (gone, stays) = match from {
+            Side::Client => (self.client.as_mut(), Some(&mut self.server)),
+            Side::Server => (Some(&mut self.server), self.client.as_mut()),
+        };
+        if let Some(gone) = gone {
+            gone.abandon();
+        }
+        if let Some(stays) = stays {
+            // The engine waits for nothing of this link any more.
+            stays.queue.retain(|piece| !matches!(piece, Piece::Hold(_)));
+            stays.close = match ended {
+                Some(Ended::Closed(close)) => Some(close.clone()),
+                Some(Ended::Eof | Ended::Truncated | Ended::Violation(_) | Ended::Broken(_)) | None => None,
+            };
+        }
+    }
+
+    /// The engine knows that the link has ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.cut_at.is_some()
+    }
+
+    /// When the link is cut off, if it is ending.
+    pub(super) fn cut_at(&self) -> Option<Duration> {
+        self.cut_at
+    }
+
+    /// Whether the link has ended and nothing waits any more.
+    pub(super) fn is_done(&self, now: Duration) -> bool {
+        self.cut_at.is_some_and(|cut_at| {
+            now >= cut_at || !(self.server.is_busy() || self.client.as_ref().is_some_and(Way::is_busy))
+        })
+    }
+
+    fn way(&self, side: Side) -> Option<&Way> {
+        match side {
+            Side::Client => self.client.as_ref(),
+            Side::Server => Some(&self.server),
+        }
+    }
+
+    fn way_mut(&mut self, side: Side) -> Option<&mut Way> {
+        match side {
+            Side::Client => self.client.as_mut(),
+            Side::Server => Some(&mut self.server),
+        }
+    }
+}
+
+/// The peer is gone.
+struct Gone;
+
+impl Way {
+    fn new(end: End) -> Way {
+        Way {
+            end,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            // Its first message may have come with the handshake.
+            has_more: true,
+            has_ended: false,
+            is_gone: false,
+            close: None,
+        }
+    }
+
+    /// Whether something waits for this end.
+    fn is_busy(&self) -> bool {
+        !self.is_gone && (!self.queue.is_empty() || self.end.wants_write() || self.close.is_some())
+    }
+
+    /// Whether a poll for writing makes sense.
+    fn wants_write(&self) -> bool {
+        !self.is_gone
+            && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(_))))
+    }
+
+    fn flush(&mut self, reached: &mut Vec<Token>) -> Result<(), Gone> {
+        if self.is_gone {
+            return Ok(());
+        }
+        loop {
+            while self.end.unsent_bytes() < HANDED_BYTES_MAX
+                && let Some(Piece::Text(_)) = self.queue.front()
+            {
+                if let Some(Piece::Text(text)) = self.queue.pop_front() {
+                    self.queued_bytes -= text.len();
+                    self.end.send(text);
+                }
+            }
+            if self.queue.is_empty()
+                && let Some(close) = self.close.take()
+            {
+                self.end.close(&close);
+            }
+            if self.end.wants_write() {
+                match self.end.flush() {
+                    Flushed::All => {}
+                    Flushed::Full => return Ok(()),
+                    Flushed::Broken(_) => {
+                        self.abandon();
+                        return Err(Gone);
+                    }
+                }
+            }
+            match self.queue.front() {
+                Some(Piece::Mark(token)) => {
+                    reached.push(*token);
+                    self.queue.pop_front();
+                }
+                Some(Piece::Text(_)) => {}
+                Some(Piece::Hold(_)) | None => return Ok(()),
+            }
+        }
+    }
+
+    /// Nothing more reaches this end.
+    fn abandon(&mut self) {
+        self.queue = VecDeque::new();
+        (self.queued_bytes, self.close) = (0, None);
+        (self.has_ended, self.is_gone) = (true, true);
+    }
+}

@@ -1,0 +1,233 @@
+//! Processes as the kernel identifies them: the one at the other end of a socket, and one that was recorded earlier.
+//!
+//! A process id alone identifies nothing, because the system uses it again. Together with the start time and the boot it does.
+//!
+//! Nothing here starts a process.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getsid, kill_process, kill_process_group};
+use serde::{Deserialize, Serialize};
+
+#[cfg(target_os = "linux")]
+use crate::store::boot_id;
+
+/// The process that called `connect` or `listen` at the other end of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub uid: u32,
+    /// `None` if the system does not say, or if the process is in another container.
+    pub pid: Option<u32>,
+}
+
+impl Peer {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of(stream: &UnixStream) -> io::Result<Peer> {
+        use std::os::fd::AsRawFd as _;
+        // Read as plain numbers: a peer of another process namespace has the id 0, which is not a valid `Pid`.
+        let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let length = option(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, &mut cred)?;
+        if length < size_of::<libc::ucred>() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Peer { uid: cred.uid, pid: u32::try_from(cred.pid).ok().filter(|pid| *pid != 0) })
+    }
+
+    #[cfg(target_vendor = "apple")]
+    pub(crate) fn of(stream: &UnixStream) -> io::Result<Peer> {
+        use std::os::fd::AsRawFd as _;
+        let (mut uid, mut gid) = (libc::uid_t::MAX, libc::gid_t::MAX);
+        #[expect(unsafe_code, reason = "no safe interface reads the credentials of a peer")]
+        // SAFETY: the descriptor is open, and the two numbers outlive the call.
+        let failed = unsafe { libc::getpeereid(stream.as_raw_fd(), &raw mut uid, &raw mut gid) } != 0;
+        if failed {
+            return Err(io::Error::last_os_error());
+        }
+        let mut pid: libc::pid_t = 0;
+        let known = option(stream.as_raw_fd(), libc::SOL_LOCAL, libc::LOCAL_PEERPID, &mut pid).is_ok();
+        Ok(Peer { uid, pid: u32::try_from(pid).ok().filter(|pid| known && *pid != 0) })
+    }
+
+    /// Whether it runs as our user.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// Connects without waiting.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    #[cfg(target_os = "linux")]
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SocketFlags::empty();
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    #[cfg(not(target_os = "linux"))]
+    {
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Reads an option of a socket into `value`, a plain number or a struct of such. Returns the number of bytes read.
+#[expect(unsafe_code, reason = "no safe interface reads the credentials of a peer")]
+fn option<T: Copy>(socket: std::os::fd::RawFd, level: i32, name: i32, value: &mut T) -> io::Result<usize> {
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).expect("BUG: an option is small");
+    // SAFETY: the call writes at most `length` bytes, the size of `value`, and any bytes are valid for plain numbers.
+    let failed = unsafe { libc::getsockopt(socket, level, name, (&raw mut *value).cast(), &raw mut length) } != 0;
+    if failed { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
+}
+
+/// A process that has not been reaped, identified for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessIdentity {
+    pub pid: u32,
+    /// When it started, as the kernel says: comparable only for equality.
+    pub started: String,
+}
+
+impl ProcessIdentity {
+    /// The process that has this id now; `None` if there is none, if it has exited, or if the system does not say.
+    pub(crate) fn of(pid: u32) -> Option<ProcessIdentity> {
+        started(pid).map(|started| ProcessIdentity { pid, started })
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        ProcessIdentity::of(self.pid).as_ref() == Some(self)
+    }
+
+    /// Signals it, unless it has exited.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        match self.raw().filter(|_| self.is_alive()) {
+            Some(pid) => Ok(kill_process(pid, signal)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills it with its process group, unless it has exited. A group that is also ours is spared.
+    pub(crate) fn kill_group(&self) -> io::Result<()> {
+        let Some(pid) = self.raw() else { return Ok(()) };
+        match getpgid(Some(pid)) {
+            Ok(group) if group != getpgrp() && self.is_alive() => Ok(kill_process_group(group, Signal::KILL)?),
+            Ok(_) | Err(_) => self.signal(Signal::KILL),
+        }
+    }
+
+    /// The process that leads the session it belongs to.
+    pub(crate) fn session_leader(&self) -> Option<u32> {
+        let leader = getsid(Some(self.raw()?)).ok()?;
+        u32::try_from(leader.as_raw_nonzero().get()).ok()
+    }
+
+    /// Its program, if the system says.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        #[cfg(target_os = "linux")]
+        let program = std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok();
+        #[cfg(not(target_os = "linux"))]
+        let program = None;
+        program
+    }
+
+    /// Its arguments, if the system says.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        #[cfg(target_os = "linux")]
+        let line = std::fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        #[cfg(not(target_os = "linux"))]
+        let line: Vec<u8> = Vec::new();
+        let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
+    fn raw(&self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().and_then(Pid::from_raw)
+    }
+}
+
+/// When a process started: the boot, and the clock ticks since then.
+#[cfg(target_os = "linux")]
+fn started(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks = ticks_of(&stat)?;
+    Some(format!("{}:{ticks}", boot_id().unwrap_or_default()))
+}
+
+/// The start time in a line of `/proc/PID/stat`; `None` if the process has exited. The name of a process may contain anything,
+/// so the fields are counted from its end.
+#[cfg(target_os = "linux")]
+fn ticks_of(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    // The state is field 3 of proc(5), and the start time field 22.
+    fields.nth(18)?.parse().ok()
+}
+
+/// When a process started, in microseconds since the Unix epoch.
+#[cfg(target_vendor = "apple")]
+#[expect(unsafe_code, reason = "no safe interface reads when a process started")]
+fn started(pid: u32) -> Option<String> {
+    let (pid, size) = (i32::try_from(pid).ok()?, i32::try_from(size_of::<libc::proc_bsdinfo>()).ok()?);
+    // SAFETY: an all-zero value is valid, and the call writes at most its size.
+    let (read, info) = unsafe {
+        let mut info: libc::proc_bsdinfo = std::mem::zeroed();
+        let read = libc::proc_pidinfo(pid, libc::PROC_PIDTBSDINFO, 0, (&raw mut info).cast(), size);
+        (read, info)
+    };
+    let is_zombie = info.pbi_status == libc::SZOMB;
+    (read == size && !is_zombie).then(|| format!("{}.{:06}", info.pbi_start_tvsec, info.pbi_start_tvusec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    #[test]
+    fn peer_is_the_process_that_listens() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let _listener = UnixListener::bind(dir.path().join("s")).expect("it can be bound");
+        let stream = UnixStream::connect(dir.path().join("s")).expect("it listens");
+        let peer = Peer::of(&stream).expect("the kernel says");
+        assert!(peer.is_ours());
+        assert_eq!(peer.pid, Some(std::process::id()));
+    }
+
+    #[test]
+    fn exited_process_is_not_alive() {
+        let mut child = Command::new("sleep").arg("600").spawn().expect("sleep runs");
+        let identity = ProcessIdentity::of(child.id()).expect("it runs");
+        assert!(identity.is_alive());
+        assert!(!ProcessIdentity { started: "another".to_owned(), ..identity.clone() }.is_alive());
+        child.kill().expect("it is ours");
+        // Not reaped yet.
+        let began = std::time::Instant::now();
+        while identity.is_alive() {
+            assert!(began.elapsed().as_secs() < 60, "it counts as alive");
+            std::thread::park_timeout(std::time::Duration::from_millis(5));
+        }
+        child.wait().expect("it can be reaped");
+        assert!(!identity.is_alive());
+        identity.signal(Signal::KILL).expect("nothing is signalled");
+        identity.kill_group().expect("nothing is signalled");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn names_of_processes_do_not_confuse() {
+        let line = "7 (a) Z (b 1) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 10";
+        assert_eq!(ticks_of(line), Some(4711));
+        assert_eq!(ticks_of(&line.replace(" S ", " Z ")), None);
+        assert_eq!(ticks_of("7 (a) S 1"), None);
+        assert_eq!(ticks_of(""), None);
+    }
+}

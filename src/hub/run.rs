@@ -1,0 +1,207 @@
+//! The hub's run: takes the session and the sockets, adopts or starts the server, and serves until a signal ends it.
+//!
+//! The order matters. The default socket is claimed before anything else, since another hub or daemon there means that this one
+//! must not start. It listens only once the server does, and the socket in the session folder comes last: whoever finds that one
+//! answering knows that the hub is complete.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use uuid::Uuid;
+
+use super::event_loop::{End, Hub};
+use super::process::{self, ServerError, ServerProcess, StartOptions};
+use super::sockets::{self, Claim, ClaimError, Listener};
+use crate::config::{Complaint, Environment, SessionName, Settings};
+use crate::control::SocketError;
+use crate::engine::ServerOwner;
+use crate::launch::{self, Signals};
+use crate::relay::{Clock, RelayError, ServerCommand, Start};
+use crate::store::{Session, StoreError};
+
+/// Initial delay before a server that ended by itself is restarted.
+const BACK_OFF_MIN: Duration = Duration::from_secs(1);
+
+const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+
+/// A run of this length resets the back-off.
+const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Whether the hub listens on the socket at which codex looks for a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DefaultSocket {
+    Claimed,
+    LeftAlone,
+}
+
+/// What a hub needs to know.
+#[derive(Debug)]
+pub(crate) struct HubOptions {
+    /// `codex app-server` and its options, without `--listen`.
+    pub command: ServerCommand,
+    pub settings: Settings,
+    /// The session that the user has named on the command line, not by a variable: a hub may be started from within a session.
+    pub session: Option<SessionName>,
+    pub default_socket: DefaultSocket,
+    /// An absolute path.
+    pub codex_home: PathBuf,
+    /// Whether `CODEX_HOME` is set.
+    pub codex_home_is_set: bool,
+    /// The server's working directory.
+    pub cwd: PathBuf,
+    pub runtime_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HubError {
+    #[error("cannot find the state folder: set HOME or CODEX_SHIM_HOME")]
+    NoHome,
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Session(#[from] StoreError),
+    #[error("session {0} is in use; see `codex-shim status {0}`, or choose another name")]
+    SessionInUse(String),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("set up {what}: {source}")]
+    SetUp { what: &'static str, source: io::Error },
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+}
+
+/// Runs a hub until SIGTERM, SIGINT or SIGHUP. They leave the server running.
+///
+/// # Errors
+///
+/// Something else answers on the default socket, or the server could not be started.
+pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[Complaint]) -> Result<(), HubError> {
+    let set_up = |what| move |source| HubError::SetUp { what, source };
+    launch::keep_descriptors();
+    launch::ignore_file_size_signal();
+    let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
+    let runtime_dir = options.runtime_dir.as_deref();
+    let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(set_up("signal handlers"))?;
+    let claim = match options.default_socket {
+        DefaultSocket::Claimed => Some(Claim::take(&options.codex_home, &home, runtime_dir)?),
+        DefaultSocket::LeftAlone => None,
+    };
+    let wanted = options.session.as_ref();
+    let session = Session::open(&home, wanted, &super::place(&options.codex_home), Uuid::now_v7())?;
+    if let Some(name) = wanted.filter(|name| name.to_string() != session.id) {
+        return Err(HubError::SessionInUse(name.to_string()));
+    }
+    let session_dir = session.dir.clone();
+    let server = match adopt_or_start(&options, &session_dir, &session.next_generation()?.to_string(), &signals)? {
+        Some(server) => server,
+        None => return Ok(()),
+    };
+    let mut listeners: Vec<Listener> = Vec::new();
+    if let Some(claim) = claim {
+        listeners.push(claim.listen()?);
+    }
+    listeners.push(sockets::bind_own(&session_dir, runtime_dir)?);
+    let start = Start {
+        settings: &options.settings,
+        environment,
+        complaints,
+        server_owner: ServerOwner::Hub,
+        place: super::place(&options.codex_home),
+        codex_path: options.command.program.to_string_lossy().into_owned(),
+        child_pid: server.pid,
+        hub: Some((session, server.generation.clone())),
+    };
+    let core = start.core(Clock::start(), signals)?;
+    let mut hub = Hub::new(core, server, listeners);
+    let mut back_off = BACK_OFF_MIN;
+    loop {
+        let began = hub.core.clock.elapsed();
+        if hub.run() == End::Signalled {
+            hub.finish();
+            return Ok(());
+        }
+        if hub.core.clock.elapsed() - began >= BACK_OFF_FORGOTTEN_AFTER {
+            back_off = BACK_OFF_MIN;
+        }
+        // Without a server nothing may answer on the default socket: codex exits if it hears nothing there.
+        hub.listeners.clear();
+        hub.server_ended();
+        let log = session_dir.join(process::SERVER_LOG);
+        hub.core.notices.report(&format!(
+            "the server has ended, see {}; it restarts in {back_off:?}",
+            log.display()
+        ));
+        if is_signalled_within(back_off, &hub.core.signals) {
+            hub.finish();
+            return Ok(());
+        }
+        back_off = (back_off * 2).min(BACK_OFF_MAX);
+        let generation = hub.core.recorder.next_generation()?;
+        let Some(server) = adopt_or_start(&options, &session_dir, &generation, &hub.core.signals)? else {
+            hub.finish();
+            return Ok(());
+        };
+        hub.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
+        hub.server = server;
+        if options.default_socket == DefaultSocket::Claimed {
+            match Claim::take(&options.codex_home, &home, runtime_dir).and_then(Claim::listen) {
+                Ok(listener) => hub.listeners.push(listener),
+                Err(error) => hub.core.notices.report(&error.to_string()),
+            }
+        }
+        hub.listeners.push(sockets::bind_own(&session_dir, runtime_dir)?);
+    }
+}
+
+/// Whether a signal that ends the hub comes within this time.
+fn is_signalled_within(wait: Duration, signals: &Signals) -> bool {
+    let until = Instant::now() + wait;
+    loop {
+        if signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        let timeout = Timespec::try_from(left).ok();
+        // An error means that a signal interrupted the poll; the next iteration checks the signals.
+        let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], timeout.as_ref());
+    }
+}
+
+/// Adopts the server of this session, or starts one; `None` if a signal came first.
+fn adopt_or_start(
+    options: &HubOptions,
+    session_dir: &Path,
+    generation: &str,
+    signals: &Signals,
+) -> Result<Option<ServerProcess>, HubError> {
+    if let Some(server) = process::adopt(session_dir) {
+        tracing::info!(pid = server.pid, version = ?server.version, "adopted the server");
+        return Ok(Some(server));
+    }
+    let mut starting = process::start(StartOptions {
+        command: options.command.clone(),
+        session_dir: session_dir.to_owned(),
+        codex_home: options.codex_home_is_set.then(|| options.codex_home.clone()),
+        cwd: options.cwd.clone(),
+        runtime_dir: options.runtime_dir.clone(),
+        generation: generation.to_owned(),
+    })?;
+    loop {
+        if let Some(server) = starting.poll()? {
+            tracing::info!(pid = server.pid, version = ?server.version, "started the server");
+            return Ok(Some(server));
+        }
+        if signals.take().iter().any(|signal| *signal != SIGCHLD) {
+            return Ok(None);
+        }
+        std::thread::park_timeout(process::POLL_PAUSE);
+    }
+}
