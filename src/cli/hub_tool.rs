@@ -192,13 +192,10 @@ fn run_here(flags: HubFlags, environment: &Environment) -> Done {
             .with_remedy(format!("stop it with `codex-shim hub stop{}`", hub.argument())));
     }
     let (settings, complaints) = Settings::load(Flags { codex: flags.codex, ..Flags::default() }, environment);
-    for complaint in &complaints {
-        say(&complaint.to_string());
-    }
     let command = relay_tools::codex_command(vec!["app-server".into()], &settings, environment)
         .map_err(|error| CliError::failed(error.to_string()))?;
     let default_socket = if flags.no_default_socket { DefaultSocket::LeftAlone } else { DefaultSocket::Claimed };
-    let done = hub::run(HubOptions {
+    let options = HubOptions {
         command,
         settings,
         session: flags.session,
@@ -207,8 +204,8 @@ fn run_here(flags: HubFlags, environment: &Environment) -> Done {
         codex_home_is_set: environment.get("CODEX_HOME").is_some(),
         cwd: folder_that_stays(environment),
         runtime_dir: environment.runtime_dir(),
-    });
-    done.map(|()| 0).map_err(|error| CliError::exits(FAILED, error.to_string()))
+    };
+    hub::run(options, environment, &complaints).map(|()| 0).map_err(|error| CliError::exits(FAILED, error.to_string()))
 }
 
 fn codex_home(environment: &Environment) -> PathBuf {

@@ -31,8 +31,8 @@ pub(crate) use context::{
     ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
 };
 pub(crate) use document::{
-    ChildDocument, ClientDocument, ConfigDocument, ConnectionDocument, ContextEngineDocument, Counters, Fault, HubDocument,
-    IndexDocument, JournalDocument, ServerDocument, SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, ConfigDocument, ConnectionDocument, ContextEngineDocument, Counters, Fault,
+    HubDocument, IndexDocument, JournalDocument, ServerDocument, SessionDocument, ThreadDocument,
 };
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;

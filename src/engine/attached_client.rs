@@ -89,7 +89,9 @@ impl Clients {
 
     pub(super) fn forget_thread(&mut self, thread_id: &str) {
         self.own.threads.remove(thread_id);
-        self.others.values_mut().for_each(|client| drop(client.threads.remove(thread_id)));
+        for client in self.others.values_mut() {
+            client.threads.remove(thread_id);
+        }
     }
 
     /// Whether the client of a connection receives server lines.

@@ -101,7 +101,9 @@ impl Engine {
                 threads.extend(result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id")));
             }
             (Some(Method::ThreadUnsubscribe), Some(_)) => {
-                call.thread_id.iter().for_each(|thread_id| drop(threads.remove(thread_id)));
+                if let Some(thread_id) = &call.thread_id {
+                    threads.remove(thread_id);
+                }
             }
             (_, _) => {}
         }

@@ -147,7 +147,11 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let thread = thread_of(event);
-        if thread.as_deref().and_then(|thread_id| self.threads.find(thread_id)).is_some_and(|thread| thread.is_for_title) {
+        if thread
+            .as_deref()
+            .and_then(|thread_id| self.threads.find(thread_id))
+            .is_some_and(|thread| thread.is_for_title)
+        {
             return;
         }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);

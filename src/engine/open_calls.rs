@@ -156,7 +156,8 @@ impl OpenCalls {
                 call.thread_id = params().and_then(|params| params.text("threadId"));
             }
             Some(Method::ThreadStart) => {
-                call.is_for_title = params().and_then(|params| params.text("threadSource")).as_deref() == Some("thread_title");
+                call.is_for_title =
+                    params().and_then(|params| params.text("threadSource")).as_deref() == Some("thread_title");
             }
             Some(_) | None => {}
         }

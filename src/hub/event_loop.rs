@@ -16,7 +16,7 @@ use super::published::document;
 use super::sockets::{Accepted, Listener};
 use super::websocket::{Accepting, Connecting, Ended, Request, Utf8Bytes};
 use crate::control::{Passed, RelayRequest};
-use crate::engine::{ApiRequest, Decision, Effect, Incoming, Injection, Input, LateLine, Passage, Peer, Transport};
+use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, Peer, Transport};
 use crate::relay::{Core, Message};
 use crate::wire::{Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 

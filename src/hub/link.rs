@@ -149,11 +149,7 @@ impl Link {
     pub(super) fn flush(&mut self, reached: &mut Vec<Token>) -> Option<Side> {
         let client_is_gone = self.client.as_mut().is_some_and(|client| client.flush(reached).is_err());
         let server_is_gone = self.server.flush(reached).is_err();
-        if client_is_gone {
-            Some(Side::Client)
-        } else {
-            server_is_gone.then_some(Side::Server)
-        }
+        if client_is_gone { Some(Side::Client) } else { server_is_gone.then_some(Side::Server) }
     }
 
     /// Bytes that wait for the client.
@@ -241,8 +237,7 @@ impl Way {
 
     /// Whether a poll for writing makes sense.
     fn wants_write(&self) -> bool {
-        !self.is_gone
-            && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(_))))
+        !self.is_gone && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(_))))
     }
 
     fn flush(&mut self, reached: &mut Vec<Token>) -> Result<(), Gone> {

@@ -3,9 +3,9 @@
 
 mod event_loop;
 mod link;
-mod published;
 mod peer;
 pub(crate) mod process;
+mod published;
 mod run;
 pub(crate) mod sockets;
 pub(crate) mod websocket;
@@ -13,7 +13,7 @@ pub(crate) mod websocket;
 use std::path::Path;
 
 pub(crate) use peer::{Peer, ProcessIdentity, connect};
-pub(crate) use run::{DefaultSocket, HubError, HubOptions, run};
+pub(crate) use run::{DefaultSocket, HubOptions, run};
 
 use crate::store::Place;
 

@@ -21,15 +21,13 @@ pub(super) fn document(server: &ServerProcess, links: &BTreeMap<Conn, Link>, eng
             adopted: server.adopted,
         },
         connections: connections
-            .map(|(conn, link, ClientName { name, version })| {
-                ConnectionDocument {
-                    conn: *conn,
-                    client: ClientDocument { name, version },
-                    transport: link.peer.transport,
-                    since: humantime::format_rfc3339_millis(link.since).to_string(),
-                    threads: engine.subscriptions(*conn),
-                    waiting_bytes: link.waiting_bytes() as u64,
-                }
+            .map(|(conn, link, ClientName { name, version })| ConnectionDocument {
+                conn: *conn,
+                client: ClientDocument { name, version },
+                transport: link.peer.transport,
+                since: humantime::format_rfc3339_millis(link.since).to_string(),
+                threads: engine.subscriptions(*conn),
+                waiting_bytes: link.waiting_bytes() as u64,
             })
             .collect(),
     }

@@ -132,10 +132,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         hub.listeners.clear();
         hub.server_ended();
         let log = session_dir.join(process::SERVER_LOG);
-        hub.core.notices.report(&format!(
-            "the server has ended, see {}; it restarts in {back_off:?}",
-            log.display()
-        ));
+        hub.core.notices.report(&format!("the server has ended, see {}; it restarts in {back_off:?}", log.display()));
         if is_signalled_within(back_off, &hub.core.signals) {
             hub.finish();
             return Ok(());

@@ -21,8 +21,8 @@ mod session;
 mod start;
 
 pub(crate) use child::ServerCommand;
+pub(crate) use core::{Clock, Core};
 pub(crate) use hooks::supervise_hook;
+pub(crate) use inbox::Message;
 pub(crate) use serve::serve;
 pub(crate) use start::{RelayError, Start, become_server, run};
-pub(crate) use core::{Clock, Core};
-pub(crate) use inbox::Message;

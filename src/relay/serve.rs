@@ -125,19 +125,9 @@ pub(crate) fn serve(
             }
         }
         let Spawned { server, input, output } = spawn(command)?;
-        // A late report of the ledger on the previous run must not match a token of this one.
-        let mut engine =
-            engine(&relay.core.settings, ServerOwner::Relay, Uuid::now_v7(), relay.core.engine.last_token());
-        // The context engine outlives the server.
-        let owns = Input::OwnsCompaction(relay.core.engine.owns_compaction());
-        engine.handle(relay.core.clock.now(), owns, &mut Vec::new());
-        drop(relay.core.recorder.take_refused());
         let (from_client, from_server) = ends(input, output)?;
-        if let Err(error) = relay.core.recorder.next_run(server.pid(), None) {
-            relay.core.notices.report(&error.to_string());
-        }
-        (relay.server, relay.core.engine, relay.from_client, relay.from_server) =
-            (server, engine, from_client, from_server);
+        relay.core.next_run(ServerOwner::Relay, server.pid(), None);
+        (relay.server, relay.from_client, relay.from_server) = (server, from_client, from_server);
         (relay.client_disconnected, relay.output_waits, relay.drain) = (false, false, None);
         relay.server_started();
     };
