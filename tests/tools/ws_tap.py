@@ -3,7 +3,7 @@
 
     ws_tap.py tap --listen SOCKET --server SOCKET --record FILE   pass bytes through and record them
     ws_tap.py show FILE                                           print a recording, one line for each message
-    ws_tap.py mask FILE --home DIR --project DIR                  print a recording that can be published
+    ws_tap.py mask FILE --codex-home DIR --project DIR            print a recording that can be published
 
 The tap listens on one Unix socket and opens one connection to the server for each client. It forwards the bytes as it
 reads them, before it parses them, so that neither side can notice it. It never answers for the server, changes a byte,
@@ -234,6 +234,76 @@ def show(arguments):
         print(f"{record['at_ms']:>10} {record['conn']:>3} {arrow} {record['kind']:<6} {json.dumps(members)} {text}"[: arguments.columns])
 
 
+class Mask:
+    """Replaces what names a machine, a person, a moment or a credential. Equal values stay equal within a recording."""
+
+    EPOCH_S = 1767225600
+    UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+    SECONDS = re.compile(r'(?<=":)(1[0-9]{9})(?=[,}])')
+    MILLISECONDS = re.compile(r'(?<=":)(1[0-9]{12})(?=[,}])')
+    DATE = re.compile(r"sessions/[0-9/]+/rollout-[0-9T-]+?-(?=[0-9a-f]{8}-)")
+
+    def __init__(self, codex_home, project):
+        self.paths = [(codex_home, "/home/user/.codex"), (project, "/home/user/project")]
+        self.ids = {}
+        self.ports = {}
+        self.start_ms = 0
+
+    def record(self, record):
+        if record["kind"] == "tap_started":
+            self.start_ms = record["time"]
+            record["time"] = self.EPOCH_S * 1000
+        elif record["kind"] == "connect":
+            record["pid"] = 1000
+        elif "text" in record:
+            record["text"] = self.head(record["text"]) if record["kind"] == "http" else self.text(record["text"])
+            if len(record.get("frames", [])) == 1:
+                record["frames"] = [len(record["text"].encode())]
+        return record
+
+    @staticmethod
+    def head(text):
+        """The key and its answer are those of RFC 6455, section 1.3."""
+        text = re.sub(r"(?im)^(sec-websocket-key: ).*?(\r?)$", r"\1dGhlIHNhbXBsZSBub25jZQ==\2", text)
+        return re.sub(r"(?im)^(sec-websocket-accept: ).*?(\r?)$", r"\1s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\2", text)
+
+    @staticmethod
+    def shortened(text):
+        """Cuts the answer to `model/list`, the longest of all, to its first model."""
+        if '"availabilityNux"' not in text:
+            return text
+        message = json.loads(text)
+        message["result"]["data"] = message["result"]["data"][:1]
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+
+    def text(self, text):
+        text = self.shortened(text)
+        for path, instead in self.paths:
+            text = text.replace(path, instead)
+        text = re.sub(r"Bearer [0-9A-Za-z._-]+", "[masked]", text)
+        text = re.sub(r'"serverName":"[^"]*"', '"serverName":"host"', text)
+        text = re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, text)
+        text = re.sub(r"(127\.0\.0\.1:)([0-9]+)", lambda found: found[1] + self.port(found[2]), text)
+        text = self.DATE.sub("sessions/2026/01/01/rollout-2026-01-01T00-00-00-", text)
+        text = self.UUID.sub(self.uuid, text)
+        shift_ms = self.start_ms - self.EPOCH_S * 1000
+        text = self.MILLISECONDS.sub(lambda found: str(int(found[1]) - shift_ms), text)
+        return self.SECONDS.sub(lambda found: str(int(found[1]) - shift_ms // 1000), text)
+
+    def port(self, port):
+        return self.ports.setdefault(port, str(8001 + len(self.ports)))
+
+    def uuid(self, found):
+        number = len(self.ids) + 1
+        return self.ids.setdefault(found[0], f"00000000-0000-{found[1]}000-8000-{number:012}")
+
+
+def mask(arguments):
+    masking = Mask(arguments.codex_home, arguments.project)
+    for line in open(arguments.file, encoding="utf-8"):
+        print(json.dumps(masking.record(json.loads(line)), ensure_ascii=False, separators=(",", ":")))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tools = parser.add_subparsers(dest="tool", required=True)
@@ -244,9 +314,15 @@ def main():
     shows = tools.add_parser("show")
     shows.add_argument("file")
     shows.add_argument("--columns", type=int, default=240)
+    masks = tools.add_parser("mask")
+    masks.add_argument("file")
+    masks.add_argument("--codex-home", required=True)
+    masks.add_argument("--project", required=True)
     arguments = parser.parse_args()
     if arguments.tool == "tap":
         asyncio.run(tap(arguments))
+    elif arguments.tool == "mask":
+        mask(arguments)
     else:
         show(arguments)
 
