@@ -48,4 +48,5 @@ mod tapes;
 mod tidy;
 mod tools;
 mod tui;
+mod websocket_recordings;
 mod wrap;
