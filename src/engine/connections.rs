@@ -85,6 +85,11 @@ impl Engine {
         (client.on_record == OnRecord::Yes).then_some(&client.name)
     }
 
+    /// Whether the subscriptions of any client have changed since the last call.
+    pub(crate) fn subscriptions_changed(&mut self) -> bool {
+        std::mem::take(&mut self.subscriptions_changed)
+    }
+
     /// The threads that a client has subscribed to.
     pub(crate) fn subscriptions(&self, conn: Conn) -> Vec<String> {
         self.clients.of(conn).threads.iter().cloned().collect()
@@ -92,9 +97,11 @@ impl Engine {
 
     /// The server responds to a call that begins or ends a subscription.
     pub(super) fn subscribed(&mut self, conn: Conn, call: &OpenCall, response: &Event<'_>) {
-        if !self.is_hub {
+        let subscribes = call.method.is_some_and(|method| method.opens_thread() || method == Method::ThreadUnsubscribe);
+        if !self.is_hub || !subscribes {
             return;
         }
+        self.subscriptions_changed = true;
         let threads = &mut self.clients.of_mut(conn).threads;
         match (call.method, response.result.and_then(Members::of)) {
             (Some(method), Some(result)) if method.opens_thread() && threads.len() < SUBSCRIPTIONS_MAX => {
@@ -113,6 +120,7 @@ impl Engine {
     pub(super) fn thread_closed(&mut self, params: &RawValue) {
         if let Some(thread_id) = Members::of(params).and_then(|params| params.text("threadId")) {
             self.clients.forget_thread(&thread_id);
+            self.subscriptions_changed = true;
         }
     }
 

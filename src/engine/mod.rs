@@ -111,6 +111,8 @@ pub struct Engine {
     /// The server's version is on record.
     knows_version: bool,
     is_hub: bool,
+    /// The subscriptions of a client of the hub have changed.
+    subscriptions_changed: bool,
     exit_grace: Duration,
 }
 
@@ -133,6 +135,7 @@ impl Engine {
             clients: Clients::new(settings.server_owner),
             knows_version: false,
             is_hub: settings.server_owner == ServerOwner::Hub,
+            subscriptions_changed: false,
             exit_grace: settings.exit_grace,
         }
     }

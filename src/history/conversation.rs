@@ -18,7 +18,7 @@ use super::turn::{
 };
 use crate::journal::Position;
 use crate::protocol::{ItemPlace, Method};
-use crate::wire::{Members, RpcId};
+use crate::wire::{Conn, Members, RpcId};
 
 /// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
 const PLAN_BYTES_MAX: usize = 64 << 10;
@@ -52,7 +52,7 @@ pub(super) struct Conversation {
     requests: Bounded<String, Request>,
     /// The ledger name of the next request.
     next_request: Option<String>,
-    /// Unanswered calls, by id.
+    /// Unanswered calls, by connection and id.
     calls: Bounded<String, Call>,
 }
 
@@ -171,6 +171,14 @@ impl Weigh for Call {
     }
 }
 
+/// The key of a call.
+fn call_key(conn: Conn, id: &RpcId) -> String {
+    match conn {
+        Conn::OWN => id.to_string(),
+        Conn(conn) => format!("{conn} {id}"),
+    }
+}
+
 impl Conversation {
     /// The state of a UI, which remembers the changes of files.
     pub(super) fn of_ui() -> Conversation {
@@ -213,11 +221,12 @@ impl Conversation {
             }
             RecordEvent::ClientRequest { message, id } => {
                 let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
-                self.calls.insert(id.to_string(), Call { method: message.method.clone().into_owned(), thread_id });
+                self.calls
+                    .insert(call_key(seen.conn, id), Call { method: message.method.clone().into_owned(), thread_id });
                 Change::None
             }
             RecordEvent::Response { id, result, error } => {
-                let call = if self.calls.is_empty() { None } else { self.calls.remove(&id.to_string()) };
+                let call = if self.calls.is_empty() { None } else { self.calls.remove(&call_key(seen.conn, id)) };
                 self.accepted(call.as_ref(), *result, &mut step);
                 Change::Answered { id, call, result: *result, error: *error }
             }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::activity::SessionActivity;
 use super::bounded::{PREVIEW_CHARS_MAX, cut, preview};
 use super::conversation::{Conversation, Purpose};
+use super::deliveries::Deliveries;
 use super::groups::{Group, Groups};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::rows::{ToolRow, TurnRow, output_row, tool_rows, turn_rows};
@@ -15,7 +16,9 @@ use crate::journal::Position;
 use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
-const OURS: [&str; 14] = [
+const OURS: [&str; 16] = [
+    "conn_open",
+    "conn_close",
     "generation_started",
     "generation_ended",
     "codex_version",
@@ -123,6 +126,8 @@ impl EventRow {
 pub struct Fold {
     /// Time of the last record, in microseconds since the Unix epoch.
     at_us: u64,
+    #[serde(default)]
+    deliveries: Deliveries,
     groups: Groups,
     conversation: Conversation,
     transcript: Transcript,
@@ -136,6 +141,9 @@ impl Fold {
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
         self.at_us = seen.at_us;
+        if !self.deliveries.is_first(seen) {
+            return;
+        }
         let mut over = Vec::new();
         self.groups.time(seen.at_us, &mut over);
         let event = self.event(at, seen, &mut over);
@@ -259,6 +267,8 @@ impl Fold {
 #[derive(Debug)]
 pub(crate) struct Recall {
     fold: Fold,
+    /// Of the records that are read again.
+    deliveries: Deliveries,
     /// The first records of streams whose text is complete again.
     met: Vec<Position>,
 }
@@ -267,7 +277,7 @@ impl Recall {
     /// Starts from a stored fold.
     #[must_use]
     pub(crate) fn of(fold: Fold) -> Recall {
-        Recall { fold, met: Vec::new() }
+        Recall { fold, deliveries: Deliveries::default(), met: Vec::new() }
     }
 
     /// The first record that is needed; `None` if nothing is missing.
@@ -278,7 +288,9 @@ impl Recall {
 
     /// Processes a record that the fold had processed before it was stored.
     pub(crate) fn take(&mut self, at: &Position, seen: &Seen<'_>) {
-        self.fold.recall(at, seen, &mut self.met);
+        if self.deliveries.is_first(seen) {
+            self.fold.recall(at, seen, &mut self.met);
+        }
     }
 
     /// The fold with the restored text.

@@ -32,6 +32,7 @@ mod action;
 mod activity;
 mod bounded;
 mod conversation;
+mod deliveries;
 mod fold;
 mod groups;
 mod item;

@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::{ItemPlace, Method};
-use crate::wire::{Body, Message, RpcId, Side, written_members};
+use crate::wire::{Body, Conn, Message, RpcId, Side, written_members};
 
 /// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
 /// longer name is replaced with its start and a digest, so that different names stay different.
@@ -23,6 +23,10 @@ const NAME_START_BYTES: usize = 64;
 pub struct Seen<'a> {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
+    /// The connection of a line.
+    pub conn: Conn,
+    /// A line as recorded; empty if the record has none.
+    pub line: &'a [u8],
     pub event: RecordEvent<'a>,
 }
 
@@ -168,12 +172,16 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Seen<'a> {
+    pub(super) fn without_line(at_us: u64, event: RecordEvent<'a>) -> Seen<'a> {
+        Seen { at_us, conn: Conn::OWN, line: b"", event }
+    }
+
     /// Decodes the record of a peer's message, which is nearly every record; `None` for any other.
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
-        let PlainRecord { at_us, conn: _, from, line } = PlainRecord::of(record)?;
+        let PlainRecord { at_us, conn, from, line } = PlainRecord::of(record)?;
         match Body::parse(line) {
-            Body::Message(message) => Some(Seen { at_us, event: said(from, message) }),
+            Body::Message(message) => Some(Seen { at_us, conn, line, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
         }
     }
@@ -183,10 +191,8 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn of(record: &'a Record<'a>, shown: Option<&'a [u8]>) -> Seen<'a> {
         match record {
-            Record::Header(header) => {
-                Seen { at_us: header.at, event: RecordEvent::Generation(header.generation.clone()) }
-            }
-            Record::Line { at_us, conn: _, from, to, replaces, content, masked: _, end: _ } => {
+            Record::Header(header) => Seen::without_line(header.at, RecordEvent::Generation(header.generation.clone())),
+            Record::Line { at_us, conn, from, to, replaces, content, masked: _, end: _ } => {
                 let event = match (from, to) {
                     (_, _) if *replaces => RecordEvent::Other,
                     (Origin::Side(Side::Server), _) => line(Side::Server, content, shown),
@@ -194,13 +200,14 @@ impl<'a> Seen<'a> {
                     (Origin::Shim, Some(Side::Server)) => line(Side::Client, content, shown),
                     (Origin::Shim, Some(Side::Client) | None) => RecordEvent::Other,
                 };
-                Seen { at_us: *at_us, event }
+                let line = content.bytes().unwrap_or_default();
+                Seen { at_us: *at_us, conn: *conn, line, event }
             }
             Record::Event { at_us, event, data } => {
-                Seen { at_us: *at_us, event: RecordEvent::ShimEvent { event, data: *data } }
+                Seen::without_line(*at_us, RecordEvent::ShimEvent { event, data: *data })
             }
             Record::Gap { at_us, lines, reason } => {
-                Seen { at_us: *at_us, event: RecordEvent::Gap { lines: *lines, reason } }
+                Seen::without_line(*at_us, RecordEvent::Gap { lines: *lines, reason })
             }
         }
     }

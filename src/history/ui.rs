@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::activity::{Activity, SessionActivity, ThreadActivity};
 use super::bounded::{Bounded, bounded, rfc3339_millis};
 use super::conversation::{Call, Change, Conversation, Purpose, Step};
+use super::deliveries::Deliveries;
 use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
@@ -182,6 +183,7 @@ fn rfc3339<S: Serializer>(at_us: &u64, serializer: S) -> Result<S::Ok, S::Error>
 /// State between two records.
 #[derive(Debug)]
 pub struct UiFold {
+    deliveries: Deliveries,
     conversation: Conversation,
     /// The last emitted activity by thread.
     emitted: Bounded<String, Activity>,
@@ -189,13 +191,16 @@ pub struct UiFold {
 
 impl Default for UiFold {
     fn default() -> UiFold {
-        UiFold { conversation: Conversation::of_ui(), emitted: Bounded::default() }
+        UiFold { deliveries: Deliveries::default(), conversation: Conversation::of_ui(), emitted: Bounded::default() }
     }
 }
 
 impl UiFold {
     /// Processes a record, and appends its UI events.
     pub fn take(&mut self, seen: &Seen<'_>, out: &mut Vec<UiEvent>) {
+        if !self.deliveries.is_first(seen) {
+            return;
+        }
         let step = self.conversation.take(Purpose::Ui, seen);
         let at_us = step.at_us;
         let mut view = View { at_us, place: ItemPlace::default(), conversation: &self.conversation, out };

@@ -543,6 +543,7 @@ impl Hub {
 
     fn publish(&mut self) {
         let now = self.core.clock.elapsed();
+        self.is_stale |= self.core.engine.subscriptions_changed();
         if self.is_stale && now >= self.published_at + PUBLISH_EVERY {
             (self.is_stale, self.published_at) = (false, now);
             let document = document(&self.server, &self.links, &self.core.engine);
