@@ -113,7 +113,7 @@ impl Deliveries {
             None => {
                 if self.threads.len() >= THREADS_MAX {
                     let last_of = |(_, sequence): &(Option<String>, Sequence)| {
-                        sequence.messages.back().map(|(number, _)| *number)
+                        sequence.messages.back().map(|last| last.number)
                     };
                     let oldest = self.threads.iter().enumerate().min_by_key(|(_, thread)| last_of(thread));
                     let oldest = oldest.map(|(at, _)| at);
