@@ -48,5 +48,6 @@ mod tapes;
 mod tidy;
 mod tools;
 mod tui;
+mod websocket;
 mod websocket_recordings;
 mod wrap;

@@ -146,8 +146,9 @@ impl End {
                     messages_left -= 1;
                 }
                 Ok(Decoded::Binary) => self.dropped += 1,
-                Ok(Decoded::Ping(payload)) => self.writer.pong(payload),
-                Ok(Decoded::Fragment | Decoded::Pong) => {}
+                // Nothing may follow our close frame.
+                Ok(Decoded::Ping(payload)) if !self.is_closing => self.writer.pong(payload),
+                Ok(Decoded::Fragment | Decoded::Ping(_) | Decoded::Pong) => {}
                 Ok(Decoded::Close(close)) => return Reading::Ended(Ended::Closed(close)),
                 Err(violation) => return Reading::Ended(Ended::Violation(violation)),
                 Ok(Decoded::NeedsBytes) if is_socket_empty => return Reading::Drained,

@@ -494,6 +494,13 @@ fn close_without_a_code() {
     let mut answer = [0; 16];
     let read = theirs.read(&mut answer).unwrap();
     assert_eq!(answer[..read], [0x88, 0]);
+
+    let (mut end, mut theirs) = raw(Role::Server);
+    end.close(&Close::new(1_000, ""));
+    flush_all(&mut end);
+    theirs.write_all(&frame(Role::Server, 0x89, b"ping")).unwrap();
+    assert!(matches!(end.read(&mut Vec::new()), Reading::Drained));
+    assert!(!end.wants_write(), "nothing follows our close frame");
 }
 
 #[test]

@@ -18,5 +18,6 @@ pub mod requests;
 pub mod shim;
 pub mod streams;
 pub mod tmux;
+pub mod websocket;
 
 pub use patience::{PATIENCE, eventually};
