@@ -477,8 +477,8 @@ fn run_status(arguments: &StatusArguments, environment: &Environment) -> Done {
 /// Says that no hub runs, and which server does.
 fn not_running(arguments: &StatusArguments, environment: &Environment) -> Done {
     let hubs = Hub::all(arguments.session.as_ref(), environment)?;
-    let servers = hubs.iter().map(|hub| server_on_record(&hub.found.dir)).filter(|server| !server.is_null());
-    let server = servers.last().unwrap_or(Value::Null);
+    let mut servers = hubs.iter().map(|hub| server_on_record(&hub.found.dir)).filter(|server| !server.is_null());
+    let server = servers.next().unwrap_or(Value::Null);
     if arguments.json {
         screen::print_exactly(&format!("{}\n", json!({ "running": false, "server": server })));
         return Ok(NOT_RUNNING);

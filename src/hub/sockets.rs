@@ -228,15 +228,15 @@ impl Claim {
         }
         match peer::connect(&socket) {
             Ok(stream) => Err(ClaimError::Answered { path: self.path.clone(), by: Answerer::of(&stream, &self.home) }),
-            Err(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(Place::Stale),
-                // It listens, and is too busy to accept.
-                io::ErrorKind::WouldBlock => {
-                    let by = Answerer::Other { pid: None, program: None };
-                    Err(ClaimError::Answered { path: self.path.clone(), by })
-                }
-                _ => Err(self.io_error("connect to")(error)),
-            },
+            Err(error) if is_one_of(&error, &[io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound]) => {
+                Ok(Place::Stale)
+            }
+            // It listens, and is too busy to accept.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let by = Answerer::Other { pid: None, program: None };
+                Err(ClaimError::Answered { path: self.path.clone(), by })
+            }
+            Err(error) => Err(self.io_error("connect to")(error)),
         }
     }
 
@@ -285,6 +285,10 @@ fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
+}
+
+fn is_one_of(error: &io::Error, kinds: &[io::ErrorKind]) -> bool {
+    kinds.contains(&error.kind())
 }
 
 fn own_uid() -> u32 {
@@ -345,12 +349,14 @@ impl Listener {
     }
 
     /// The path that clients are told.
-    pub(crate) fn path(&self) -> &Path {
+    #[cfg(test)]
+    fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether clients that connect to the path still come here.
-    pub(crate) fn is_in_place(&self) -> bool {
+    #[cfg(test)]
+    fn is_in_place(&self) -> bool {
         self.files.iter().all(OwnFile::is_in_place)
     }
 
@@ -359,12 +365,12 @@ impl Listener {
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(None),
-                    // The client has gone again.
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                    _ => return Err(error),
-                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The client has gone again.
+                Err(error) if is_one_of(&error, &[io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted]) => {
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             match Peer::of(&stream) {
                 Ok(peer) if peer.is_ours() => {
