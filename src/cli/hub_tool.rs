@@ -227,7 +227,7 @@ struct Hub {
 impl Hub {
     /// The sessions of the hub that is meant, the live one first; none if there never was one.
     fn all(session: Option<&SessionName>, environment: &Environment) -> Result<Vec<Hub>, CliError> {
-        let place = hub::place(&codex_home(environment));
+        let place = hub::place(&codex_home(environment), session);
         let found = select_session::all_quietly(environment)?.into_iter().filter(|found| match session {
             Some(name) => found.id == name.to_string(),
             None => found.holder.as_ref().is_some_and(|holder| holder.place == place),
@@ -247,7 +247,7 @@ impl Hub {
         if running.len() > 1 {
             let names: Vec<&str> = running.iter().map(|hub| hub.found.id.as_str()).collect();
             let told = format!("several hubs run for this CODEX_HOME: {}", names.join(", "));
-            return Err(CliError::usage(told).with_remedy("name one with --session"));
+            return Err(CliError::failed(told).with_remedy("end one of them with `kill`; see `codex-shim sessions`"));
         }
         Ok(running.pop())
     }
@@ -262,9 +262,10 @@ impl Hub {
         format!("hub (session {}{pid})", self.found.id)
     }
 
-    /// Names it in a suggested command.
+    /// Names it in a suggested command; empty if that finds it.
     fn argument(&self) -> String {
-        format!(" --session {}", self.found.id)
+        let is_named = self.found.holder.as_ref().is_some_and(|holder| holder.place.server.len() > 2);
+        if is_named { format!(" --session {}", self.found.id) } else { String::new() }
     }
 
     /// The process that listens on its socket.
@@ -438,14 +439,12 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
 
 /// Replaces the hub, and the server if the user says so.
 fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
-    let RestartArguments { mut flags, server } = restart;
+    let RestartArguments { flags, server } = restart;
     if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
         hub.end()?;
         if server {
             screen::print(&stop_server(&hub.found.dir)?);
         }
-        // The same session, so the same server.
-        flags.session = hub.found.id.parse().ok();
     }
     run_start(&flags, environment)
 }
@@ -478,18 +477,29 @@ fn run_status(arguments: &StatusArguments, environment: &Environment) -> Done {
 /// Says that no hub runs, and which server does.
 fn not_running(arguments: &StatusArguments, environment: &Environment) -> Done {
     let hubs = Hub::all(arguments.session.as_ref(), environment)?;
-    let servers = hubs.iter().map(|hub| server_on_record(&hub.found.dir)).filter(|server| !server.is_null());
-    let server = servers.last().unwrap_or(Value::Null);
+    let mut servers = hubs.iter().map(|hub| server_on_record(&hub.found.dir)).filter(|server| !server.is_null());
+    let server = servers.next().unwrap_or(Value::Null);
     if arguments.json {
         screen::print_exactly(&format!("{}\n", json!({ "running": false, "server": server })));
         return Ok(NOT_RUNNING);
     }
     let told = match server["pid"].as_u64() {
         Some(pid) => format!("no hub is running; its server (pid {pid}) is, and the next hub takes it over\n"),
-        None => "no hub is running; `codex-shim hub start` starts one\n".to_owned(),
+        None => match others_running(environment)?.as_slice() {
+            [] => "no hub is running; `codex-shim hub start` starts one\n".to_owned(),
+            names => format!("no hub is running in this session; there are others: {}\n", names.join(", ")),
+        },
     };
     screen::print(&told);
     Ok(NOT_RUNNING)
+}
+
+/// The sessions of all hubs that run.
+fn others_running(environment: &Environment) -> Result<Vec<String>, CliError> {
+    let hubs = select_session::all_quietly(environment)?
+        .into_iter()
+        .filter(|found| found.live && found.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place)));
+    Ok(hubs.map(|found| found.id).collect())
 }
 
 /// The server of a session, by its record; null if it does not run.

@@ -259,11 +259,12 @@ fn unnamed(name: &OsStr, number: u32) -> OsString {
     unnamed
 }
 
-/// The name of the file that was being created under this name when a process was killed.
+/// The name of the file that was being created or replaced under this name when a process was killed.
 #[must_use]
 pub(crate) fn named_later(unnamed: &str) -> Option<&str> {
-    let (name, by) = unnamed.strip_prefix('.')?.strip_suffix(".new")?.rsplit_once('.')?;
-    by.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-').then_some(name)
+    let (name, by) = unnamed.strip_suffix(".new")?.rsplit_once('.')?;
+    let is_number = by.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    is_number.then(|| name.strip_prefix('.').unwrap_or(name))
 }
 
 /// Opens a file below the home, in its folder.

@@ -551,3 +551,176 @@ fn wait_until(wait_max: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         std::thread::park_timeout(LOOK_PAUSE);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    /// A session folder with a record whose server is `server`, listening or not.
+    struct Folder {
+        dir: tempfile::TempDir,
+    }
+
+    impl Folder {
+        fn new() -> Folder {
+            Folder { dir: tempfile::tempdir().expect("BUG: a temporary folder") }
+        }
+
+        fn record(&self, launcher: ProcessIdentity, server: Option<ProcessIdentity>) -> Record {
+            let record = Record {
+                generation: "0a1b2c3d4e5f".to_owned(),
+                version: Some("0.169.0".to_owned()),
+                socket: self.dir.path().join(SERVER_SOCKET),
+                started_at_us: 17,
+                launcher,
+                server,
+            };
+            record.write(self.dir.path()).expect("it can be written");
+            record
+        }
+
+        fn listen(&self) -> UnixListener {
+            UnixListener::bind(self.dir.path().join(SERVER_SOCKET)).expect("it can be bound")
+        }
+
+        fn adopted(&self) -> Option<ServerProcess> {
+            adopt(self.dir.path())
+        }
+    }
+
+    fn ourselves() -> ProcessIdentity {
+        ProcessIdentity::of(std::process::id()).expect("we run")
+    }
+
+    fn another() -> ProcessIdentity {
+        ProcessIdentity { started: "another boot".to_owned(), ..ourselves() }
+    }
+
+    /// A process in a group of its own.
+    fn child(script: &str) -> (Child, ProcessIdentity) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("sh runs");
+        // It says when it is ready.
+        let mut first = [0];
+        child.stdout.as_mut().expect("it is piped").read_exact(&mut first).expect("it writes");
+        let identity = ProcessIdentity::of(child.id()).expect("it runs");
+        (child, identity)
+    }
+
+    #[test]
+    fn recorded_process_that_answers_is_adopted() {
+        let folder = Folder::new();
+        assert!(folder.adopted().is_none(), "there is no record");
+        folder.record(another(), Some(ourselves()));
+        assert!(folder.adopted().is_none(), "nothing answers");
+        let _listener = folder.listen();
+        let mut server = folder.adopted().expect("it answers");
+        assert!(server.adopted && server.is_alive());
+        assert_eq!((server.pid, &*server.generation), (std::process::id(), "0a1b2c3d4e5f"));
+        assert_eq!((server.version.as_deref(), server.started_at_us), (Some("0.169.0"), 17));
+    }
+
+    #[test]
+    fn other_process_on_the_socket_is_not_adopted() {
+        let folder = Folder::new();
+        let _listener = folder.listen();
+        folder.record(ourselves(), Some(another()));
+        assert!(folder.adopted().is_none());
+        std::fs::write(folder.dir.path().join(SERVER_FILE), "{").expect("a file");
+        assert!(folder.adopted().is_none());
+    }
+
+    #[test]
+    fn server_that_began_to_listen_without_a_hub_is_adopted() {
+        let folder = Folder::new();
+        let _listener = folder.listen();
+        let leader = ourselves().session_leader().expect("it has one");
+        folder.record(another(), None);
+        let is_leader = leader == std::process::id();
+        assert_eq!(folder.adopted().is_some(), is_leader, "another program has launched it");
+        folder.record(ProcessIdentity { pid: leader, started: String::new() }, None);
+        assert!(folder.adopted().is_some());
+        let record = Record::read(folder.dir.path()).expect("it is there");
+        assert_eq!(record.server, Some(ourselves()), "the record is complete now");
+    }
+
+    #[test]
+    fn stopped_server_leaves_nothing() {
+        let folder = Folder::new();
+        let (mut child, identity) = child("trap 'exit 0' INT; echo; while :; do sleep 0.05; done");
+        folder.record(identity.clone(), Some(identity));
+        drop(folder.listen());
+        let mut server = recorded(folder.dir.path()).expect("it runs");
+        assert_eq!(server.stop(), Stopped::Interrupted);
+        assert_eq!(std::fs::read_dir(folder.dir.path()).expect("a folder").count(), 0);
+        assert!(recorded(folder.dir.path()).is_none());
+        assert_eq!(server.stop(), Stopped::Before);
+        child.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn server_that_ignores_the_signal_is_killed() {
+        let folder = Folder::new();
+        let (mut child, identity) = child("trap '' INT; echo; while :; do sleep 0.05; done");
+        folder.record(identity.clone(), Some(identity.clone()));
+        let mut server = recorded(folder.dir.path()).expect("it runs");
+        assert_eq!(server.stop(), Stopped::Killed);
+        assert!(!identity.is_alive());
+        child.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn other_process_with_the_same_id_is_not_signalled() {
+        let folder = Folder::new();
+        let (mut child, identity) = child("echo; exec sleep 600");
+        let before = ProcessIdentity { started: "before".to_owned(), ..identity.clone() };
+        folder.record(before.clone(), Some(before.clone()));
+        assert!(recorded(folder.dir.path()).is_none());
+        end_recorded(folder.dir.path());
+        before.kill_group().expect("nothing is signalled");
+        assert!(identity.is_alive());
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+    }
+
+    #[test]
+    fn log_is_emptied_when_it_grows() {
+        let folder = Folder::new();
+        folder.record(ourselves(), Some(ourselves()));
+        let server = recorded(folder.dir.path()).expect("we run");
+        let log = files::open(&folder.dir.path().join(SERVER_LOG), Access::Append).expect("a file");
+        for (before, after) in [(LOG_BYTES_MAX, LOG_BYTES_MAX), (LOG_BYTES_MAX + 1, 0)] {
+            log.set_len(before).expect("it can be resized");
+            server.bound_log();
+            assert_eq!(log.metadata().expect("it is open").len(), after);
+        }
+    }
+
+    #[test]
+    fn last_line_before_the_trace_is_quoted() {
+        let folder = Folder::new();
+        let path = folder.dir.path().join(SERVER_LOG);
+        std::fs::write(&path, "x\n\u{1b}[31mError: taken\u{1b}[0m\n\nStack backtrace:\n 0: <unknown>\n")
+            .expect("a file");
+        let log = files::open(&path, Access::Append).expect("a file");
+        assert_eq!(said_last(&log), "Error: taken");
+    }
+
+    #[test]
+    fn versions_are_compared() {
+        let check = |printed: &str, version: Option<&str>, too_old: bool| {
+            assert_eq!(version_in(printed).as_deref(), version, "{printed}");
+            assert_eq!(version.is_some_and(is_too_old), too_old, "{printed}");
+        };
+        check("codex-cli 0.169.0\n", Some("0.169.0"), false);
+        check("codex-cli 0.125.0-alpha.3", Some("0.125.0-alpha.3"), false);
+        check("codex-cli 0.124.9\nmore", Some("0.124.9"), true);
+        check("codex-cli 1.2.0", Some("1.2.0"), false);
+        check("codex-cli 0.0.0", Some("0.0.0"), false);
+        check("hello", None, false);
+        check("", None, false);
+    }
+}

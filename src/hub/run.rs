@@ -92,7 +92,8 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         DefaultSocket::LeftAlone => None,
     };
     let wanted = options.session.as_ref();
-    let session = Session::open(&home, wanted, &super::place(&options.codex_home), Uuid::now_v7())?;
+    let place = super::place(&options.codex_home, wanted);
+    let session = Session::open(&home, wanted, &place, Uuid::now_v7())?;
     if let Some(name) = wanted.filter(|name| name.to_string() != session.id) {
         return Err(HubError::SessionInUse(name.to_string()));
     }
@@ -111,7 +112,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         environment,
         complaints,
         server_owner: ServerOwner::Hub,
-        place: super::place(&options.codex_home),
+        place: super::place(&options.codex_home, wanted),
         codex_path: options.command.program.to_string_lossy().into_owned(),
         child_pid: server.pid,
         hub: Some((session, server.generation.clone())),

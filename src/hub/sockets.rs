@@ -97,10 +97,10 @@ impl Answerer {
         let arguments = identity.as_ref().map(ProcessIdentity::arguments).unwrap_or_default();
         match name {
             Some(name) if name.starts_with("codex-shim") => Answerer::Hub { pid, session: None },
-            Some(name) if name.starts_with("codex") && arguments.iter().any(|word| word == DAEMON_OPTION) => {
+            Some(name) if is_codex(&name) && arguments.iter().any(|word| word == DAEMON_OPTION) => {
                 Answerer::Daemon { pid }
             }
-            Some(name) if name.starts_with("codex") => Answerer::Server { pid },
+            Some(name) if is_codex(&name) => Answerer::Server { pid },
             program => Answerer::Other { pid: Some(pid), program },
         }
     }
@@ -120,6 +120,12 @@ impl Answerer {
             Answerer::Other { .. } => "end it, or run the hub with --no-default-socket".to_owned(),
         }
     }
+}
+
+/// Whether a program of this name is a codex. One that was replaced since it started has ` (deleted)` after its name.
+fn is_codex(name: &str) -> bool {
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    name == "codex" || name.starts_with("codex-")
 }
 
 impl fmt::Display for Answerer {
@@ -222,15 +228,15 @@ impl Claim {
         }
         match peer::connect(&socket) {
             Ok(stream) => Err(ClaimError::Answered { path: self.path.clone(), by: Answerer::of(&stream, &self.home) }),
-            Err(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(Place::Stale),
-                // It listens, and is too busy to accept.
-                io::ErrorKind::WouldBlock => {
-                    let by = Answerer::Other { pid: None, program: None };
-                    Err(ClaimError::Answered { path: self.path.clone(), by })
-                }
-                _ => Err(self.io_error("connect to")(error)),
-            },
+            Err(error) if is_one_of(&error, &[io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound]) => {
+                Ok(Place::Stale)
+            }
+            // It listens, and is too busy to accept.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let by = Answerer::Other { pid: None, program: None };
+                Err(ClaimError::Answered { path: self.path.clone(), by })
+            }
+            Err(error) => Err(self.io_error("connect to")(error)),
         }
     }
 
@@ -279,6 +285,10 @@ fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
+}
+
+fn is_one_of(error: &io::Error, kinds: &[io::ErrorKind]) -> bool {
+    kinds.contains(&error.kind())
 }
 
 fn own_uid() -> u32 {
@@ -339,12 +349,14 @@ impl Listener {
     }
 
     /// The path that clients are told.
-    pub(crate) fn path(&self) -> &Path {
+    #[cfg(test)]
+    fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether clients that connect to the path still come here.
-    pub(crate) fn is_in_place(&self) -> bool {
+    #[cfg(test)]
+    fn is_in_place(&self) -> bool {
         self.files.iter().all(OwnFile::is_in_place)
     }
 
@@ -353,12 +365,12 @@ impl Listener {
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(None),
-                    // The client has gone again.
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                    _ => return Err(error),
-                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The client has gone again.
+                Err(error) if is_one_of(&error, &[io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted]) => {
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             match Peer::of(&stream) {
                 Ok(peer) if peer.is_ours() => {
@@ -385,5 +397,175 @@ impl Drop for Listener {
                 tracing::info!(%error, file = %file.path.display(), "remove a socket of the hub");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    /// A `CODEX_HOME`, and the home of codex-shim.
+    struct Homes {
+        root: tempfile::TempDir,
+    }
+
+    impl Homes {
+        fn new() -> Homes {
+            let root = tempfile::tempdir().expect("BUG: a temporary folder");
+            fs::create_dir(root.path().join("codex")).expect("a folder");
+            Homes { root }
+        }
+
+        fn codex_home(&self) -> PathBuf {
+            self.root.path().join("codex")
+        }
+
+        /// The default socket, in its folder.
+        fn socket(&self) -> PathBuf {
+            let folder = self.codex_home().join(DEFAULT_FOLDER);
+            match files::create_folder(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => created.expect("a folder"),
+            }
+            default_socket(&self.codex_home())
+        }
+
+        fn claim(&self) -> Result<Claim, ClaimError> {
+            Claim::take(&self.codex_home(), &self.root.path().join("shim"), Some(self.root.path()))
+        }
+
+        fn listen(&self) -> Listener {
+            self.claim().expect("nothing answers").listen().expect("it can be bound")
+        }
+
+        #[track_caller]
+        fn check_refused(&self, expect: &str) {
+            let error = self.claim().expect_err("it is refused").to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+
+    #[test]
+    fn clients_of_our_user_are_accepted() {
+        let homes = Homes::new();
+        let listener = homes.listen();
+        assert!(listener.accept().expect("it listens").is_none());
+        let _client = UnixStream::connect(listener.path()).expect("it listens");
+        let accepted = listener.accept().expect("it listens").expect("a client waits");
+        assert_eq!(accepted.pid, Some(std::process::id()));
+        let mode = |path: &Path| fs::symlink_metadata(path).expect("it exists").permissions().mode() & 0o777;
+        assert_eq!(mode(listener.path()), 0o600);
+        assert_eq!(mode(&homes.codex_home().join(DEFAULT_FOLDER)), 0o700);
+        drop(listener);
+        assert!(!homes.socket().exists());
+    }
+
+    #[test]
+    fn live_socket_is_left_alone() {
+        let homes = Homes::new();
+        let theirs = UnixListener::bind(homes.socket()).expect("it can be bound");
+        homes.check_refused(&format!("(pid {}) listens on ", std::process::id()));
+        drop(theirs);
+        let elsewhere = homes.root.path().join("elsewhere.sock");
+        let _theirs = UnixListener::bind(&elsewhere).expect("it can be bound");
+        fs::remove_file(homes.socket()).expect("it is stale");
+        symlink(&elsewhere, homes.socket()).expect("a link");
+        homes.check_refused("listens on ");
+        assert_eq!(fs::read_link(homes.socket()).expect("it is there"), elsewhere);
+    }
+
+    #[test]
+    fn stale_sockets_and_links_are_replaced() {
+        let homes = Homes::new();
+        drop(UnixListener::bind(homes.socket()).expect("it can be bound"));
+        assert!(homes.listen().is_in_place());
+        let elsewhere = homes.root.path().join("elsewhere.sock");
+        symlink(&elsewhere, homes.socket()).expect("a link");
+        assert!(homes.listen().is_in_place());
+        drop(UnixListener::bind(&elsewhere).expect("it can be bound"));
+        symlink("../../elsewhere.sock", homes.socket()).expect("a link");
+        assert!(homes.listen().is_in_place());
+        assert!(elsewhere.symlink_metadata().is_ok(), "the target of a link is not ours");
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        let homes = Homes::new();
+        fs::write(homes.socket(), "precious").expect("a file");
+        homes.check_refused("a file that is not a socket is in the way");
+        let aside = homes.root.path().join("aside");
+        fs::rename(homes.socket(), &aside).expect("it can be moved");
+        symlink(&aside, homes.socket()).expect("a link");
+        homes.check_refused("a link to a file that is not a socket is in the way");
+        fs::remove_file(homes.socket()).expect("a link");
+        fs::create_dir(homes.socket()).expect("a folder");
+        homes.check_refused("a folder is in the way");
+        assert_eq!(fs::read_to_string(aside).expect("it is there"), "precious");
+    }
+
+    #[test]
+    fn second_hub_is_refused() {
+        let homes = Homes::new();
+        let first = homes.claim().expect("nothing answers");
+        homes.check_refused("another codex-shim hub is about to listen on ");
+        let listener = first.listen().expect("it can be bound");
+        homes.check_refused("listens on ");
+        drop(listener);
+        drop(homes.listen());
+    }
+
+    #[test]
+    fn socket_bound_since_the_claim_is_left_alone() {
+        let homes = Homes::new();
+        let claim = homes.claim().expect("nothing answers");
+        let _theirs = UnixListener::bind(homes.socket()).expect("it can be bound");
+        let error = claim.listen().expect_err("it is taken").to_string();
+        assert!(error.contains("listens on "), "{error}");
+        assert!(UnixStream::connect(homes.socket()).is_ok());
+    }
+
+    #[test]
+    fn replaced_socket_stays_at_the_end() {
+        let homes = Homes::new();
+        let listener = homes.listen();
+        fs::remove_file(homes.socket()).expect("it is there");
+        let _theirs = UnixListener::bind(homes.socket()).expect("it can be bound");
+        assert!(!listener.is_in_place());
+        drop(listener);
+        assert!(UnixStream::connect(homes.socket()).is_ok());
+    }
+
+    #[test]
+    fn long_path_is_bound_behind_a_link() {
+        let homes = Homes::new();
+        let run = tempfile::tempdir().expect("BUG: a temporary folder");
+        let long = homes.root.path().join("x".repeat(100));
+        fs::create_dir(&long).expect("a folder");
+        fs::create_dir(long.join("codex")).expect("a folder");
+        let claim = Claim::take(&long.join("codex"), homes.root.path(), Some(run.path())).expect("nothing answers");
+        let listener = claim.listen().expect("it can be bound");
+        let short = fs::read_link(listener.path()).expect("a link");
+        assert!(UnixStream::connect(&short).is_ok());
+        drop(listener);
+        assert!(short.symlink_metadata().is_err() && default_socket(&long.join("codex")).symlink_metadata().is_err());
+        let session = long.join("session");
+        files::create_folder(&session).expect("a folder");
+        let listener = bind_own(&session, Some(run.path())).expect("it can be bound");
+        assert!(fs::read_link(listener.path()).is_ok_and(|short| UnixStream::connect(short).is_ok()));
+    }
+
+    #[test]
+    fn untrusted_folders_are_refused() {
+        let homes = Homes::new();
+        let folder = homes.socket().with_file_name("");
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).expect("it is ours");
+        homes.check_refused("can be written to by others");
+        fs::remove_dir(&folder).expect("it is empty");
+        fs::write(homes.codex_home().join(DEFAULT_FOLDER), "").expect("a file");
+        homes.check_refused("is a file");
+        fs::remove_dir_all(homes.codex_home()).expect("it is ours");
+        homes.check_refused("does not exist; run codex once");
     }
 }

@@ -402,6 +402,9 @@ mod tests {
             "history.db.corrupt-17",
             "history.db.corrupt-17-shm",
             ".lock.12-3.new",
+            "server.json",
+            "server.json.12.new",
+            "server.log",
         ] {
             assert!(is_file_name(ours), "{ours}");
         }

@@ -29,6 +29,7 @@ mod history_epochs;
 mod history_faults;
 mod history_stream;
 mod history_tools;
+mod hub;
 mod keeping;
 mod kills;
 mod old_home;
