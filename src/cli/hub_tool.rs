@@ -64,7 +64,7 @@ struct HubFlags {
     /// Name of the session [default: the one of this CODEX_HOME]
     #[arg(long, id = "session", value_name = "NAME", add = complete::sessions())]
     session: Option<SessionName>,
-    /// The real codex, 0.125 or later: a path, or a name on PATH
+    /// The real codex, 0.135 or later: a path, or a name on PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
     codex: Option<PathBuf>,
     /// Listen only in the session's folder, not where codex looks for a server

@@ -102,10 +102,11 @@ impl Engine {
             let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
             let purpose = Purpose::Reason { thread_id, reason };
             let (_, bytes) = self.calls.call_server(Conn::OWN, Method::TurnSteer.name(), Some(&params), purpose);
-            let last = effects.iter_mut().rev().find_map(|effect| match effect {
-                Effect::Inject(injection) if injection.conn == Conn::OWN => Some(injection),
-                _ => None,
-            });
+            let is_own = |effect: &&mut Effect| matches!(effect, Effect::Inject(last) if last.conn == Conn::OWN);
+            let last = match effects.iter_mut().rev().find(is_own) {
+                Some(Effect::Inject(injection)) => Some(injection),
+                Some(_) | None => None,
+            };
             match last {
                 Some(injection) => injection.lines.push(free_line(bytes)),
                 None => effects.push(inject(Conn::OWN, vec![free_line(bytes)])),

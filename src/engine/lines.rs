@@ -45,7 +45,7 @@ impl Engine {
                 if from == Side::Client && self.hold_if_needed(now, conn, line, &body, effects) {
                     return None;
                 }
-                return Some(self.decide(now, conn, from, line.bytes, &body, None, effects));
+                return Some(self.decide(now, (conn, from), line.bytes, &body, None, effects));
             }
             (Incoming::Piece, Side::Client) => (None, true),
             (Incoming::Piece, Side::Server) => (None, self.clients.of_mut(conn).receives_piece()),
@@ -68,12 +68,11 @@ impl Engine {
             && plain_notification(line, |method| Method::of(method).is_some_and(Method::is_inert))
     }
 
-    /// Decides on a whole line that waits for nothing more.
+    /// Decides on a whole line of a side of a connection that waits for nothing more.
     pub(super) fn decide(
         &mut self,
         now: Now,
-        conn: Conn,
-        from: Side,
+        (conn, from): (Conn, Side),
         line: &[u8],
         body: &Body<'_>,
         prepared: Option<Prepared>,

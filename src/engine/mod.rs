@@ -379,7 +379,7 @@ mod tests {
             let unparsed = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             let read = engine.read(now, Conn::OWN, Side::Server, Incoming::Line(unparsed), &mut effects);
             let body = Body::parse(line.as_bytes());
-            let decided = engine.decide(now, Conn::OWN, Side::Server, line.as_bytes(), &body, None, &mut effects);
+            let decided = engine.decide(now, (Conn::OWN, Side::Server), line.as_bytes(), &body, None, &mut effects);
             assert_eq!((read.as_ref(), effects.len()), (Some(&decided), 0), "{line}");
         }
     }

@@ -211,7 +211,7 @@ impl Engine {
             match held.queued {
                 Queued::ClientLine(conn, bytes, end) => {
                     let body = Body::parse(&bytes);
-                    let decision = self.decide(now, conn, Side::Client, &bytes, &body, Some(at_hand), effects);
+                    let decision = self.decide(now, (conn, Side::Client), &bytes, &body, Some(at_hand), effects);
                     late.push(LateLine { conn, bytes, end, decision });
                 }
                 Queued::ApiInput { api_call, text } => {

@@ -112,9 +112,8 @@ impl Deliveries {
             Some(at) => at,
             None => {
                 if self.threads.len() >= THREADS_MAX {
-                    let last_of = |(_, sequence): &(Option<String>, Sequence)| {
-                        sequence.messages.back().map(|last| last.number)
-                    };
+                    let last_of =
+                        |(_, sequence): &(Option<String>, Sequence)| sequence.messages.back().map(|last| last.number);
                     let oldest = self.threads.iter().enumerate().min_by_key(|(_, thread)| last_of(thread));
                     let oldest = oldest.map(|(at, _)| at);
                     oldest.into_iter().for_each(|at| drop(self.threads.swap_remove(at)));
@@ -138,7 +137,7 @@ impl Sequence {
             Some(copied) => copied.by.push(conn),
             None => self.messages.push_back(Counted { number, digest, by: vec![conn] }),
         }
-        let mut reached = number + 1;
+        let mut reached = number + u64::from(is_first);
         for message in self.messages.range_mut(from..) {
             let Some(at) = message.by.iter().position(|by| *by == conn) else {
                 reached = message.number;

@@ -399,7 +399,10 @@ impl Hub {
                     again
                 }
             },
-            other => other,
+            other @ (OwnConnection::AfterClient
+            | OwnConnection::Due(_)
+            | OwnConnection::Connecting(_)
+            | OwnConnection::Open) => other,
         };
     }
 }

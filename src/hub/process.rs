@@ -39,8 +39,9 @@ pub(crate) const SERVER_FILE: &str = "server.json";
 /// The server's stdout and stderr, in the session folder.
 pub(crate) const SERVER_LOG: &str = "server.log";
 
-/// The first minor version of codex 0.x whose app-server listens on a Unix socket. Source: seen with 0.125.0.
-const MINOR_MIN: u32 = 125;
+/// The first minor version of codex 0.x that works with a hub. Source: seen with 0.135.0; the server of 0.125.0 listens on a Unix
+/// socket, but takes no WebSocket handshake there.
+const MINOR_MIN: u32 = 135;
 
 /// How long codex may take to print its version; the Node launcher is slow to start.
 const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
@@ -48,7 +49,10 @@ const VERSION_WAIT_MAX: Duration = Duration::from_secs(7);
 /// How long a server may take until its socket accepts.
 const LISTEN_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// How long a server may take to end after SIGINT; 0.169 takes 0.1 s.
+/// How long a server without a running turn may take to end after SIGINT; 0.169 takes 0.03 s.
+const FIRST_INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(300);
+
+/// How long a server may take to end after the second SIGINT; 0.169 takes 0.1 s.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long the kernel may take to end a killed process, and a launcher to follow its server.
@@ -486,15 +490,20 @@ impl ServerProcess {
         self.identity().is_alive()
     }
 
-    /// Ends the server: SIGINT, which ends it at once and also with an approval open, and after 5 s SIGKILL to its process
+    /// Ends the server: SIGINT, a second one if a turn keeps it, and after 5 s SIGKILL to its process
     /// group. Waits until it has ended. Removes its record, and what it left of its socket.
     pub(crate) fn stop(&mut self) -> Stopped {
         let identity = self.identity();
         let stopped = if !self.is_alive() {
             Stopped::Before
         } else {
+            // With a turn running or an approval open, the first signal only makes it wait for their end.
             log_failure("interrupt the server", identity.signal(Signal::INT));
-            if self.has_ended_within(INTERRUPT_WAIT_MAX) {
+            let has_ended = self.has_ended_within(FIRST_INTERRUPT_WAIT_MAX) || {
+                log_failure("interrupt the server again", identity.signal(Signal::INT));
+                self.has_ended_within(INTERRUPT_WAIT_MAX)
+            };
+            if has_ended {
                 Stopped::Interrupted
             } else {
                 log_failure("kill the server", identity.kill_group());
@@ -716,7 +725,7 @@ mod tests {
             assert_eq!(version.is_some_and(is_too_old), too_old, "{printed}");
         };
         check("codex-cli 0.169.0\n", Some("0.169.0"), false);
-        check("codex-cli 0.125.0-alpha.3", Some("0.125.0-alpha.3"), false);
+        check("codex-cli 0.135.0-alpha.3", Some("0.135.0-alpha.3"), false);
         check("codex-cli 0.124.9\nmore", Some("0.124.9"), true);
         check("codex-cli 1.2.0", Some("1.2.0"), false);
         check("codex-cli 0.0.0", Some("0.0.0"), false);

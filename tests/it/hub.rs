@@ -181,7 +181,7 @@ fn check_refused(bench: &Bench, expect: &str) {
 
 #[test]
 fn codex_that_cannot_serve_is_refused() {
-    check_refused(&Bench::with_program("echo codex-cli 0.98.0"), "is codex 0.98.0; a hub needs 0.125.0 or later");
+    check_refused(&Bench::with_program("echo codex-cli 0.98.0"), "is codex 0.98.0; a hub needs 0.135.0 or later");
     check_refused(&Bench::with_program("echo codex-shim 0.1.0"), "leads back to codex-shim");
     check_refused(&Bench::with_program("exit 3"), "--version failed (exit status: 3)");
     let serves = "[ \"$1\" = --version ] && echo codex-cli 0.169.0 && exit; echo 'Error: no way' >&2; exit 7";
