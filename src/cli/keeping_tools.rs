@@ -1,5 +1,6 @@
 //! `codex-shim prune` deletes stored data that is over its limits; `codex-shim redact` masks secrets in stored sessions.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -22,7 +23,7 @@ use crate::store::{Found, Otherwise, RunMode, full_name, short};
 ///
 /// Journal segments, rows of the history, and whole sessions. A running relay does this by itself; this does it now, for all
 /// sessions. Data that is not indexed yet, or that a relay is using, stays, and so does any file that codex-shim did not
-/// create. --dry-run names each file.
+/// create. --dry-run names each file. At a terminal it shows what it would delete, and asks first.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 The limits are the settings journal_bytes_max, journal_age_max, events_max,
@@ -48,6 +49,9 @@ pub(super) struct PruneArguments {
     /// Delete nothing, only print the list
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask first
+    #[arg(short, long)]
+    yes: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -69,6 +73,12 @@ struct Total {
     bytes: u64,
 }
 
+impl Total {
+    fn of(went: &[Deleted]) -> Total {
+        Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() }
+    }
+}
+
 /// Deletes the data, or lists it.
 pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -> Done {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
@@ -86,32 +96,69 @@ pub(super) fn run_prune(arguments: &PruneArguments, environment: &Environment) -
     let home = settings.home.value.as_deref().ok_or_else(CliError::no_home)?;
     let bounds = Bounds { journal: settings.journal_bounds(), retention: settings.retention() };
     let bounds = arguments.older_than.map_or(bounds, |age| bounds.older_than(age));
-    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
     // A deleted session has no name any more.
     let all = select_session::all_quietly(environment)?;
     let only = named.and_then(|_| found.first()).map(|session| &*session.id);
-    let PrunedSessions { mut went, left, mut faults } = prune_sessions(home, only, &bounds, mode);
-    let gone: Vec<String> = went.iter().map(|session| session.session_id.clone()).collect();
-    let is_left = |session: &&Found| !gone.contains(&session.id) && (only.is_some() || !session.dir.is_symlink());
-    for session in found.iter().filter(is_left) {
-        match prune(session, &bounds, transcript_files, mode) {
-            Ok(more) => went.extend(more),
-            Err(fault) => faults.push(fault),
-        }
+    let pruned = |mode| pruned(home, &found, only, &bounds, transcript_files, mode);
+    let is_asked = !arguments.dry_run && !arguments.yes && screen::can_ask();
+    if is_asked && !is_prune_agreed(pruned(RunMode::DryRun), &all, environment)? {
+        return Ok(screen::print_to_stderr("nothing was deleted\n"));
     }
-    let total =
-        Total { count: went.iter().map(|went| went.count).sum(), bytes: went.iter().map(|went| went.bytes).sum() };
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
+    let PrunedSessions { went, left, faults } = pruned(mode);
+    let total = Total::of(&went);
     let document = PruneDocument { dry_run: arguments.dry_run, went: &went, total, left: &left, faults: &faults };
     let printed = if arguments.json {
         print_json(&document)
     } else {
         let printed = screen::print(&deleted_table(&document, &all, Screen::of_stdout(environment)));
-        left.iter().for_each(|path| say(&format!("{path} stays: codex-shim did not create it")));
+        say_left(&left);
         printed
     };
     faults.iter().for_each(|fault| say(fault));
     Ok(if faults.is_empty() { printed } else { FAILED })
+}
+
+/// Deletes or lists the expired sessions of `home`, or only `only`, and the data over the bounds in the rest of the `found` ones.
+fn pruned(
+    home: &Path,
+    found: &[Found],
+    only: Option<&str>,
+    bounds: &Bounds,
+    transcript_files: TranscriptFiles,
+    mode: RunMode,
+) -> PrunedSessions {
+    let mut pruned = prune_sessions(home, only, bounds, mode);
+    let gone: Vec<String> = pruned.went.iter().map(|session| session.session_id.clone()).collect();
+    let is_left = |session: &&Found| !gone.contains(&session.id) && (only.is_some() || !session.dir.is_symlink());
+    for session in found.iter().filter(is_left) {
+        match prune(session, bounds, transcript_files, mode) {
+            Ok(more) => pruned.went.extend(more),
+            Err(fault) => pruned.faults.push(fault),
+        }
+    }
+    pruned
+}
+
+/// Shows on stderr what would be deleted, and asks. Agreed without a question if that is nothing.
+fn is_prune_agreed(plan: PrunedSessions, all: &[Found], environment: &Environment) -> Result<bool, CliError> {
+    let PrunedSessions { mut went, left, faults } = plan;
+    if went.is_empty() {
+        return Ok(true);
+    }
+    // The files may be thousands; --dry-run names them.
+    went.iter_mut().for_each(|went| went.files.clear());
+    let total = Total::of(&went);
+    let document = PruneDocument { dry_run: true, went: &went, total, left: &left, faults: &faults };
+    screen::print_to_stderr(&deleted_table(&document, all, Screen::of_stderr(environment)));
+    say_left(&left);
+    faults.iter().for_each(|fault| say(fault));
+    Ok(screen::is_agreed("delete this? [y/N] ")?)
+}
+
+fn say_left(left: &[String]) {
+    left.iter().for_each(|path| say(&format!("{path} stays: codex-shim did not create it")));
 }
 
 /// `all` sessions before anything was deleted.
@@ -153,6 +200,7 @@ fn sessions_in(went: &[Deleted]) -> usize {
 /// stay as they are.
 ///
 /// Beside a running relay, the segment that it writes and lines that are not indexed yet stay: redact again when it has ended.
+/// At a terminal it shows what it would mask, and asks first.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 A pattern is a regular expression. It is matched against text as it was before
@@ -182,6 +230,9 @@ pub(super) struct RedactArguments {
     /// Only count what would be masked
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask first
+    #[arg(short, long)]
+    yes: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -207,30 +258,72 @@ pub(super) fn run_redact(arguments: &RedactArguments, environment: &Environment)
     found.retain(|session| !arguments.all || !session.dir.is_symlink());
     let (settings, _) = Settings::load(Flags::default(), environment);
     let transcript_files = if settings.transcript_files.value { TranscriptFiles::Kept } else { TranscriptFiles::None };
-    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
     let all = select_session::all_quietly(environment)?;
-    let (mut masked, mut segments_left, mut faults) = (Vec::new(), 0, Vec::new());
-    let mut unread = Vec::new();
-    for session in &found {
-        let (more, left, wrong) = redact(session, &masker, transcript_files, mode);
-        unread.extend(Unread::of(session, left, &all));
-        masked.extend(more);
-        segments_left += left;
-        faults.extend(wrong);
+    let redacted = |mode| Redacted::of(&found, &all, &masker, transcript_files, mode);
+    let is_asked = !arguments.dry_run && !arguments.yes && screen::can_ask();
+    if is_asked && !is_redact_agreed(&redacted(RunMode::DryRun), &all, environment)? {
+        return Ok(screen::print_to_stderr("nothing was masked\n"));
     }
-    let document = RedactDocument {
-        dry_run: arguments.dry_run,
-        sessions: found.len(),
-        masked: &masked,
-        segments_left,
-        faults: &faults,
-    };
+    let mode = if arguments.dry_run { RunMode::DryRun } else { RunMode::Apply };
+    let redacted = redacted(mode);
+    let document = redacted.document(mode);
     let printed = match arguments.json {
         true => print_json(&document),
-        false => screen::print(&masked_table(&document, &all, &unread, Screen::of_stdout(environment))),
+        false => screen::print(&masked_table(&document, &all, &redacted.unread, Screen::of_stdout(environment))),
     };
-    faults.iter().for_each(|fault| say(fault));
-    Ok(if faults.is_empty() { printed } else { FAILED })
+    redacted.faults.iter().for_each(|fault| say(fault));
+    Ok(if redacted.faults.is_empty() { printed } else { FAILED })
+}
+
+/// Shows on stderr what would be masked, and asks. Agreed without a question if that is nothing.
+fn is_redact_agreed(plan: &Redacted, all: &[Found], environment: &Environment) -> Result<bool, CliError> {
+    if plan.masked.is_empty() {
+        return Ok(true);
+    }
+    let table = masked_table(&plan.document(RunMode::DryRun), all, &plan.unread, Screen::of_stderr(environment));
+    screen::print_to_stderr(&table);
+    plan.faults.iter().for_each(|fault| say(fault));
+    Ok(screen::is_agreed("mask these? [y/N] ")?)
+}
+
+/// Masked or counted secrets of several sessions.
+struct Redacted {
+    sessions: usize,
+    masked: Vec<Masked>,
+    segments_left: u64,
+    unread: Vec<Unread>,
+    faults: Vec<String>,
+}
+
+impl Redacted {
+    /// Masks or counts the secrets of the `found` sessions.
+    fn of(
+        found: &[Found],
+        all: &[Found],
+        masker: &Masker,
+        transcript_files: TranscriptFiles,
+        mode: RunMode,
+    ) -> Redacted {
+        let (mut masked, mut unread, mut segments_left, mut faults) = (Vec::new(), Vec::new(), 0, Vec::new());
+        for session in found {
+            let (more, left, wrong) = redact(session, masker, transcript_files, mode);
+            unread.extend(Unread::of(session, left, all));
+            masked.extend(more);
+            segments_left += left;
+            faults.extend(wrong);
+        }
+        Redacted { sessions: found.len(), masked, segments_left, unread, faults }
+    }
+
+    fn document(&self, mode: RunMode) -> RedactDocument<'_> {
+        RedactDocument {
+            dry_run: mode == RunMode::DryRun,
+            sessions: self.sessions,
+            masked: &self.masked,
+            segments_left: self.segments_left,
+            faults: &self.faults,
+        }
+    }
 }
 
 fn masked_table(document: &RedactDocument<'_>, all: &[Found], unread: &[Unread], to: Screen) -> String {

@@ -1,7 +1,7 @@
 //! Output for people: colours on terminals only, untrusted text escaped, lines that fit the terminal, and times in the local zone or,
 //! with `--utc`, in UTC.
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, ErrorKind, IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -28,7 +28,7 @@ pub(super) enum Tone {
     Strong,
 }
 
-/// The capabilities of stdout.
+/// The capabilities of stdout or stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Screen {
     /// A terminal with colours.
@@ -41,7 +41,16 @@ pub(super) enum Screen {
 
 impl Screen {
     pub(super) fn of_stdout(environment: &Environment) -> Screen {
-        if !std::io::stdout().is_terminal() {
+        Screen::of(std::io::stdout().is_terminal(), environment)
+    }
+
+    /// The capabilities of stderr.
+    pub(super) fn of_stderr(environment: &Environment) -> Screen {
+        Screen::of(std::io::stderr().is_terminal(), environment)
+    }
+
+    fn of(is_terminal: bool, environment: &Environment) -> Screen {
+        if !is_terminal {
             return Screen::None;
         }
         let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
@@ -201,6 +210,30 @@ pub(super) fn print_exactly(text: &str) -> i32 {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => 0,
         Err(_) => FAILED,
     }
+}
+
+/// Prints text for a person to stderr, fitted to the terminal; returns the exit status.
+pub(super) fn print_to_stderr(text: &str) -> i32 {
+    match std::io::stderr().write_all(fitted(text, columns_of_stderr()).as_bytes()) {
+        Ok(()) => 0,
+        Err(_) => FAILED,
+    }
+}
+
+/// Whether a person can read a question on stderr and type an answer on stdin.
+pub(super) fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks a question on stderr. Anything but `y` or `yes` is a no, and so is the end of the input.
+pub(super) fn is_agreed(question: &str) -> Result<bool, String> {
+    if print_to_stderr(question) != 0 {
+        // Nobody has seen the question.
+        return Ok(false);
+    }
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|error| format!("read the answer: {error}"))?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 /// Escapes untrusted text: replaces control characters and line breaks, and makes bidirectional and invisible characters

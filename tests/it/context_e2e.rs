@@ -127,6 +127,12 @@ fn converse(way: &Connection<'_>, lab: &Lab, codex: &Path) -> Vec<Value> {
     ] {
         ask(&mut peer, method, params);
     }
+    if lab.release.has(Ability::UsageOnResume) {
+        // It follows the answer, and codex drops it if stdin ends before.
+        peer.wait_for("the usage of the thread resumed last", |message| {
+            message["method"] == "thread/tokenUsage/updated" && message["params"]["threadId"] == other.as_str()
+        });
+    }
     let (mut raw, status) = peer.finish();
     assert!(status.success());
     // Another client of the same codex, later.

@@ -1,6 +1,7 @@
 //! `doctor` in set-ups with one fault each: it names the fault and the remedy.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
@@ -371,6 +372,43 @@ fn doctor_with_a_lock_that_somebody_else_holds() {
     let told = told(&lab);
     let (status, found) = check(&told, "lock");
     assert!(status == "broken" && found.contains(&format!("pid {}", gone.id())), "{told}");
+}
+
+#[test]
+fn doctor_calls_sessions_by_their_names() {
+    const ID: &str = "0192aaaa-0000-7000-8000-00000000ab01";
+    let lab = well();
+    let session = lab.home.path().join("sessions").join(ID);
+    for inner in ["journal", "transcripts"] {
+        let folder = session.join(inner);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("its mode");
+    }
+    drop(std::os::unix::net::UnixListener::bind(session.join("control.sock")).expect("a socket"));
+    let mut gone = Command::new("true").spawn().expect("it starts");
+    gone.wait().expect("it ends");
+    let place = r#""client":"vscode","cwd":"/w/proj","codex_home":"/","server":["codex"]"#;
+    let signed = format!(r#"{{"pid":{},"started_at":"2026-01-01T00:00:00.000Z",{place}}}"#, gone.id());
+    fs::write(session.join("lock"), signed).expect("a file");
+    let found = || -> Vec<String> {
+        let told = told(&lab);
+        let is_of_session = |check: &&Value| {
+            ["folder", "socket", "lock"].iter().any(|name| check["name"] == *name) && check["status"] != "ok"
+        };
+        let checks = told["checks"].as_array().expect("checks").iter().filter(is_of_session);
+        checks.map(|check| check["found"].as_str().expect("text").to_owned()).collect()
+    };
+    let has = |found: &[String], words: &str| found.iter().any(|found| found.contains(words));
+    let stopped = found();
+    assert!(has(&stopped, "session proj (vscode) ab01 records nothing"), "{stopped:?}");
+    assert!(has(&stopped, "session proj (vscode) ab01 writes no transcript files"), "{stopped:?}");
+    assert!(has(&stopped, "proj (vscode) ab01: left over from a relay"), "{stopped:?}");
+    let held = fs::File::options().write(true).open(session.join("lock")).expect("it is there");
+    held.lock().expect("nobody holds it");
+    let live = found();
+    assert!(has(&live, &format!("proj (vscode) ab01: held, but not by pid {}", gone.id())), "{live:?}");
+    held.set_len(0).expect("it can be written");
+    assert!(has(&found(), ": held by a process that is not named in it"), "{:?}", found());
 }
 
 #[cfg(target_os = "linux")]

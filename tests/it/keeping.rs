@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::kills::spread;
 use crate::support::eventually;
-use crate::support::shim::Home;
+use crate::support::pane::Pane;
+use crate::support::shim::{Home, SHIM};
 
 /// A secret by its shape.
 const KEY: &str = "sk-abcdefghijklmnopqrstuvwxyz012345";
@@ -660,4 +661,86 @@ fn redacted_tape_masks_what_the_store_masks() {
     let text = fs::read_to_string(&tape).expect("a tape");
     assert!(text.contains("DB_PASSWORD") && text.contains("FOO"), "{text}");
     assert!(!text.contains("Zq8RkP2mVw7TtLx3") && !text.contains("Hn4WcY9bJs6KdQe1"), "{text}");
+}
+
+/// A tool at a terminal that asks; `keys` are typed as the answer. Returns the whole output after the last line, `end`.
+fn answered(home: &Home, args: &[&str], keys: &str, end: &str) -> String {
+    let mut pane = Pane::start_with(home, &[&[SHIM], args].concat(), &[("NO_COLOR", "1")]);
+    pane.shows("[y/N] ");
+    pane.types(keys);
+    pane.shows(end);
+    assert_eq!(pane.ends(), 0, "{args:?}: {}", pane.shown());
+    pane.shown()
+}
+
+#[test]
+fn prune_asks_at_a_terminal() {
+    let home = Home::new();
+    let old = home.path().join("sessions/old");
+    let expires = || {
+        run_quickly(&home, "old");
+        age(&old, DAY * 40);
+    };
+    expires();
+    let before = files(&home.path());
+    for keys in ["\n", "n\n", "\u{4}"] {
+        let shown = answered(&home, &["prune"], keys, "nothing was deleted");
+        assert!(shown.contains("would be deleted; 1 of 1 sessions entirely"), "{shown}");
+        assert!(files(&home.path()) == before, "{shown}");
+    }
+    let shown = answered(&home, &["prune"], "y\n", " deleted; 1 of 1 sessions entirely");
+    let (plan, result) = shown.split_once("[y/N] ").expect("a question");
+    assert!(plan.contains("SESSION  NAME") && plan.contains("would be deleted"), "{shown}");
+    assert!(!result.contains("would be"), "{shown}");
+    assert!(!old.exists());
+    // Nothing to confirm, a flag that answers, a list, and stdin that is not the terminal.
+    let script = |args: &str| format!("{SHIM} prune {args}; echo so that ''is all");
+    let unasked = |args: &str, told: &str| {
+        let mut pane = Pane::start_with(&home, &["sh", "-c", &script(args)], &[("NO_COLOR", "1")]);
+        let shown = pane.shows("so that is all");
+        assert!(shown.contains(told) && !shown.contains("[y/N]"), "{args}: {shown}");
+    };
+    unasked("", "nothing to delete");
+    expires();
+    unasked("--dry-run", "would be deleted");
+    assert!(old.exists());
+    unasked("--yes", " deleted; 1 of 1 sessions entirely");
+    assert!(!old.exists());
+    expires();
+    unasked("</dev/null", " deleted; 1 of 1 sessions entirely");
+    assert!(!old.exists());
+    // Stdout holds the document alone.
+    expires();
+    let document = home.beside().join("document");
+    let piped = format!("{SHIM} prune --json > {}", document.display());
+    let mut pane = Pane::start(&home, &["sh", "-c", &piped]);
+    pane.shows("would be deleted");
+    pane.shows("[y/N] ");
+    assert_eq!(fs::read(&document).expect("it is there"), b"");
+    pane.types("yes\n");
+    assert_eq!(pane.ends(), 0);
+    let told: Value = serde_json::from_slice(&fs::read(&document).expect("it is there")).expect("one document");
+    assert_eq!((&told["dry_run"], &told["total"]["count"]), (&json!(false), &json!(1)), "{told}");
+    assert!(!old.exists());
+}
+
+#[test]
+fn redact_asks_at_a_terminal() {
+    let home = Home::new();
+    run(&home, 1);
+    done(&home, &["prune"]);
+    let before = files(&home.path());
+    let args = ["redact", "--all", "--pattern", PATTERN];
+    let shown = answered(&home, &args, "n\n", "nothing was masked");
+    assert!(shown.contains("journal records would be masked"), "{shown}");
+    assert!(files(&home.path()) == before, "{shown}");
+    let shown = answered(&home, &args, "y\n", "journal records masked");
+    assert!(shown.contains("journal records would be masked"), "{shown}");
+    assert_eq!(leaks(&home), Vec::<String>::new());
+    for more in ["", "--yes", "</dev/null"] {
+        let script = format!("{SHIM} redact --all {more}; echo so that ''is all");
+        let mut pane = Pane::start(&home, &["sh", "-c", &script]);
+        let shown = pane.shows("so that is all");
+        assert!(shown.contains("no secrets found") && !shown.contains("[y/N]"), "{more}: {shown}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The request tools through the real binary: requests are listed, shown and answered from a second terminal.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -169,15 +169,23 @@ fn forms_that_break_their_schema_are_not_sent() {
 
 /// `codex-shim respond latest` at a terminal, with each answer `typed` at its prompt.
 fn respond_typing(live: &Live, typed: &[(&str, &str)]) -> String {
-    let (mut tool, mut terminal) = at_a_terminal(live);
+    let (status, seen) = respond_ending(live, typed);
+    assert!(status.success(), "{seen}");
+    seen
+}
+
+/// The same, with the exit status, and with the message on stderr at the end.
+fn respond_ending(live: &Live, typed: &[(&str, &str)]) -> (ExitStatus, String) {
+    let (tool, mut terminal) = at_a_terminal(live);
     let mut seen = String::new();
     for (prompt, answer) in typed {
         let from = seen.len();
         read_until(&mut terminal, &mut seen, from, prompt);
         terminal.write_all(format!("{answer}\n").as_bytes()).expect("it is typed");
     }
-    assert!(eventually("the tool has not ended", || tool.try_wait().expect("it is our child")).success(), "{seen}");
-    seen
+    let output = finish(tool);
+    seen.push_str(&String::from_utf8_lossy(&output.stderr));
+    (output.status, seen)
 }
 
 #[test]
@@ -200,6 +208,41 @@ fn invalid_fields_are_asked_for_again_at_once() {
     assert!(seen.find("replicas: 15 is") < seen.find("  1  dev"), "a mistake is told at once: {seen}");
     let accepted = json!({ "action": "accept", "content": { "env": "prod", "replicas": 5 }, "_meta": null });
     assert_eq!(sent(&live), json!({ "id": 4, "result": accepted }));
+    live.kill();
+}
+
+#[test]
+fn skipped_questions_are_listed_before_sending() {
+    let questions = json!([
+        {"id": "color", "header": "Color", "question": "Which?", "isSecret": false, "options": [{"label": "Red", "description": "warm"}]},
+        {"id": "size", "header": "Size", "question": "How large?", "isSecret": false, "options": null},
+        {"id": "pin", "header": "Pin", "question": "Which pin?", "isSecret": true, "options": null},
+    ]);
+    let asked = json!({"id": 7, "method": "item/tool/requestUserInput",
+        "params": {"threadId": "t", "turnId": "u1", "itemId": "i7", "questions": questions}});
+    let mut live = in_turn();
+    live.say_plainly(&asked.to_string());
+    let pending = || ids(&told(&live.tool(&["requests", "--json"]))).len();
+    let skips = "(Enter skips it)";
+    let (color, size, pin) = (format!("color {skips}"), format!("size {skips}"), format!("pin {skips}"));
+    let sends = "Enter sends them, n leaves the request pending";
+    // Without any answer nothing is confirmed or sent.
+    let (status, seen) = respond_ending(&live, &[(&color, ""), (&size, ""), (&pin, "")]);
+    assert!(!status.success() && seen.contains("nothing was sent; the request is still pending"), "{seen}");
+    assert!(!seen.contains(sends), "{seen}");
+    let (status, seen) = respond_ending(&live, &[(&color, "1"), (&size, ""), (&pin, ""), (sends, "n")]);
+    assert!(!status.success() && seen.contains("nothing was sent; the request is still pending"), "{seen}");
+    assert!(
+        seen.contains("Your answers:\r\n  color: Red\r\n  size: not answered\r\n  pin: not answered\r\n"),
+        "{seen}"
+    );
+    assert_eq!(pending(), 1);
+    let (status, seen) = respond_ending(&live, &[(&color, ""), (&size, "L"), (&pin, "hunter2"), (sends, "")]);
+    assert!(status.success(), "{seen}");
+    assert!(seen.contains("  color: not answered\r\n  size: L\r\n  pin: (not shown)\r\n"), "{seen}");
+    assert!(!seen.contains("hunter2"), "{seen}");
+    let answers = json!({ "size": { "answers": ["L"] }, "pin": { "answers": ["hunter2"] } });
+    assert_eq!(sent(&live)["result"]["answers"], answers);
     live.kill();
 }
 
@@ -407,7 +450,7 @@ fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     let size = rustix::termios::Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&ours, size).expect("it has a size");
     let mut command = live.home.shim(&["respond", "latest"]);
-    command.env("PAGER", "cat").stdin(theirs.try_clone().expect("it is open")).stdout(theirs);
+    command.env("PAGER", "cat").stdin(theirs.try_clone().expect("it is open")).stdout(theirs).stderr(Stdio::piped());
     (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours.into())
 }
 

@@ -63,7 +63,11 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             // In parallel, because each hung relay takes the full timeout.
             let meant: Vec<&Found> =
                 sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
-            checks.extend(select_session::at_once(&meant, |session| of_session(session)).into_iter().flatten());
+            checks.extend(
+                select_session::at_once(&meant, |session| of_session(session, &full_name(session, &sessions)))
+                    .into_iter()
+                    .flatten(),
+            );
         }
         Err(StoreError::Io { source, .. }) if Refused::behind(&source).is_some() => {
             let refused = Refused::behind(&source);
@@ -160,15 +164,15 @@ fn room_of(free: u64) -> Check {
     }
 }
 
-fn of_session(session: &Found) -> Vec<Check> {
+/// `name` is the session's name in messages.
+fn of_session(session: &Found, name: &str) -> Vec<Check> {
     let mut checks = Vec::new();
-    let id = &session.id;
     let holder =
         session.holder.as_ref().map_or_else(|| "its process".to_owned(), |holder| format!("pid {}", holder.pid));
-    checks.extend(lock(session));
-    let not_recorded = format!("session {id} records nothing, and tools cannot read its events");
+    checks.extend(lock(session, name));
+    let not_recorded = format!("session {name} records nothing, and tools cannot read its events");
     checks.extend(folder_not_used(&session.journal_dir(), &not_recorded));
-    let no_transcripts = format!("session {id} writes no transcript files");
+    let no_transcripts = format!("session {name} writes no transcript files");
     checks.extend(folder_not_used(&session.dir.join("transcripts"), &no_transcripts));
     if session.live
         && let Err(why) = client::get(&session.dir, "/healthz")
@@ -180,7 +184,7 @@ fn of_session(session: &Found) -> Vec<Check> {
     let is_silent = checks.iter().any(|check| check.name != FOLDER && check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
         let remedy = "nothing: the next start in this session replaces it";
-        checks.push(Check::note("socket", format!("{id}: left over from a relay that was killed"), remedy));
+        checks.push(Check::note("socket", format!("{name}: left over from a relay that was killed"), remedy));
     }
     let history = "move it away; it is rebuilt from the journal";
     let ledger = "move it away, and keep it: it is the only copy";
@@ -222,19 +226,18 @@ fn of_session(session: &Found) -> Vec<Check> {
 }
 
 /// Compares the process that holds the session's lock with the one that signed it.
-fn lock(session: &Found) -> Option<Check> {
+fn lock(session: &Found, name: &str) -> Option<Check> {
     const NAME: &str = "lock";
-    let id = &session.id;
     let Some(holder) = &session.holder else {
         let remedy = "nothing: the next start in this session names its process";
         return session
             .live
-            .then(|| Check::note(NAME, format!("{id}: held by a process that is not named in it"), remedy));
+            .then(|| Check::note(NAME, format!("{name}: held by a process that is not named in it"), remedy));
     };
     let is_there = Pid::from_raw(holder.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
     (session.live && !is_there && session.is_still_live()).then(|| {
         let lock = session.dir.join("lock");
-        let found = format!("{id}: held, but not by pid {}, which it names and which is gone", holder.pid);
+        let found = format!("{name}: held, but not by pid {}, which it names and which is gone", holder.pid);
         Check::broken(
             NAME,
             found,

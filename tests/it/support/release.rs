@@ -44,6 +44,8 @@ pub enum Ability {
     SubAgents,
     /// `thread/resume` of a loaded thread repeats its open requests.
     AskingAgain,
+    /// `thread/tokenUsage/updated` follows the answer to `thread/resume`.
+    UsageOnResume,
     /// codex exits at the end of its stdin, even during a turn.
     EndingInMidTurn,
 }
@@ -64,6 +66,7 @@ impl Ability {
             Ability::Elicitation => "elicitations of MCP servers",
             Ability::SubAgents => "sub-agents",
             Ability::AskingAgain => "asking again on thread/resume",
+            Ability::UsageOnResume => "usage of tokens after thread/resume",
             Ability::EndingInMidTurn => "end in the middle of a turn when its stdin ends",
         }
     }
@@ -158,7 +161,8 @@ impl Release {
             | Ability::Permissions
             | Ability::Elicitation
             | Ability::SubAgents
-            | Ability::AskingAgain => self.minor >= 125,
+            | Ability::AskingAgain
+            | Ability::UsageOnResume => self.minor >= 125,
             Ability::NamesWithoutInjections => self.minor >= 135,
             Ability::EndingInMidTurn => self.minor != 98,
         }
