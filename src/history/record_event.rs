@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::{ItemPlace, Method};
-use crate::wire::{Body, Conn, Message, RpcId, Side, written_members};
+use crate::wire::{Body, Conn, Members, Message, PlainNotification, RpcId, Side, written_members};
 
 /// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
 /// longer name is replaced with its start and a digest, so that different names stay different.
@@ -81,8 +81,8 @@ impl<'a> MethodMessage<'a> {
 /// The recorded parameters of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Params<'a> {
-    /// As written.
-    Written(&'a RawValue),
+    /// Valid JSON, as written.
+    Written(&'a str),
     None,
     /// Omitted, for this reason.
     Omitted(&'a str),
@@ -91,9 +91,9 @@ pub enum Params<'a> {
 impl<'a> Params<'a> {
     /// The parameters as written, if recorded.
     #[must_use]
-    pub fn written(self) -> Option<&'a RawValue> {
+    pub fn written(self) -> Option<&'a str> {
         match self {
-            Params::Written(raw) => Some(raw),
+            Params::Written(json) => Some(json),
             Params::None | Params::Omitted(_) => None,
         }
     }
@@ -101,7 +101,13 @@ impl<'a> Params<'a> {
     /// Deserializes the parameters; `None` if they do not match.
     #[must_use]
     pub fn read<T: Deserialize<'a>>(self) -> Option<T> {
-        serde_json::from_str(self.written()?.get()).ok()
+        serde_json::from_str(self.written()?).ok()
+    }
+
+    /// The members of the parameters, if these are an object.
+    #[must_use]
+    pub(super) fn members(self) -> Option<Members<'a>> {
+        Members::of_text(self.written()?)
     }
 }
 
@@ -142,11 +148,11 @@ pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
 impl<'a> Place<'a> {
     /// Reads the place from parameters.
     #[must_use]
-    pub fn of(params: &'a RawValue) -> Place<'a> {
+    pub fn of(params: &'a str) -> Place<'a> {
         let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
         let (mut thread_id, mut turn_id, mut item_id, mut delta) =
             ([const { None }; 3], [const { None }; 2], [const { None }; 3], None);
-        for (name, value) in written_members(params.get()) {
+        for (name, value) in written_members(params) {
             // If several of these name the same thing, the first of them here counts.
             match &*name {
                 "threadId" => thread_id[0] = text(value),
@@ -180,6 +186,13 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, conn, from, line } = PlainRecord::of(record)?;
+        if let Some(PlainNotification { method, params }) = PlainNotification::of(line) {
+            let event = match from {
+                Side::Server => RecordEvent::Notification(with_params(Cow::Borrowed(method), params)),
+                Side::Client => RecordEvent::Other,
+            };
+            return Some(Seen { at_us, conn, line, event });
+        }
         match Body::parse(line) {
             Body::Message(message) => Some(Seen { at_us, conn, line, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
@@ -231,11 +244,7 @@ fn line<'a>(from: Side, content: &'a Content<'a>, shown: Option<&'a [u8]>) -> Re
 fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
     let id = message.id.map(RpcId::from_raw);
     match message.method {
-        Some(method) => {
-            let params = message.params.map_or(Params::None, Params::Written);
-            let place = message.params.map(Place::of).unwrap_or_default();
-            by(from, MethodMessage::new(method, params, place), id)
-        }
+        Some(method) => by(from, with_params(method, message.params.map(RawValue::get)), id),
         None => match (from, id) {
             (Side::Server, Some(id)) => {
                 let error = message.error.filter(|error| error.get() != "null");
@@ -244,6 +253,11 @@ fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
             (Side::Server | Side::Client, _) => RecordEvent::Other,
         },
     }
+}
+
+fn with_params<'a>(method: Cow<'a, str>, params: Option<&'a str>) -> MethodMessage<'a> {
+    let place = params.map(Place::of).unwrap_or_default();
+    MethodMessage::new(method, params.map_or(Params::None, Params::Written), place)
 }
 
 fn by<'a>(from: Side, message: MethodMessage<'a>, id: Option<RpcId>) -> RecordEvent<'a> {

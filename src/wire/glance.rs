@@ -4,16 +4,44 @@
 //! and that the line is valid JSON, which one pass over the bytes can tell. Every other line is left to
 //! [`super::Body::parse`].
 
+use std::ops::Range;
+
 use super::message::DEPTH_MAX;
 
-/// The method of a line that is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
+/// Whether a line is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
 /// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
-/// that the scan of any other line ends there. `None` says nothing about the line.
+/// that the scan of any other line ends there. `false` says nothing about the line.
 pub fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
-    scan.notification(is_wanted).is_some()
-        && scan.at == line.len()
-        && (scan.is_ascii || std::str::from_utf8(line).is_ok())
+    scan.notification(is_wanted).is_some() && scan.at == line.len() && (scan.is_ascii || std::str::from_utf8(line).is_ok())
+}
+
+/// A [`plain_notification`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlainNotification<'a> {
+    pub(crate) method: &'a str,
+    /// `params` as they were written.
+    pub(crate) params: Option<&'a str>,
+}
+
+impl<'a> PlainNotification<'a> {
+    /// Recognizes a line without its `\n`. `None` says nothing about it.
+    #[must_use]
+    pub(crate) fn of(line: &'a [u8]) -> Option<PlainNotification<'a>> {
+        let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
+        let Found { method, params } = scan.notification(|_| true)?;
+        if scan.at < line.len() {
+            return None;
+        }
+        let line = std::str::from_utf8(line).ok()?;
+        Some(PlainNotification { method: line.get(method)?, params: params.and_then(|params| line.get(params)) })
+    }
+}
+
+/// The places of a notification's parts in its line.
+struct Found {
+    method: Range<usize>,
+    params: Option<Range<usize>>,
 }
 
 /// A position in a text that is valid JSON up to there.
@@ -28,9 +56,9 @@ struct Scan<'a> {
 type Scanned<T = ()> = Option<T>;
 
 impl<'a> Scan<'a> {
-    fn notification(&mut self, is_wanted: impl FnOnce(&str) -> bool) -> Scanned {
+    fn notification(&mut self, is_wanted: impl FnOnce(&str) -> bool) -> Scanned<Found> {
         let mut is_wanted = Some(is_wanted);
-        let (mut has_method, mut has_params) = (false, false);
+        let (mut method_at, mut params) = (None, None);
         self.byte(b'{')?;
         loop {
             self.space()?;
@@ -48,11 +76,12 @@ impl<'a> Scan<'a> {
                     if method.contains(&b'\\') || !is_wanted(std::str::from_utf8(method).ok()?) {
                         return None;
                     }
-                    has_method = true;
+                    method_at = Some(self.at - 1 - method.len()..self.at - 1);
                 }
-                b"params" if !has_params => {
+                b"params" if params.is_none() => {
+                    let from = self.at;
                     self.value()?;
-                    has_params = true;
+                    params = Some(from..self.at);
                 }
                 b"params" | b"id" | b"result" | b"error" => return None,
                 _ if name.contains(&b'\\') => return None,
@@ -61,7 +90,7 @@ impl<'a> Scan<'a> {
             self.space()?;
             match self.next()? {
                 b',' => {}
-                b'}' => return has_method.then_some(()),
+                b'}' => return Some(Found { method: method_at?, params }),
                 _ => return None,
             }
         }
@@ -268,6 +297,7 @@ fn special_bytes(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::value::RawValue;
 
     use super::*;
     use crate::wire::{Body, stands_verbatim};
@@ -285,6 +315,11 @@ mod tests {
             assert_eq!(message.method.as_deref(), seen.as_deref(), "{text}");
             assert!(message.id.is_none() && message.result.is_none() && message.error.is_none(), "{text}");
             assert!(!message.repeated_member && stands_verbatim(line), "{text}");
+            let method = message.method.as_deref().unwrap_or_default();
+            let params = message.params.map(RawValue::get);
+            assert_eq!(PlainNotification::of(line), Some(PlainNotification { method, params }), "{text}");
+        } else {
+            assert_eq!(PlainNotification::of(line), None);
         }
         is_plain
     }
