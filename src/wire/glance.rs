@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
-use super::message::DEPTH_MAX;
+use super::message::{DEPTH_MAX, utf8};
 
 /// Whether a line is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
 /// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
 /// that the scan of any other line ends there. `false` says nothing about the line.
 pub fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
-    scan.notification(is_wanted).is_some() && scan.at == line.len() && (scan.is_ascii || std::str::from_utf8(line).is_ok())
+    scan.notification(is_wanted).is_some() && scan.at == line.len() && (scan.is_ascii || utf8(line).is_some())
 }
 
 /// A [`plain_notification`].
@@ -33,7 +33,7 @@ impl<'a> PlainNotification<'a> {
         if scan.at < line.len() {
             return None;
         }
-        let line = std::str::from_utf8(line).ok()?;
+        let line = utf8(line)?;
         Some(PlainNotification { method: line.get(method)?, params: params.and_then(|params| line.get(params)) })
     }
 }
