@@ -149,31 +149,48 @@ impl<'a> Place<'a> {
     /// Reads the place from parameters.
     #[must_use]
     pub fn of(params: &'a str) -> Place<'a> {
-        let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
-        let (mut thread_id, mut turn_id, mut item_id, mut delta) =
-            ([const { None }; 3], [const { None }; 2], [const { None }; 3], None);
-        for (name, value) in written_members(params) {
-            // If several of these name the same thing, the first of them here counts.
-            match &*name {
-                "threadId" => thread_id[0] = text(value),
-                "conversationId" => thread_id[1] = text(value),
-                "thread" => thread_id[2] = id_of(value).and_then(|(_, id)| text(id)),
-                "turnId" => turn_id[0] = text(value),
-                "turn" => turn_id[1] = id_of(value).and_then(|(_, id)| text(id)),
-                "itemId" => item_id[0] = text(value),
-                "callId" => item_id[1] = text(value),
-                "item" => item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
-                "delta" => delta = text(value),
-                _ => {}
-            }
-        }
-        let first = |names: &mut [Option<Cow<'a, str>>]| names.iter_mut().find_map(Option::take).map(name);
-        Place { thread_id: first(&mut thread_id), turn_id: first(&mut turn_id), item_id: first(&mut item_id), delta }
+        let mut places = Places::default();
+        written_members(params).for_each(|(name, value)| places.take(&name, value));
+        places.place()
     }
 
     pub(super) fn owned(&self) -> ItemPlace {
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
         ItemPlace { thread_id: owned(&self.thread_id), turn_id: owned(&self.turn_id), item_id: owned(&self.item_id) }
+    }
+}
+
+/// The members of parameters that name a place; if several name the same thing, the first of them here counts.
+#[derive(Default)]
+struct Places<'a> {
+    thread_id: [Option<Cow<'a, str>>; 3],
+    turn_id: [Option<Cow<'a, str>>; 2],
+    item_id: [Option<Cow<'a, str>>; 3],
+    delta: Option<Cow<'a, str>>,
+}
+
+impl<'a> Places<'a> {
+    /// Takes a member with its value as written.
+    fn take(&mut self, name: &str, value: &'a str) {
+        let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
+        match name {
+            "threadId" => self.thread_id[0] = text(value),
+            "conversationId" => self.thread_id[1] = text(value),
+            "thread" => self.thread_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+            "turnId" => self.turn_id[0] = text(value),
+            "turn" => self.turn_id[1] = id_of(value).and_then(|(_, id)| text(id)),
+            "itemId" => self.item_id[0] = text(value),
+            "callId" => self.item_id[1] = text(value),
+            "item" => self.item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+            "delta" => self.delta = text(value),
+            _ => {}
+        }
+    }
+
+    fn place(self) -> Place<'a> {
+        let Places { mut thread_id, mut turn_id, mut item_id, delta } = self;
+        let first = |names: &mut [Option<Cow<'a, str>>]| names.iter_mut().find_map(Option::take).map(name);
+        Place { thread_id: first(&mut thread_id), turn_id: first(&mut turn_id), item_id: first(&mut item_id), delta }
     }
 }
 
@@ -186,12 +203,12 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, conn, from, line } = PlainRecord::of(record)?;
-        if let Some(PlainNotification { method, params }) = PlainNotification::of(line) {
-            let event = match from {
-                Side::Server => RecordEvent::Notification(with_params(Cow::Borrowed(method), params)),
-                Side::Client => RecordEvent::Other,
-            };
-            return Some(Seen { at_us, conn, line, event });
+        let mut places = Places::default();
+        let found = PlainNotification::of(line, |name, value| places.take(name, value));
+        if let Some(PlainNotification { method, params }) = found {
+            let params = params.map_or(Params::None, Params::Written);
+            let message = MethodMessage::new(Cow::Borrowed(method), params, places.place());
+            return Some(Seen { at_us, conn, line, event: by(from, message, None) });
         }
         match Body::parse(line) {
             Body::Message(message) => Some(Seen { at_us, conn, line, event: said(from, message) }),

@@ -13,7 +13,7 @@ use super::message::{DEPTH_MAX, utf8};
 /// that the scan of any other line ends there. `false` says nothing about the line.
 pub fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
-    scan.notification(is_wanted).is_some() && scan.at == line.len() && (scan.is_ascii || utf8(line).is_some())
+    scan.notification(is_wanted, None).is_some() && scan.at == line.len() && (scan.is_ascii || utf8(line).is_some())
 }
 
 /// A [`plain_notification`].
@@ -25,16 +25,21 @@ pub(crate) struct PlainNotification<'a> {
 }
 
 impl<'a> PlainNotification<'a> {
-    /// Recognizes a line without its `\n`. `None` says nothing about it.
-    #[must_use]
-    pub(crate) fn of(line: &'a [u8]) -> Option<PlainNotification<'a>> {
+    /// Recognizes a line without its `\n`. `None` says nothing about it. `on_member` gets the members of `params` as they are
+    /// written, also if the line turns out to be another one.
+    pub(crate) fn of(line: &'a [u8], mut on_member: impl FnMut(&'a str, &'a str)) -> Option<PlainNotification<'a>> {
+        let text = utf8(line)?;
         let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
-        let Found { method, params } = scan.notification(|_| true)?;
+        let mut take = |name, value| {
+            if let (Some(name), Some(value)) = (text.get::<Range<usize>>(name), text.get::<Range<usize>>(value)) {
+                on_member(name, value);
+            }
+        };
+        let Found { method, params } = scan.notification(|_| true, Some(&mut take))?;
         if scan.at < line.len() {
             return None;
         }
-        let line = utf8(line)?;
-        Some(PlainNotification { method: line.get(method)?, params: params.and_then(|params| line.get(params)) })
+        Some(PlainNotification { method: text.get(method)?, params: params.and_then(|params| text.get(params)) })
     }
 }
 
@@ -43,6 +48,12 @@ struct Found {
     method: Range<usize>,
     params: Option<Range<usize>>,
 }
+
+/// Gets the places of a member's name and value.
+type OnMember<'a> = &'a mut dyn FnMut(Range<usize>, Range<usize>);
+
+/// The depth of a message's members: [`DEPTH_MAX`] includes the message itself.
+const MESSAGE_DEPTH: usize = 1;
 
 /// A position in a text that is valid JSON up to there.
 struct Scan<'a> {
@@ -56,7 +67,11 @@ struct Scan<'a> {
 type Scanned<T = ()> = Option<T>;
 
 impl<'a> Scan<'a> {
-    fn notification(&mut self, is_wanted: impl FnOnce(&str) -> bool) -> Scanned<Found> {
+    fn notification(
+        &mut self,
+        is_wanted: impl FnOnce(&str) -> bool,
+        mut on_member: Option<OnMember<'_>>,
+    ) -> Scanned<Found> {
         let mut is_wanted = Some(is_wanted);
         let (mut method_at, mut params) = (None, None);
         self.byte(b'{')?;
@@ -80,12 +95,15 @@ impl<'a> Scan<'a> {
                 }
                 b"params" if params.is_none() => {
                     let from = self.at;
-                    self.value()?;
+                    match (&mut on_member, self.peek()?) {
+                        (Some(on_member), b'{') => self.members(on_member)?,
+                        (_, _) => self.value(MESSAGE_DEPTH)?,
+                    }
                     params = Some(from..self.at);
                 }
                 b"params" | b"id" | b"result" | b"error" => return None,
                 _ if name.contains(&b'\\') => return None,
-                _ => self.value()?,
+                _ => self.value(MESSAGE_DEPTH)?,
             }
             self.space()?;
             match self.next()? {
@@ -96,10 +114,37 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Skips one value.
-    fn value(&mut self) -> Scanned {
-        // One bit for each open bracket, the innermost last: 1 for an object. `DEPTH_MAX` includes the message itself.
-        let (mut open, mut depth) = (0u128, 1);
+    /// Skips an object, and reports its members.
+    fn members(&mut self, on_member: OnMember<'_>) -> Scanned {
+        self.byte(b'{')?;
+        self.space()?;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            self.byte(b'"')?;
+            let from = self.at;
+            let name = from..from + self.string()?.len();
+            self.space()?;
+            self.byte(b':')?;
+            self.space()?;
+            let from = self.at;
+            self.value(MESSAGE_DEPTH + 1)?;
+            on_member(name, from..self.at);
+            self.space()?;
+            match self.next()? {
+                b',' => self.space()?,
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Skips one value within `outer_depth` brackets.
+    fn value(&mut self, outer_depth: usize) -> Scanned {
+        // One bit for each open bracket, the innermost last: 1 for an object.
+        let (mut open, mut depth) = (0u128, outer_depth);
         loop {
             // A value begins here.
             match self.next()? {
@@ -126,7 +171,7 @@ impl<'a> Scan<'a> {
             }
             // A value has ended, or an empty bracket is about to.
             loop {
-                if depth == 1 {
+                if depth == outer_depth {
                     return Some(());
                 }
                 self.space()?;
@@ -300,7 +345,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::wire::{Body, stands_verbatim};
+    use crate::wire::{Body, Members, stands_verbatim};
 
     /// Whether `line` is a plain notification, which holds only if the parser agrees.
     fn is_plain(line: &[u8]) -> bool {
@@ -317,9 +362,17 @@ mod tests {
             assert!(!message.repeated_member && stands_verbatim(line), "{text}");
             let method = message.method.as_deref().unwrap_or_default();
             let params = message.params.map(RawValue::get);
-            assert_eq!(PlainNotification::of(line), Some(PlainNotification { method, params }), "{text}");
+            let mut members = Vec::new();
+            let found = PlainNotification::of(line, |name, value| members.push((name.to_owned(), value)));
+            assert_eq!(found, Some(PlainNotification { method, params }), "{text}");
+            members
+                .iter_mut()
+                .for_each(|(name, _)| *name = serde_json::from_str(&format!("\"{name}\"")).expect("a name"));
+            let parsed = Members::of_text(params.unwrap_or_default()).unwrap_or_default();
+            let parsed: Vec<_> = parsed.iter().map(|(name, value)| (name.to_owned(), value.get())).collect();
+            assert_eq!(members, parsed, "{text}");
         } else {
-            assert_eq!(PlainNotification::of(line), None);
+            assert_eq!(PlainNotification::of(line, |_, _| ()), None);
         }
         is_plain
     }
