@@ -371,7 +371,7 @@ impl Conversation {
         if message.known == Some(Method::RequestResolved) {
             return self.request_resolved(message, step);
         }
-        if let Some(delta) = message.place.delta.as_deref().filter(|_| may_be_piece(message.known)) {
+        if let Some(delta) = message.piece() {
             return self.piece(purpose, message, delta, step);
         }
         let place = message.place.owned();
@@ -626,20 +626,6 @@ fn error<'a>(message: &MethodMessage<'_>) -> Change<'a> {
     let member = |name: &str| params.as_ref()?.get(name);
     let failure = member("error").map(Failure::of).unwrap_or_default();
     Change::Error { failure, will_retry: member("willRetry").is_some_and(|retries| retries.get() == "true") }
-}
-
-/// Whether a message is a piece if it has a `delta`.
-fn may_be_piece(method: Option<Method>) -> bool {
-    matches!(
-        method,
-        Some(
-            Method::AgentMessageDelta
-                | Method::PlanDelta
-                | Method::ReasoningTextDelta
-                | Method::ReasoningSummaryTextDelta
-                | Method::CommandOutputDelta
-        )
-    )
 }
 
 /// Messages that change no state; `None` for any other.

@@ -78,6 +78,22 @@ impl<'a> MethodMessage<'a> {
     }
 }
 
+impl MethodMessage<'_> {
+    /// The text that the message adds to its item, if its method is known to do nothing else.
+    pub(super) fn piece(&self) -> Option<&str> {
+        let method = self.known?;
+        let adds_text = matches!(
+            method,
+            Method::AgentMessageDelta
+                | Method::PlanDelta
+                | Method::ReasoningTextDelta
+                | Method::ReasoningSummaryTextDelta
+                | Method::CommandOutputDelta
+        );
+        self.place.delta.as_deref().filter(|_| adds_text)
+    }
+}
+
 /// The recorded parameters of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Params<'a> {
