@@ -310,11 +310,13 @@ const LONG_BYTES: usize = 64;
 
 /// Skips blocks without a special byte. The compiler turns the loop into vector instructions.
 fn skip_blocks(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
-        if block.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) != 0 {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<64>()) {
+        let look = |(special, all), byte: &u8| (special | u8::from(is_special(*byte)), all | *byte);
+        let (special, all) = block.iter().fold((0, 0), look);
+        if special != 0 {
             break;
         }
-        *is_ascii &= block.is_ascii();
+        *is_ascii &= all.is_ascii();
         at += block.len();
     }
     at
