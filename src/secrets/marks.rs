@@ -75,7 +75,7 @@ const CLASSES: usize = classes().1;
 
 const STATES: usize = AUTOMATON.count + 1;
 
-const MARKS_MAX: usize = 1_024;
+const MARKS_MAX: usize = 512;
 
 /// All marks but the short ones; the rest of the array is empty.
 const MARKS: [&[u8]; MARKS_MAX] = marks();
