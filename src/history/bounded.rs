@@ -312,7 +312,7 @@ pub(super) fn masked_json(json: String) -> String {
 
 /// Masks parameters; returns `None` if they have no secret.
 pub(super) fn masked_params(params: Params<'_>) -> Option<Box<RawValue>> {
-    RawValue::from_string(MASKER.json(params.written()?.get())?).ok()
+    RawValue::from_string(MASKER.json(params.written()?)?).ok()
 }
 
 pub(super) fn masked_text(text: &str) -> String {
@@ -328,7 +328,7 @@ pub(super) fn masked_so_far(text: &str) -> String {
 /// Parameters as JSON, bounded and masked.
 pub(super) fn preview(params: Params<'_>, chars_max: usize) -> String {
     match params {
-        Params::Written(raw) => cut(raw.get(), chars_max),
+        Params::Written(json) => cut(json, chars_max),
         Params::None => "null".to_owned(),
         Params::Omitted(reason) => format!("{{\"omitted\":{}}}", Value::from(reason)),
     }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall, ToolDetails};
-use super::record_event::{MethodMessage, Params, RecordEvent, Seen};
+use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request, RequestState};
 use super::turn::{
     Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent,
@@ -292,7 +292,7 @@ impl Conversation {
                 change
             }
             "request_opened" => {
-                let opened = data.and_then(|data| Params::Written(data).read::<Opened>());
+                let opened = data.and_then(|data| serde_json::from_str::<Opened>(data.get()).ok());
                 self.next_request = opened.map(|opened| opened.request_id);
                 Change::None
             }
@@ -371,6 +371,9 @@ impl Conversation {
         if message.known == Some(Method::RequestResolved) {
             return self.request_resolved(message, step);
         }
+        if let Some(delta) = message.piece() {
+            return self.piece(purpose, message, delta, step);
+        }
         let place = message.place.owned();
         let turn_id = place.turn_id.as_deref();
         let at_us = step.at_us;
@@ -406,7 +409,7 @@ impl Conversation {
                 change
             }
             _ => match (progress(message), message.place.delta.as_deref()) {
-                (None, Some(delta)) => self.piece(purpose, &place, message, delta, step),
+                (None, Some(delta)) => self.piece(purpose, message, delta, step),
                 (change, _) => {
                     self.heard(&place, step, |_| ());
                     change.unwrap_or(Change::None)
@@ -427,22 +430,23 @@ impl Conversation {
     fn piece<'a>(
         &mut self,
         purpose: Purpose<'_>,
-        place: &ItemPlace,
         message: &MethodMessage<'_>,
         delta: &'a str,
         step: &mut Step<'_>,
     ) -> Change<'a> {
-        let at_us = step.at_us;
-        let gone = self.heard(place, step, |thread| {
+        let (at_us, spot) = (step.at_us, &message.place);
+        // Most messages are pieces, and only the thread's id has to be owned.
+        let place = ItemPlace { thread_id: spot.thread_id.as_deref().map(str::to_owned), ..ItemPlace::default() };
+        let gone = self.heard(&place, step, |thread| {
             // Any other piece may come long after its turn, as the output of a background command does.
-            let turn_id = place.turn_id.as_deref().filter(|_| message.known == Some(Method::AgentMessageDelta))?;
+            let turn_id = spot.turn_id.as_deref().filter(|_| message.known == Some(Method::AgentMessageDelta))?;
             let gone = thread.continues(turn_id, at_us);
             if let (Purpose::Rows(at), Some(turn)) = (purpose, thread.running_mut(turn_id)) {
-                turn.add_delta(at, place.item_id.as_deref(), delta);
+                turn.add_delta(at, spot.item_id.as_deref(), delta);
             }
             gone
         });
-        self.replaced(place, gone.flatten(), step);
+        self.replaced(&place, gone.flatten(), step);
         Change::Piece(delta)
     }
 
@@ -471,7 +475,7 @@ impl Conversation {
         step: &mut Step<'_>,
     ) -> Change<'a> {
         let at_us = step.at_us;
-        let params = message.params.written().and_then(Members::of);
+        let params = message.params.members();
         let end = TurnEnd::of(params.and_then(|params| Members::of(params.get("turn")?)).as_ref());
         // An end that names no turn is that of the running one.
         let running = || self.threads.get(&place.thread_id)?.turn.as_ref()?.id.clone();
@@ -563,7 +567,7 @@ impl Conversation {
             return Change::Plan;
         };
         self.plans.remove(&place.thread_id);
-        let json = message.params.written().map(|params| masked_json(params.get().to_owned()));
+        let json = message.params.written().map(|params| masked_json(params.to_owned()));
         if let Some(json) = json.filter(|json| json.len() <= PLAN_BYTES_MAX) {
             step.plans.extend(self.plans.insert(place.thread_id.clone(), Plan { turn_id, began_us, json }));
         }
@@ -571,7 +575,7 @@ impl Conversation {
     }
 
     fn diff<'a>(&mut self, place: &ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
-        let text = message.params.written().and_then(Members::of).and_then(|params| params.text("diff"));
+        let text = message.params.members().and_then(|params| params.text("diff"));
         let snapshot = self.heard(place, step, |thread| {
             let (thread_id, turn_id) = (place.thread_id.as_deref()?, place.turn_id.as_deref()?);
             thread.diffs.take(thread_id, turn_id, text.as_deref()?)
@@ -587,7 +591,7 @@ impl Conversation {
         if message.place.thread_id.is_some() {
             self.heard(&message.place.owned(), step, |_| ());
         }
-        let id = message.params.written().and_then(Members::of).and_then(|params| params.get("requestId"));
+        let id = message.params.members().and_then(|params| params.get("requestId"));
         let Some(id) = id.map(|id| RpcId::from_raw(id).to_string()) else { return Change::None };
         match self.requests.get(&id).map(|request| request.request_id.is_some()) {
             Some(true) => {
@@ -618,7 +622,7 @@ fn over(request: &mut Request) {
 }
 
 fn error<'a>(message: &MethodMessage<'_>) -> Change<'a> {
-    let params = message.params.written().and_then(Members::of);
+    let params = message.params.members();
     let member = |name: &str| params.as_ref()?.get(name);
     let failure = member("error").map(Failure::of).unwrap_or_default();
     Change::Error { failure, will_retry: member("willRetry").is_some_and(|retries| retries.get() == "true") }
@@ -628,7 +632,7 @@ fn error<'a>(message: &MethodMessage<'_>) -> Change<'a> {
 fn progress<'a>(message: &MethodMessage<'_>) -> Option<Change<'a>> {
     match message.known {
         Some(Method::ReasoningSummaryPartAdded) => {
-            let params = message.params.written().and_then(Members::of);
+            let params = message.params.members();
             let is_later = params.and_then(|params| number(&params, "summaryIndex")).is_some_and(|index| index > 0);
             Some(if is_later { Change::SummaryPart } else { Change::None })
         }

@@ -109,7 +109,7 @@ impl Groups {
             self.close_if(|group| group.is_of_turn(&of) && (group.is_of_item(&of) || group.item_id.is_none()), over);
             return false;
         };
-        let beside = || piece.spelling.beside(message.params.written()?.get());
+        let beside = || piece.spelling.beside(message.params.written()?);
         // The two streams of a command are grouped separately.
         let is_other = |group: &Group| {
             group.method != message.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
@@ -141,7 +141,7 @@ impl Groups {
         let Some(group) = self.0.iter_mut().find(is_meant) else { return };
         if group.at == *at {
             group.text.clear();
-            group.beside = message.params.written().and_then(|params| piece.spelling.beside(params.get()));
+            group.beside = message.params.written().and_then(|params| piece.spelling.beside(params));
             met.push(at.clone());
         }
         if met.contains(&group.at) {

@@ -128,7 +128,7 @@ const SAID: [&str; 20] = [
 impl Item {
     /// Parses the item of a notification; `None` if it has no type. A member that cannot be parsed hides no other.
     pub(super) fn read(params: Params<'_>) -> Option<Item> {
-        Item::of_raw(Members::of(params.written()?)?.get("item")?)
+        Item::of_raw(params.members()?.get("item")?)
     }
 
     /// Parses an item.
@@ -325,7 +325,7 @@ impl ToolCall {
     /// Reads it from a request about an item.
     pub(super) fn of_request(kind: RequestKind, params: Params<'_>) -> ToolCall {
         let item_type = kind.item_type().map(str::to_owned);
-        let Some(params) = params.written().and_then(Members::of) else {
+        let Some(params) = params.members() else {
             return ToolCall { item_type, ..ToolCall::default() };
         };
         let changed = params.get("fileChanges").and_then(Members::of);
@@ -416,10 +416,6 @@ impl Weigh for ToolDetails {
 mod tests {
     use super::*;
 
-    fn raw(json: &str) -> &RawValue {
-        serde_json::from_str(json).expect("BUG: a test gives JSON")
-    }
-
     fn in_words(does: &ToolCall) -> String {
         let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         let parts = [item_type, command, cwd, file_path, diff_summary];
@@ -430,7 +426,7 @@ mod tests {
     fn items_describe_their_action() {
         let check = |item: &str, expect: &str| {
             let params = format!(r#"{{"item":{{"type":"x",{}}}"#, &item[1..]);
-            let item = Item::read(Params::Written(raw(&params))).expect("BUG: a test gives items");
+            let item = Item::read(Params::Written(&params)).expect("BUG: a test gives items");
             assert_eq!(in_words(&ToolCall::of_item(&item)), expect);
         };
         check(r#"{"command":"ls","cwd":"/w"}"#, "x|ls|/w|~|~");
@@ -449,7 +445,7 @@ mod tests {
     #[test]
     fn requests_describe_their_action() {
         let check = |kind, params: &str, expect: &str| {
-            assert_eq!(in_words(&ToolCall::of_request(kind, Params::Written(raw(params)))), expect);
+            assert_eq!(in_words(&ToolCall::of_request(kind, Params::Written(params))), expect);
         };
         check(RequestKind::Command, r#"{"command":"ls","cwd":"/w"}"#, "commandExecution|ls|/w|~|~");
         check(RequestKind::OldCommand, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");

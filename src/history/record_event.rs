@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
 use crate::protocol::{ItemPlace, Method};
-use crate::wire::{Body, Conn, Message, RpcId, Side, written_members};
+use crate::wire::{Body, Conn, Members, Message, PlainNotification, RpcId, Side, written_members};
 
 /// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
 /// longer name is replaced with its start and a digest, so that different names stay different.
@@ -78,11 +78,27 @@ impl<'a> MethodMessage<'a> {
     }
 }
 
+impl MethodMessage<'_> {
+    /// The text that the message adds to its item, if its method is known to do nothing else.
+    pub(super) fn piece(&self) -> Option<&str> {
+        let method = self.known?;
+        let adds_text = matches!(
+            method,
+            Method::AgentMessageDelta
+                | Method::PlanDelta
+                | Method::ReasoningTextDelta
+                | Method::ReasoningSummaryTextDelta
+                | Method::CommandOutputDelta
+        );
+        self.place.delta.as_deref().filter(|_| adds_text)
+    }
+}
+
 /// The recorded parameters of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Params<'a> {
-    /// As written.
-    Written(&'a RawValue),
+    /// Valid JSON, as written.
+    Written(&'a str),
     None,
     /// Omitted, for this reason.
     Omitted(&'a str),
@@ -91,9 +107,9 @@ pub enum Params<'a> {
 impl<'a> Params<'a> {
     /// The parameters as written, if recorded.
     #[must_use]
-    pub fn written(self) -> Option<&'a RawValue> {
+    pub fn written(self) -> Option<&'a str> {
         match self {
-            Params::Written(raw) => Some(raw),
+            Params::Written(json) => Some(json),
             Params::None | Params::Omitted(_) => None,
         }
     }
@@ -101,7 +117,13 @@ impl<'a> Params<'a> {
     /// Deserializes the parameters; `None` if they do not match.
     #[must_use]
     pub fn read<T: Deserialize<'a>>(self) -> Option<T> {
-        serde_json::from_str(self.written()?.get()).ok()
+        serde_json::from_str(self.written()?).ok()
+    }
+
+    /// The members of the parameters, if these are an object.
+    #[must_use]
+    pub(super) fn members(self) -> Option<Members<'a>> {
+        Members::of_text(self.written()?)
     }
 }
 
@@ -142,32 +164,49 @@ pub(super) fn name(name: Cow<'_, str>) -> Cow<'_, str> {
 impl<'a> Place<'a> {
     /// Reads the place from parameters.
     #[must_use]
-    pub fn of(params: &'a RawValue) -> Place<'a> {
-        let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
-        let (mut thread_id, mut turn_id, mut item_id, mut delta) =
-            ([const { None }; 3], [const { None }; 2], [const { None }; 3], None);
-        for (name, value) in written_members(params.get()) {
-            // If several of these name the same thing, the first of them here counts.
-            match &*name {
-                "threadId" => thread_id[0] = text(value),
-                "conversationId" => thread_id[1] = text(value),
-                "thread" => thread_id[2] = id_of(value).and_then(|(_, id)| text(id)),
-                "turnId" => turn_id[0] = text(value),
-                "turn" => turn_id[1] = id_of(value).and_then(|(_, id)| text(id)),
-                "itemId" => item_id[0] = text(value),
-                "callId" => item_id[1] = text(value),
-                "item" => item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
-                "delta" => delta = text(value),
-                _ => {}
-            }
-        }
-        let first = |names: &mut [Option<Cow<'a, str>>]| names.iter_mut().find_map(Option::take).map(name);
-        Place { thread_id: first(&mut thread_id), turn_id: first(&mut turn_id), item_id: first(&mut item_id), delta }
+    pub fn of(params: &'a str) -> Place<'a> {
+        let mut places = Places::default();
+        written_members(params).for_each(|(name, value)| places.take(&name, value));
+        places.place()
     }
 
     pub(super) fn owned(&self) -> ItemPlace {
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
         ItemPlace { thread_id: owned(&self.thread_id), turn_id: owned(&self.turn_id), item_id: owned(&self.item_id) }
+    }
+}
+
+/// The members of parameters that name a place; if several name the same thing, the first of them here counts.
+#[derive(Default)]
+struct Places<'a> {
+    thread_id: [Option<Cow<'a, str>>; 3],
+    turn_id: [Option<Cow<'a, str>>; 2],
+    item_id: [Option<Cow<'a, str>>; 3],
+    delta: Option<Cow<'a, str>>,
+}
+
+impl<'a> Places<'a> {
+    /// Takes a member with its value as written.
+    fn take(&mut self, name: &str, value: &'a str) {
+        let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
+        match name {
+            "threadId" => self.thread_id[0] = text(value),
+            "conversationId" => self.thread_id[1] = text(value),
+            "thread" => self.thread_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+            "turnId" => self.turn_id[0] = text(value),
+            "turn" => self.turn_id[1] = id_of(value).and_then(|(_, id)| text(id)),
+            "itemId" => self.item_id[0] = text(value),
+            "callId" => self.item_id[1] = text(value),
+            "item" => self.item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+            "delta" => self.delta = text(value),
+            _ => {}
+        }
+    }
+
+    fn place(self) -> Place<'a> {
+        let Places { mut thread_id, mut turn_id, mut item_id, delta } = self;
+        let first = |names: &mut [Option<Cow<'a, str>>]| names.iter_mut().find_map(Option::take).map(name);
+        Place { thread_id: first(&mut thread_id), turn_id: first(&mut turn_id), item_id: first(&mut item_id), delta }
     }
 }
 
@@ -180,6 +219,13 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, conn, from, line } = PlainRecord::of(record)?;
+        let mut places = Places::default();
+        let found = PlainNotification::of(line, |name, value| places.take(name, value));
+        if let Some(PlainNotification { method, params }) = found {
+            let params = params.map_or(Params::None, Params::Written);
+            let message = MethodMessage::new(Cow::Borrowed(method), params, places.place());
+            return Some(Seen { at_us, conn, line, event: by(from, message, None) });
+        }
         match Body::parse(line) {
             Body::Message(message) => Some(Seen { at_us, conn, line, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
@@ -231,11 +277,7 @@ fn line<'a>(from: Side, content: &'a Content<'a>, shown: Option<&'a [u8]>) -> Re
 fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
     let id = message.id.map(RpcId::from_raw);
     match message.method {
-        Some(method) => {
-            let params = message.params.map_or(Params::None, Params::Written);
-            let place = message.params.map(Place::of).unwrap_or_default();
-            by(from, MethodMessage::new(method, params, place), id)
-        }
+        Some(method) => by(from, with_params(method, message.params.map(RawValue::get)), id),
         None => match (from, id) {
             (Side::Server, Some(id)) => {
                 let error = message.error.filter(|error| error.get() != "null");
@@ -244,6 +286,11 @@ fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
             (Side::Server | Side::Client, _) => RecordEvent::Other,
         },
     }
+}
+
+fn with_params<'a>(method: Cow<'a, str>, params: Option<&'a str>) -> MethodMessage<'a> {
+    let place = params.map(Place::of).unwrap_or_default();
+    MethodMessage::new(method, params.map_or(Params::None, Params::Written), place)
 }
 
 fn by<'a>(from: Side, message: MethodMessage<'a>, id: Option<RpcId>) -> RecordEvent<'a> {

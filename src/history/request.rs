@@ -125,7 +125,8 @@ impl Request {
             Purpose::Rows(_) => masked_params(message.params),
             Purpose::Ui => None,
         };
-        let params: Value = masked.as_deref().map_or(message.params, Params::Written).read().unwrap_or_default();
+        let params: Value =
+            masked.as_deref().map_or(message.params, |json| Params::Written(json.get())).read().unwrap_or_default();
         let words = |name: &str| params[name].as_str().map(bounded_words);
         let (does, (decisions, decisions_left_out)) = match purpose {
             Purpose::Rows(_) => {

@@ -527,7 +527,7 @@ pub(super) struct StatusKind {
 impl StatusKind {
     /// Parses `thread/status/changed`. Invalid flags are ignored.
     pub(super) fn of(params: Params<'_>) -> Option<StatusKind> {
-        let params = Members::of(params.written()?)?;
+        let params = params.members()?;
         let status = Members::of(params.get("status")?)?;
         let flags = status.get("activeFlags").and_then(elements);
         let waits = flags.unwrap_or_default().into_iter().find_map(|flag| match text(flag)?.as_str() {
@@ -566,7 +566,7 @@ pub(super) struct Tokens {
 impl Usage {
     /// Parses `thread/tokenUsage/updated`.
     pub(super) fn of(params: Params<'_>) -> Option<Usage> {
-        let usage = Members::of(Members::of(params.written()?)?.get("tokenUsage")?)?;
+        let usage = Members::of(params.members()?.get("tokenUsage")?)?;
         let [last, all] = ["last", "total"].map(|name| usage.get(name).and_then(Members::of));
         let last = |name: &str| number(last.as_ref()?, name);
         let all = |name: &str| number(all.as_ref()?, name);

@@ -19,13 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memchr::memchr;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 
 use super::segment;
 use super::segment::{Position, SegmentName};
 use crate::files::{self, Access};
 
-/// Size of one read, in bytes; the buffer grows temporarily for a longer record.
-const READ_BYTES: usize = 256 << 10;
+/// Size of one read, in bytes; the buffer grows temporarily for a longer record. Each relay has such a buffer.
+const READ_BYTES: usize = 64 << 10;
 
 /// The result of one step of a reader.
 #[derive(Debug, PartialEq, Eq)]
@@ -191,10 +193,8 @@ impl Reader {
         let Some(file) = &self.file else { return Ok(None) };
         loop {
             let had = self.buffer.len();
-            self.buffer.resize(had + READ_BYTES.max(had), 0);
-            let read = file.read_at(&mut self.buffer[had..], at.offset + had as u64);
-            self.buffer.truncate(had + *read.as_ref().unwrap_or(&0));
-            match read {
+            self.buffer.reserve(READ_BYTES.max(had));
+            match rustix::io::pread(file, spare_capacity(&mut self.buffer), at.offset + had as u64) {
                 Ok(0) => {
                     self.buffer.clear();
                     return Ok(Some(Filled::Short));
@@ -211,8 +211,8 @@ impl Reader {
                     }
                     None => {}
                 },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -221,7 +221,7 @@ impl Reader {
         self.consumed = 0;
         self.given = 0..0;
         self.buffer.clear();
-        if self.buffer.capacity() > 4 * READ_BYTES {
+        if self.buffer.capacity() > 2 * READ_BYTES {
             self.buffer = Vec::new();
         }
     }

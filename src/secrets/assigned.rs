@@ -26,7 +26,7 @@ const QUERY_BYTES_MIN: usize = 8;
 const PAIR_BYTES_MAX: usize = 120;
 
 /// Words that are names of secrets as they stand.
-const WHOLE_MARKS: [&str; 2] = ["identified by", "unseal key"];
+pub(super) const WHOLE_MARKS: [&str; 2] = ["identified by", "unseal key"];
 
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
     NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS)

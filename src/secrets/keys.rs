@@ -28,9 +28,15 @@ static STARTS: LazyLock<(AhoCorasick, Vec<&KeyShape>)> = LazyLock::new(|| {
 
 /// Marks of which every key holds one, apart from the keys of Discord.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
-    let middle = [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
-    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(["eyJ", PEM_IN_BASE64]).chain(BLOCK_MARKS).chain(middle)
+    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(OTHER_STARTS).chain(BLOCK_MARKS).chain(MIDDLE_MARKS)
 }
+
+/// Beginnings of web tokens, and of PEM blocks in Base64.
+pub(super) const OTHER_STARTS: [&str; 2] = ["eyJ", PEM_IN_BASE64];
+
+/// Marks of keys that are known by their middle.
+pub(super) const MIDDLE_MARKS: [&str; 12] =
+    [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
 
 /// Whether a text holds two dots as a key of Discord has them.
 pub(super) fn may_hold_dotted(text: &[u8]) -> bool {
@@ -269,7 +275,7 @@ const HEADLESS_BYTES_MAX: usize = 16 << 10;
 static ADDRESS: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(["://", ":\\/\\/"]));
 
 /// Marks of which every private key holds one.
-const BLOCK_MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
+pub(super) const BLOCK_MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
 
 /// Whether a text may hold an address with a name in it.
 pub(super) fn may_hold_address(text: &[u8]) -> bool {

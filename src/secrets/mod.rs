@@ -10,6 +10,7 @@ mod assigned;
 mod commands;
 mod credentials;
 mod keys;
+mod marks;
 mod masking;
 mod names;
 #[rustfmt::skip]
@@ -19,25 +20,17 @@ mod value;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use aho_corasick::AhoCorasick;
 use memchr::memmem;
 
 pub(crate) use commands::masked_args;
 pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
+use marks::is_suspicious;
 use masking::is_masked;
 pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
 pub use masking::{Masker, redacted};
 pub(crate) use names::{holds_secret, names_secret};
 use table::{ENTITIES, ESCAPED_QUOTES};
-
-/// Everything that [`may_hold_secret`] and [`redacted_json`] look for, in any case: one pass tells most texts from the few that
-/// need a closer look. Without a prefilter, because quotation marks and slashes, which are frequent, would trigger it.
-static SUSPICIOUS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let marks = assigned::marks().chain(keys::marks()).chain(commands::marks()).chain(masking::JSON_MARKS);
-    let mut builder = AhoCorasick::builder();
-    builder.ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).prefilter(false);
-    builder.build(marks).expect("BUG: the marks are few and short")
-});
 
 /// Everything but names in one automaton.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(keys::marks().chain(commands::marks())));
@@ -50,7 +43,7 @@ pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
 
 /// The same, or whether it has `other` marks.
 fn may_hold(text: &[u8], other: impl FnOnce() -> bool) -> bool {
-    (SUSPICIOUS.is_match(text) && (assigned::NAMED.is_match(text) || MARKED.is_match(text) || other()))
+    (is_suspicious(text) && (assigned::NAMED.is_match(text) || MARKED.is_match(text) || other()))
         || keys::may_hold_dotted(text)
         || keys::may_hold_address(text)
 }

@@ -108,7 +108,7 @@ pub(super) enum Behind {
 #[derive(Debug)]
 pub(super) struct KeyShape {
     /// The beginnings, with blanks between.
-    starts: &'static str,
+    pub(super) starts: &'static str,
     /// The bytes behind the beginning.
     pub(super) tail: Tail,
     /// Fewest bytes behind the beginning.

@@ -4,17 +4,56 @@
 //! and that the line is valid JSON, which one pass over the bytes can tell. Every other line is left to
 //! [`super::Body::parse`].
 
-use super::message::DEPTH_MAX;
+use std::ops::Range;
 
-/// The method of a line that is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
+use super::message::{DEPTH_MAX, utf8};
+
+/// Whether a line is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
 /// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
-/// that the scan of any other line ends there. `None` says nothing about the line.
+/// that the scan of any other line ends there. `false` says nothing about the line.
 pub fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
-    scan.notification(is_wanted).is_some()
-        && scan.at == line.len()
-        && (scan.is_ascii || std::str::from_utf8(line).is_ok())
+    scan.notification(is_wanted, None).is_some() && scan.at == line.len() && (scan.is_ascii || utf8(line).is_some())
 }
+
+/// A [`plain_notification`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlainNotification<'a> {
+    pub(crate) method: &'a str,
+    /// `params` as they were written.
+    pub(crate) params: Option<&'a str>,
+}
+
+impl<'a> PlainNotification<'a> {
+    /// Recognizes a line without its `\n`. `None` says nothing about it. `on_member` gets the members of `params` as they are
+    /// written, also if the line turns out to be another one.
+    pub(crate) fn of(line: &'a [u8], mut on_member: impl FnMut(&'a str, &'a str)) -> Option<PlainNotification<'a>> {
+        let text = utf8(line)?;
+        let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
+        let mut take = |name, value| {
+            if let (Some(name), Some(value)) = (text.get::<Range<usize>>(name), text.get::<Range<usize>>(value)) {
+                on_member(name, value);
+            }
+        };
+        let Found { method, params } = scan.notification(|_| true, Some(&mut take))?;
+        if scan.at < line.len() {
+            return None;
+        }
+        Some(PlainNotification { method: text.get(method)?, params: params.and_then(|params| text.get(params)) })
+    }
+}
+
+/// The places of a notification's parts in its line.
+struct Found {
+    method: Range<usize>,
+    params: Option<Range<usize>>,
+}
+
+/// Gets the places of a member's name and value.
+type OnMember<'a> = &'a mut dyn FnMut(Range<usize>, Range<usize>);
+
+/// The depth of a message's members: [`DEPTH_MAX`] includes the message itself.
+const MESSAGE_DEPTH: usize = 1;
 
 /// A position in a text that is valid JSON up to there.
 struct Scan<'a> {
@@ -28,9 +67,13 @@ struct Scan<'a> {
 type Scanned<T = ()> = Option<T>;
 
 impl<'a> Scan<'a> {
-    fn notification(&mut self, is_wanted: impl FnOnce(&str) -> bool) -> Scanned {
+    fn notification(
+        &mut self,
+        is_wanted: impl FnOnce(&str) -> bool,
+        mut on_member: Option<OnMember<'_>>,
+    ) -> Scanned<Found> {
         let mut is_wanted = Some(is_wanted);
-        let (mut has_method, mut has_params) = (false, false);
+        let (mut method_at, mut params) = (None, None);
         self.byte(b'{')?;
         loop {
             self.space()?;
@@ -48,29 +91,60 @@ impl<'a> Scan<'a> {
                     if method.contains(&b'\\') || !is_wanted(std::str::from_utf8(method).ok()?) {
                         return None;
                     }
-                    has_method = true;
+                    method_at = Some(self.at - 1 - method.len()..self.at - 1);
                 }
-                b"params" if !has_params => {
-                    self.value()?;
-                    has_params = true;
+                b"params" if params.is_none() => {
+                    let from = self.at;
+                    match (&mut on_member, self.peek()?) {
+                        (Some(on_member), b'{') => self.members(on_member)?,
+                        (_, _) => self.value(MESSAGE_DEPTH)?,
+                    }
+                    params = Some(from..self.at);
                 }
                 b"params" | b"id" | b"result" | b"error" => return None,
                 _ if name.contains(&b'\\') => return None,
-                _ => self.value()?,
+                _ => self.value(MESSAGE_DEPTH)?,
             }
             self.space()?;
             match self.next()? {
                 b',' => {}
-                b'}' => return has_method.then_some(()),
+                b'}' => return Some(Found { method: method_at?, params }),
                 _ => return None,
             }
         }
     }
 
-    /// Skips one value.
-    fn value(&mut self) -> Scanned {
-        // One bit for each open bracket, the innermost last: 1 for an object. `DEPTH_MAX` includes the message itself.
-        let (mut open, mut depth) = (0u128, 1);
+    /// Skips an object, and reports its members.
+    fn members(&mut self, on_member: OnMember<'_>) -> Scanned {
+        self.byte(b'{')?;
+        self.space()?;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            self.byte(b'"')?;
+            let from = self.at;
+            let name = from..from + self.string()?.len();
+            self.space()?;
+            self.byte(b':')?;
+            self.space()?;
+            let from = self.at;
+            self.value(MESSAGE_DEPTH + 1)?;
+            on_member(name, from..self.at);
+            self.space()?;
+            match self.next()? {
+                b',' => self.space()?,
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Skips one value within `outer_depth` brackets.
+    fn value(&mut self, outer_depth: usize) -> Scanned {
+        // One bit for each open bracket, the innermost last: 1 for an object.
+        let (mut open, mut depth) = (0u128, outer_depth);
         loop {
             // A value begins here.
             match self.next()? {
@@ -97,7 +171,7 @@ impl<'a> Scan<'a> {
             }
             // A value has ended, or an empty bracket is about to.
             loop {
-                if depth == 1 {
+                if depth == outer_depth {
                     return Some(());
                 }
                 self.space()?;
@@ -236,11 +310,13 @@ const LONG_BYTES: usize = 64;
 
 /// Skips blocks without a special byte. The compiler turns the loop into vector instructions.
 fn skip_blocks(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<32>()) {
-        if block.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) != 0 {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<64>()) {
+        let look = |(special, all), byte: &u8| (special | u8::from(is_special(*byte)), all | *byte);
+        let (special, all) = block.iter().fold((0, 0), look);
+        if special != 0 {
             break;
         }
-        *is_ascii &= block.is_ascii();
+        *is_ascii &= all.is_ascii();
         at += block.len();
     }
     at
@@ -268,9 +344,10 @@ fn special_bytes(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::value::RawValue;
 
     use super::*;
-    use crate::wire::{Body, stands_verbatim};
+    use crate::wire::{Body, Members, stands_verbatim};
 
     /// Whether `line` is a plain notification, which holds only if the parser agrees.
     fn is_plain(line: &[u8]) -> bool {
@@ -285,6 +362,19 @@ mod tests {
             assert_eq!(message.method.as_deref(), seen.as_deref(), "{text}");
             assert!(message.id.is_none() && message.result.is_none() && message.error.is_none(), "{text}");
             assert!(!message.repeated_member && stands_verbatim(line), "{text}");
+            let method = message.method.as_deref().unwrap_or_default();
+            let params = message.params.map(RawValue::get);
+            let mut members = Vec::new();
+            let found = PlainNotification::of(line, |name, value| members.push((name.to_owned(), value)));
+            assert_eq!(found, Some(PlainNotification { method, params }), "{text}");
+            members
+                .iter_mut()
+                .for_each(|(name, _)| *name = serde_json::from_str(&format!("\"{name}\"")).expect("a name"));
+            let parsed = Members::of_text(params.unwrap_or_default()).unwrap_or_default();
+            let parsed: Vec<_> = parsed.iter().map(|(name, value)| (name.to_owned(), value.get())).collect();
+            assert_eq!(members, parsed, "{text}");
+        } else {
+            assert_eq!(PlainNotification::of(line, |_, _| ()), None);
         }
         is_plain
     }

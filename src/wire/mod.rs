@@ -14,6 +14,7 @@ mod message;
 mod splice;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
+pub(crate) use glance::PlainNotification;
 pub use glance::plain_notification;
 pub use message::{Body, stands_verbatim};
 pub(crate) use message::{Message, RpcId};

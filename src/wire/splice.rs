@@ -17,10 +17,16 @@ impl<'a> Members<'a> {
     /// The members of `value`; `None` if it is not a valid object.
     #[must_use]
     pub fn of(value: &'a RawValue) -> Option<Members<'a>> {
-        if !value.get().starts_with('{') {
+        Members::of_text(value.get())
+    }
+
+    /// The same of a text.
+    #[must_use]
+    pub(crate) fn of_text(value: &'a str) -> Option<Members<'a>> {
+        if !value.starts_with('{') {
             return None;
         }
-        serde_json::from_str(value.get()).ok()
+        serde_json::from_str(value).ok()
     }
 
     /// The member of this name. The last of several counts, as for codex.
