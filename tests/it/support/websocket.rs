@@ -61,7 +61,6 @@ impl Client {
     }
 
     /// The error of a refused handshake is [`Error::Http`].
-    #[expect(clippy::result_large_err, reason = "the error is tungstenite's")]
     pub fn try_connect(socket: &Path, path: &str, headers: &[(&'static str, &str)]) -> Result<Client, Error> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -345,7 +344,6 @@ impl Connection {
         self.note(flushed);
     }
 
-    #[expect(clippy::result_large_err, reason = "the error is tungstenite's")]
     fn note(&mut self, result: Result<(), Error>) {
         match result {
             Ok(()) => self.wants_write = false,
@@ -418,7 +416,6 @@ impl Server {
             stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
             let (mut path, mut headers) = (String::new(), Vec::new());
             let refusal = self.refusal;
-            #[expect(clippy::result_large_err, reason = "the error is tungstenite's")]
             let callback = |request: &Request, mut response: Response| {
                 path = request.uri().to_string();
                 let text =
