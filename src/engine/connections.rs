@@ -51,7 +51,10 @@ impl Engine {
     pub(super) fn connected(&mut self, conn: Conn, peer: Peer, effects: &mut Vec<Effect>) {
         match conn {
             Conn::OWN => self.initialize(effects),
-            other => self.clients.connected(other, peer),
+            other => {
+                self.requests.connected(other);
+                self.clients.connected(other, peer);
+            }
         }
     }
 
@@ -60,6 +63,7 @@ impl Engine {
         if self.assembly.holds.holds_line_of(conn) {
             self.process_all_held(now, effects);
         }
+        self.requests.disconnected(conn);
         drop(self.calls.to_client.take_all_of(conn));
         let calls = self.calls.to_server.take_all_of(conn);
         for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {

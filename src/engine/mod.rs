@@ -168,7 +168,10 @@ impl Engine {
             Input::ServerExited(exit) => self.shutdown.server_exited(exit, effects),
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change, &mut self.threads),
-            Input::Remembered(remembered) => self.threads.remember(*remembered),
+            Input::Remembered(mut remembered) => {
+                self.requests.remember(std::mem::take(&mut remembered.requests));
+                self.threads.remember(*remembered);
+            }
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
             Input::Consulted { token, assembled } => {
                 self.assembly.holds.consulted(now.elapsed, token, assembled.map(|assembled| *assembled));

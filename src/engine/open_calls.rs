@@ -265,6 +265,8 @@ impl OpenCalls {
             true => self.settle(conn, &id),
             false => (None, self.secret_of(conn, &id)),
         };
+        // A client of a hub may answer what only others were asked.
+        let awaited = awaited.or_else(|| call.is_none().then(|| self.secret_on_any(&id)).flatten());
         let verdict = match awaited {
             None => unknown,
             Some(_) if has_overflowed => Verdict::Secret,
@@ -295,6 +297,13 @@ impl OpenCalls {
             self.answered.push_back((conn, id.clone(), awaited));
         }
         (call, awaited)
+    }
+
+    /// The secret part of a response to this id on any connection.
+    fn secret_on_any(&self, id: &RpcId) -> Option<Awaited> {
+        let open = self.calls.iter().filter(|call| call.id == *id).filter_map(|call| call.secret.clone());
+        let answered = self.answered.iter().filter(|(_, answered, _)| answered == id);
+        Awaited::of_all(open.chain(answered.map(|(_, _, awaited)| awaited.clone())))
     }
 
     /// The secret part of a response to this id.

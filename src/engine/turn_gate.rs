@@ -35,6 +35,9 @@ impl Engine {
             return false;
         }
         let Some(thread_id) = thread_of(event) else { return false };
+        if self.threads.find(&thread_id).is_some_and(|thread| thread.is_for_title) {
+            return false;
+        }
         let needed = match self.assembly.holds.holds(&thread_id) {
             true => None,
             false => match self.awaited(now.elapsed, &thread_id, line.bytes, event, effects) {

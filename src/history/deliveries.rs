@@ -18,11 +18,12 @@ use sha1::{Digest as _, Sha1};
 
 use super::record_event::{RecordEvent, Seen};
 
-/// Messages remembered for each thread. The hub reads all connections all the time, so no connection is further behind.
-const MESSAGES_MAX: usize = 2_048;
+/// Messages remembered for each thread. The hub reads all connections all the time, so they are seldom this far apart; beyond it,
+/// a message counts again.
+const MESSAGES_MAX: usize = 4_096;
 
 /// Threads that are followed; the one whose last message is oldest is evicted.
-const THREADS_MAX: usize = 16;
+const THREADS_MAX: usize = 64;
 
 /// Connections whose positions are remembered; the oldest is forgotten.
 const CONNECTIONS_MAX: usize = 4_096;

@@ -16,15 +16,18 @@ use super::published::document;
 use super::sockets::{Accepted, Listener};
 use super::websocket::{Accepting, Connecting, Ended, Request, Utf8Bytes};
 use crate::control::{Passed, RelayRequest};
-use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, Peer, Transport};
+use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, Peer, ServerOwner, Transport};
 use crate::relay::{Core, Message};
 use crate::wire::{Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
-/// Clients whose handshake is not complete. One more disconnects the oldest.
+/// Clients whose handshake is not complete. Others wait until they are accepted.
 const ARRIVALS_MAX: usize = 64;
 
-/// How long a handshake may take. Source: the real server waits longer than 20 s for a client.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+/// How long a handshake may take; codex itself waits no longer.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// How long no client is accepted after that has failed, as it does if the process has too many descriptors.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Open links; further clients are disconnected, as if the server took no more.
 const LINKS_MAX: usize = 1_000;
@@ -48,6 +51,8 @@ pub(super) struct Hub {
     last_conn: u32,
     own: OwnConnection,
     checked_at: Duration,
+    /// No client is accepted before this time.
+    accept_from: Duration,
     published_at: Duration,
     /// The published state of the connections is old.
     is_stale: bool,
@@ -107,6 +112,7 @@ impl Hub {
             last_conn: 0,
             own,
             checked_at: Duration::ZERO,
+            accept_from: Duration::ZERO,
             published_at: Duration::ZERO,
             is_stale: true,
         }
@@ -152,6 +158,33 @@ impl Hub {
         self.core.recorder.close();
     }
 
+    /// Waits while no server runs. Returns whether a signal came that ends the hub.
+    pub(super) fn pause(&mut self, wait: Duration) -> bool {
+        let until = self.core.clock.elapsed() + wait;
+        loop {
+            if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+                return true;
+            }
+            // Callers are told that no server runs.
+            let mut effects = Vec::new();
+            self.take_messages(&mut effects);
+            self.carry_out_all(&mut effects);
+            let left = until.saturating_sub(self.core.clock.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            let timeout = Timespec::try_from(left).ok();
+            // An error means that a signal interrupted the poll; the next iteration checks the signals.
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.core.signals, PollFlags::IN)], timeout.as_ref());
+        }
+    }
+
+    /// Goes on with a server that was started anew.
+    pub(super) fn next_server(&mut self, server: ServerProcess, listeners: Vec<Listener>) {
+        self.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
+        (self.server, self.listeners, self.is_stale) = (server, listeners, true);
+    }
+
     /// Ends this run of the server: all connections are gone, and so are its requests.
     pub(super) fn server_ended(&mut self) {
         let mut effects = Vec::new();
@@ -178,7 +211,9 @@ impl Hub {
 
     fn wait(&self) -> Ready {
         let mut fds = vec![PollFd::new(&self.core.signals, PollFlags::IN)];
-        fds.extend(self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        let accepts = self.arrivals.len() < ARRIVALS_MAX && self.core.clock.elapsed() >= self.accept_from;
+        let listeners = self.listeners.iter().filter(|_| accepts);
+        fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
         let arrivals_from = fds.len();
         fds.extend(self.arrivals.iter().flat_map(Arrival::interests).map(poll_fd));
         let own_from = fds.len();
@@ -222,11 +257,12 @@ impl Hub {
             OwnConnection::Due(due) => Some(*due),
             OwnConnection::AfterClient | OwnConnection::Connecting(_) | OwnConnection::Open => None,
         };
+        let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
         let check = Some(self.checked_at + CHECK_EVERY);
         let publish = self.is_stale.then(|| self.published_at + PUBLISH_EVERY);
         let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
         let cut = self.links.values().filter_map(Link::cut_at).min();
-        [self.core.next_deadline(), own, check, publish, handshake, cut].into_iter().flatten().min()
+        [self.core.next_deadline(), own, accept, check, publish, handshake, cut].into_iter().flatten().min()
     }
 
     fn handle_deadlines(&mut self, effects: &mut Vec<Effect>) {
@@ -292,19 +328,17 @@ impl Hub {
     fn accept(&mut self) {
         let since = self.core.clock.elapsed();
         for listener in &self.listeners {
-            loop {
+            while self.arrivals.len() < ARRIVALS_MAX {
                 let Accepted { stream, pid } = match listener.accept() {
                     Ok(Some(accepted)) => accepted,
                     Ok(None) => break,
                     Err(error) => {
                         tracing::warn!(%error, "accept a client");
+                        self.accept_from = since + ACCEPT_AGAIN_AFTER;
                         break;
                     }
                 };
                 let Ok(accepting) = Accepting::new(stream) else { continue };
-                if self.arrivals.len() == ARRIVALS_MAX {
-                    self.arrivals.remove(0);
-                }
                 let peer = Peer { transport: Transport::WebSocket, pid };
                 self.arrivals.push(Arrival { peer, since, stage: Stage::Asks(accepting) });
             }
@@ -441,13 +475,15 @@ impl Hub {
         self.pass_messages(conn, from, messages, effects);
         if let Some(ended) = ended {
             self.link_ended(conn, from, Some(&ended), effects);
+            // Lines that the engine held go ahead of a close frame.
+            self.carry_out_all(effects);
         }
-        if self.links.get(&conn).is_some_and(|link| link.waiting_bytes() > WAITING_BYTES_MAX) {
+        self.flush(conn, effects);
+        if self.links.get(&conn).is_some_and(Link::is_too_slow) {
             let limit = bytesize::ByteSize(WAITING_BYTES_MAX as u64);
             self.core.notices.report(&format!("a client has left {limit} unread; it is disconnected"));
             self.link_ended(conn, Side::Client, None, effects);
         }
-        self.flush(conn, effects);
         // What the engine wants in return goes out before the next messages are read.
         self.carry_out_all(effects);
     }
@@ -529,13 +565,10 @@ impl Hub {
     fn flush(&mut self, conn: Conn, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut reached = Vec::new();
-        let gone = link.flush(&mut reached);
+        link.flush(&mut reached);
         self.is_stale |= link.waiting_bytes() > 0;
         for token in reached {
             self.core.handle(Input::Written(token), effects);
-        }
-        if let Some(side) = gone {
-            self.link_ended(conn, side, None, effects);
         }
     }
 

@@ -119,7 +119,7 @@ impl Link {
 
     /// Queues a message for a side.
     pub(super) fn send(&mut self, to: Side, text: Utf8Bytes) {
-        if let Some(way) = self.way_mut(to) {
+        if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
             way.queued_bytes += text.len();
             way.queue.push_back(Piece::Text(text));
         }
@@ -127,14 +127,14 @@ impl Link {
 
     /// Blocks everything that is queued for a side after this until [`Link::release`].
     pub(super) fn hold(&mut self, to: Side, token: Token) {
-        if let Some(way) = self.way_mut(to) {
+        if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
             way.queue.push_back(Piece::Hold(token));
         }
     }
 
     /// Reports `token` once everything that is queued for a side before is written.
     pub(super) fn mark(&mut self, to: Side, token: Token) {
-        if let Some(way) = self.way_mut(to) {
+        if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
             way.queue.push_back(Piece::Mark(token));
         }
     }
@@ -145,11 +145,23 @@ impl Link {
         }
     }
 
-    /// Writes what both sides take, and collects the marks that are reached. Returns a side that is gone.
-    pub(super) fn flush(&mut self, reached: &mut Vec<Token>) -> Option<Side> {
-        let client_is_gone = self.client.as_mut().is_some_and(|client| client.flush(reached).is_err());
-        let server_is_gone = self.server.flush(reached).is_err();
-        if client_is_gone { Some(Side::Client) } else { server_is_gone.then_some(Side::Server) }
+    /// Writes what both sides take, and collects the marks that are reached.
+    ///
+    /// A side that takes nothing more may have written something before: its end shows when all of that is read.
+    pub(super) fn flush(&mut self, reached: &mut Vec<Token>) {
+        self.client.iter_mut().chain([&mut self.server]).for_each(|way| way.flush(reached));
+    }
+
+    /// Whether more waits for the client than [`WAITING_BYTES_MAX`]. What is being written, which may be one long message, does not
+    /// count.
+    pub(super) fn is_too_slow(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| {
+            let next = match client.queue.front() {
+                Some(Piece::Text(text)) => text.len(),
+                Some(Piece::Hold(_) | Piece::Mark(_)) | None => 0,
+            };
+            client.queued_bytes - next > WAITING_BYTES_MAX
+        })
     }
 
     /// Bytes that wait for the client.
@@ -213,9 +225,6 @@ impl Link {
     }
 }
 
-/// The peer is gone.
-struct Gone;
-
 impl Way {
     fn new(end: End) -> Way {
         Way {
@@ -240,9 +249,9 @@ impl Way {
         !self.is_gone && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(_))))
     }
 
-    fn flush(&mut self, reached: &mut Vec<Token>) -> Result<(), Gone> {
+    fn flush(&mut self, reached: &mut Vec<Token>) {
         if self.is_gone {
-            return Ok(());
+            return;
         }
         loop {
             while self.end.unsent_bytes() < HANDED_BYTES_MAX
@@ -261,11 +270,8 @@ impl Way {
             if self.end.wants_write() {
                 match self.end.flush() {
                     Flushed::All => {}
-                    Flushed::Full => return Ok(()),
-                    Flushed::Broken(_) => {
-                        self.abandon();
-                        return Err(Gone);
-                    }
+                    Flushed::Full => return,
+                    Flushed::Broken(_) => return self.abandon(),
                 }
             }
             match self.queue.front() {
@@ -274,7 +280,7 @@ impl Way {
                     self.queue.pop_front();
                 }
                 Some(Piece::Text(_)) => {}
-                Some(Piece::Hold(_)) | None => return Ok(()),
+                Some(Piece::Hold(_)) | None => return,
             }
         }
     }
@@ -283,6 +289,6 @@ impl Way {
     fn abandon(&mut self) {
         self.queue = VecDeque::new();
         (self.queued_bytes, self.close) = (0, None);
-        (self.has_ended, self.is_gone) = (true, true);
+        self.is_gone = true;
     }
 }

@@ -6,9 +6,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use uuid::Uuid;
 
@@ -84,6 +84,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
     let set_up = |what| move |source| HubError::SetUp { what, source };
     launch::keep_descriptors();
     launch::ignore_file_size_signal();
+    raise_descriptor_limit();
     let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
     let runtime_dir = options.runtime_dir.as_deref();
     let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(set_up("signal handlers"))?;
@@ -132,45 +133,59 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         // Without a server nothing may answer on the default socket: codex exits if it hears nothing there.
         hub.listeners.clear();
         hub.server_ended();
-        let log = session_dir.join(process::SERVER_LOG);
-        hub.core.notices.report(&format!("the server has ended, see {}; it restarts in {back_off:?}", log.display()));
-        if is_signalled_within(back_off, &hub.core.signals) {
-            hub.finish();
-            return Ok(());
-        }
-        back_off = (back_off * 2).min(BACK_OFF_MAX);
-        let generation = hub.core.recorder.next_generation()?;
-        let Some(server) = adopt_or_start(&options, &session_dir, &generation, &hub.core.signals)? else {
-            hub.finish();
-            return Ok(());
-        };
-        hub.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
-        hub.server = server;
-        if options.default_socket == DefaultSocket::Claimed {
-            match Claim::take(&options.codex_home, &home, runtime_dir).and_then(Claim::listen) {
-                Ok(listener) => hub.listeners.push(listener),
-                Err(error) => hub.core.notices.report(&error.to_string()),
+        let mut why = format!("the server has ended, see {}", session_dir.join(process::SERVER_LOG).display());
+        loop {
+            hub.core.notices.report(&format!("{why}; it restarts in {back_off:?}"));
+            if hub.pause(back_off) {
+                hub.finish();
+                return Ok(());
+            }
+            back_off = (back_off * 2).min(BACK_OFF_MAX);
+            match restart(&options, &session_dir, &hub) {
+                Ok(Some((server, listeners))) => {
+                    hub.next_server(server, listeners);
+                    break;
+                }
+                Ok(None) => {
+                    hub.finish();
+                    return Ok(());
+                }
+                Err(error) => why = error.to_string(),
             }
         }
-        hub.listeners.push(sockets::bind_own(&session_dir, runtime_dir)?);
     }
 }
 
-/// Whether a signal that ends the hub comes within this time.
-fn is_signalled_within(wait: Duration, signals: &Signals) -> bool {
-    let until = Instant::now() + wait;
-    loop {
-        if signals.take().into_iter().any(|signal| signal != SIGCHLD) {
-            return true;
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        let timeout = Timespec::try_from(left).ok();
-        // An error means that a signal interrupted the poll; the next iteration checks the signals.
-        let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], timeout.as_ref());
+/// Allows as many descriptors as the system lets us have: each client takes two.
+fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::info!(%error, "raise the limit of descriptors");
     }
+}
+
+/// Starts the server again and listens; `None` if a signal came first.
+fn restart(
+    options: &HubOptions,
+    session_dir: &Path,
+    hub: &Hub,
+) -> Result<Option<(ServerProcess, Vec<Listener>)>, HubError> {
+    let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
+    let runtime_dir = options.runtime_dir.as_deref();
+    let generation = hub.core.recorder.next_generation()?;
+    let Some(server) = adopt_or_start(options, session_dir, &generation, &hub.core.signals)? else { return Ok(None) };
+    let mut listeners = Vec::new();
+    if options.default_socket == DefaultSocket::Claimed {
+        // A daemon of codex may have taken the place meanwhile. Clients of this hub then need the other socket.
+        match Claim::take(&options.codex_home, &home, runtime_dir).and_then(Claim::listen) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => hub.core.notices.report(&error.to_string()),
+        }
+    }
+    listeners.push(sockets::bind_own(session_dir, runtime_dir)?);
+    Ok(Some((server, listeners)))
 }
 
 /// Adopts the server of this session, or starts one; `None` if a signal came first.

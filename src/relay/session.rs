@@ -99,7 +99,7 @@ impl Opening {
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let of_server = self.server_run.clone().unwrap_or_else(|| generation.to_string());
-        let ledger = self.start_ledger(&session, of_server.clone(), notices);
+        let ledger = self.start_ledger(&session, (of_server.clone(), generation.to_string()), notices);
         if let Some(ledger) = &ledger {
             self.follow_pty(ledger.clone(), notices);
         }
@@ -126,9 +126,9 @@ impl Opening {
         })
     }
 
-    fn start_ledger(&self, session: &Session, generation: String, notices: &Notices) -> Option<Ledger> {
+    fn start_ledger(&self, session: &Session, (of_server, own): (String, String), notices: &Notices) -> Option<Ledger> {
         let started = self.outbox.try_clone().and_then(|outbox| {
-            let ids = (session.id.clone(), generation);
+            let ids = (session.id.clone(), of_server, own);
             Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter())
         });
         notices.started(started, "the ledger", "relaying goes on without it")

@@ -390,7 +390,8 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
     let fragments = fragments.collect::<rusqlite::Result<_>>()?;
     let mut epochs = transaction.prepare_cached(EPOCHS)?;
     let epochs = epochs.query_map([REMEMBERED_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(Remembered { fragments, epochs: epochs.collect::<rusqlite::Result<_>>()? })
+    let epochs = epochs.collect::<rusqlite::Result<_>>()?;
+    Ok(Remembered { fragments, epochs, requests: Vec::new() })
 }
 
 /// Fragments sent to threads, the most recent last.

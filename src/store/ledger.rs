@@ -37,17 +37,18 @@ const STACK_BYTES: usize = 512 << 10;
 pub(crate) struct Ledger(SyncSender<Job>);
 
 impl Ledger {
-    /// Starts the thread for the ledger in `session_dir`, whose lock we hold. `notify` passes input to the engine;
+    /// Starts the thread for the ledger in `session_dir`, whose lock we hold, with the session's id, the run of the server and our
+    /// own. `notify` passes input to the engine;
     /// `report_fault` reports that the ledger cannot be used.
     pub(crate) fn start(
         session_dir: &Path,
-        (session_id, generation): (String, String),
+        (session_id, generation, own_run): (String, String, String),
         notify: impl Fn(Input) + Send + 'static,
         report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Ledger> {
         let (sender, jobs) = sync_channel(JOBS_MAX);
         let path = session_dir.join(LEDGER_FILE);
-        let run = RunIds { session_id, generation };
+        let run = RunIds { session_id, generation, own_run };
         let writer = LedgerWriter::new(path, run, Box::new(notify), Box::new(report_fault));
         let thread = std::thread::Builder::new().name("ledger".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || writer.run(&jobs))?;
@@ -411,7 +412,9 @@ mod tests {
                 }
             };
             let say = move |what: &str| say.try_send(what.to_owned()).expect("BUG: a test takes every fault");
-            let ledger = Ledger::start(dir, ("s".to_owned(), generation.to_owned()), notify, say).expect("a thread");
+            let ledger =
+                Ledger::start(dir, ("s".to_owned(), generation.to_owned(), generation.to_owned()), notify, say)
+                    .expect("a thread");
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             Run { ledger, changes, faults, runtime }
         }

@@ -133,6 +133,7 @@ impl LedgerWriter {
     }
 
     fn begin_run(&mut self, generation: String) {
+        self.run.own_run.clone_from(&generation);
         self.run.generation = generation;
         self.sent_row = 0;
         self.connection = None;
@@ -208,12 +209,15 @@ impl LedgerWriter {
     fn load(&self, connection: &mut Connection) -> rusqlite::Result<Loaded> {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         database::at_once(connection, |transaction| {
-            context_table::end_earlier_deliveries(transaction, &self.run.generation)?;
+            context_table::end_earlier_deliveries(transaction, &self.run.own_run)?;
             request_table::orphan_earlier(transaction, &self.run, since_epoch.as_micros() as u64)?;
             Ok(Loaded {
                 added: context_table::waiting_after(transaction, self.sent_row)?,
                 beginnings: context_table::beginnings(transaction)?,
-                remembered: context_table::remembered(transaction)?,
+                remembered: Remembered {
+                    requests: request_table::ended_in(transaction, &self.run.generation)?,
+                    ..context_table::remembered(transaction)?
+                },
             })
         })
     }
@@ -316,7 +320,7 @@ pub(super) fn form(busy_wait_max: Duration) -> Form {
 
 /// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
-    context_table::keep(transaction, &run.generation, entry)?;
+    context_table::keep(transaction, &run.own_run, entry)?;
     request_table::keep(transaction, run, entry)
 }
 

@@ -56,8 +56,14 @@ CREATE INDEX codex_request_answers_by_request ON codex_request_answers (request_
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunIds {
     pub(super) session_id: String,
+    /// The run of the server, to which its requests belong.
     pub(super) generation: String,
+    /// The run of codex-shim, in which deliveries of context are numbered. A hub may have a server that is older.
+    pub(super) own_run: String,
 }
+
+/// Most ended requests of a run that are loaded.
+const ENDED_MAX: i64 = 10_000;
 
 /// Most rows in a list of all requests.
 const ROWS_MAX: i64 = 1_000;
@@ -189,6 +195,14 @@ pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us:
         error_message = 'the server was started anew before there was an answer', resolution_source = 'policy',
         resolved_at = ?2 WHERE status IN ('pending', 'expired') AND process_generation <> ?1";
     set(transaction, SQL, params![run.generation, rfc3339_millis(at_us)])
+}
+
+/// Names of requests of a run that have ended, at most [`ENDED_MAX`]. There are none before a run begins, unless a hub has taken
+/// over a server.
+pub(super) fn ended_in(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<Vec<String>> {
+    const SQL: &str = "SELECT request_id FROM codex_pending_requests
+        WHERE process_generation = ?1 AND status NOT IN ('pending', 'expired') ORDER BY rowid DESC LIMIT ?2";
+    transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], |row| row.get(0))?.collect()
 }
 
 /// The runs that have open requests.

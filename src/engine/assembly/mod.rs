@@ -494,6 +494,8 @@ pub struct Remembered {
     pub fragments: Vec<(String, SentFragment)>,
     /// Epochs whose projection a thread has seen, oldest first: thread and epoch.
     pub epochs: Vec<(String, String)>,
+    /// Names of requests of this run of the server that have ended under another hub.
+    pub requests: Vec<String>,
 }
 
 #[cfg(test)]

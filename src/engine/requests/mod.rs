@@ -75,6 +75,8 @@ pub(super) struct Requests {
     settings: RequestSettings,
     /// The server never uses an id twice, and sends a request to several clients.
     is_hub: bool,
+    /// The newest connection.
+    last_conn: Conn,
     /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
     open: HashMap<RpcId, Request>,
@@ -109,6 +111,7 @@ impl Requests {
         Requests {
             settings,
             is_hub: server_owner == ServerOwner::Hub,
+            last_conn: Conn::OWN,
             generation: None,
             open: HashMap::new(),
             ended: Ended::default(),
@@ -135,6 +138,31 @@ impl Requests {
 
     pub(super) fn last_token(&self) -> Token {
         self.tokens
+    }
+
+    /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers.
+    pub(super) fn remember(&mut self, ended: Vec<String>) {
+        for name in ended {
+            let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
+            let (name, number) = match numbered {
+                // A point also separates the text of an id; see [`request_name`].
+                Some((base, number)) if !base.ends_with("-s") => (base.to_owned(), number),
+                Some(_) | None => (name, 1),
+            };
+            let used = self.names.entry(name).or_insert(0);
+            *used = number.max(*used);
+        }
+    }
+
+    pub(super) fn connected(&mut self, conn: Conn) {
+        self.last_conn = conn;
+    }
+
+    /// A connection has closed; the server may not have read the answers that went over it.
+    pub(super) fn disconnected(&mut self, conn: Conn) {
+        for request in self.open.values_mut() {
+            request.may_be_lost |= request.answered.is_some_and(|answered| answered.over == conn);
+        }
     }
 
     /// The next deadline.
@@ -181,7 +209,7 @@ impl Requests {
             return;
         }
         if let Some(request) = self.open.get_mut(&id)
-            && (self.is_hub || request.is_same_as(message))
+            && if self.is_hub { request.is_copied_on(seen.conn) } else { request.is_same_as(message) }
         {
             // A repeated request for a client that resumed the thread, or for one more client.
             if request.withheld.is_some() {
@@ -234,6 +262,8 @@ impl Requests {
             notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
             withheld: is_held.then(|| Withheld::Until(seen.line.to_vec())),
             answered_before,
+            answered: None,
+            may_be_lost: false,
             state: State::Pending,
         };
         self.open.insert(id, request);
@@ -328,11 +358,14 @@ impl Requests {
             }
             State::Pending | State::Deciding(_) | State::Answered | State::Sent | State::Expired => {
                 effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
-                decision.line = Passage::Withhold;
+                // Without an answer the server would wait for ever; it ignores a second one.
+                if !request.may_be_lost {
+                    decision.line = Passage::Withhold;
+                }
                 return;
             }
         }
-        request.state = State::Answered;
+        request.is_answered(seen.conn, self.last_conn);
         let request_id = request.row.request_id.clone();
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         effects.push(resolved_note(&end));
@@ -419,14 +452,13 @@ impl Requests {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
         let Deciding { api_call, source, answer, runner_up, over } = *deciding;
-        let row = &request.row;
         if !done {
             effects.push(Effect::Reply(api_call, ApiReply::NotKept));
             if let Some(why) = over {
                 effects.extend(runner_up.map(|(_, given)| Effect::keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
             } else if let Some((bytes, given)) = runner_up {
-                request.state = State::Answered;
+                request.is_answered(Conn::OWN, self.last_conn);
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
                 resolve(end, effects);
                 self.tokens += 1;
@@ -438,7 +470,8 @@ impl Requests {
         if let Some((_, given)) = runner_up {
             effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
         }
-        request.state = State::Answered;
+        request.is_answered(Conn::OWN, self.last_conn);
+        let row = &request.row;
         effects.push(Effect::Note(Note::RequestResolved {
             request_id: row.request_id.clone(),
             status: RequestStatus::Resolved.name(),
@@ -494,7 +527,7 @@ impl Requests {
             && let Some(request) = self.open.get_mut(&id)
             && request.row.request_id == end.request_id
         {
-            request.state = State::Answered;
+            request.is_answered(Conn::OWN, self.last_conn);
             self.dispatches.insert(token, (id, end.request_id.clone()));
             resolve(end, effects);
         }

@@ -57,7 +57,18 @@ pub(super) struct Request {
     pub(super) notify_at: Option<Duration>,
     /// Earlier rows of the same request whose answers the server has not confirmed, oldest first.
     pub(super) answered_before: VecDeque<String>,
+    pub(super) answered: Option<AnsweredOver>,
+    /// The connection of its answer has closed, and nothing shows that the server got the answer.
+    pub(super) may_be_lost: bool,
     pub(super) state: State,
+}
+
+/// How an answer goes to the server of a hub.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnsweredOver {
+    pub(super) over: Conn,
+    /// The newest connection at that time.
+    newest: Conn,
 }
 
 /// A request that the client has not received.
@@ -153,6 +164,21 @@ impl Request {
             State::Answered => self.is_repeated_by(message),
             State::Sent => false,
         }
+    }
+
+    /// Whether a line of a hub's server with the same id is a copy for one more client. The server asks a client that has come
+    /// after the answer only if it has not read the answer.
+    pub(super) fn is_copied_on(&self, conn: Conn) -> bool {
+        match self.state {
+            State::Pending | State::Deciding(_) | State::Expired => true,
+            State::Answered | State::Sent => self.answered.is_none_or(|answered| conn <= answered.newest),
+        }
+    }
+
+    /// An answer goes to the server over a connection.
+    pub(super) fn is_answered(&mut self, over: Conn, newest: Conn) {
+        self.state = State::Answered;
+        self.answered = Some(AnsweredOver { over, newest });
     }
 
     /// The rows before a request with this id and these parameters, including this one.
