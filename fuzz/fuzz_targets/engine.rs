@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         tokens_before: 0,
     });
     let mut effects = Vec::new();
-    engine.handle(now(0), Input::ServerStarted { pid: 1 }, &mut effects);
+    engine.handle(now(0), Input::ServerStarted { pid: 1, adopted: false }, &mut effects);
     engine.handle(now(0), Input::SessionOpened { generation: "000000010000".to_owned() }, &mut effects);
     for (number, line) in data.split(|byte| *byte == b'\n').enumerate().take(200) {
         let Some((first, bytes)) = line.split_first() else { continue };

@@ -208,7 +208,10 @@ pub(super) fn settle(session: &Found) -> Result<bool, CliError> {
         return Ok(true);
     }
     let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Ok(false) };
-    ledger.orphan(&runs.map_err(failed)?).map_err(failed)?;
+    // The server of a hub outlives it, and its requests are still open.
+    let alive = crate::hub::process::recorded(&session.dir).map(|server| server.generation);
+    let over: Vec<String> = runs.map_err(failed)?.into_iter().filter(|run| alive.as_ref() != Some(run)).collect();
+    ledger.orphan(&over).map_err(failed)?;
     Ok(true)
 }
 

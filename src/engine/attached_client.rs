@@ -514,7 +514,7 @@ mod tests {
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
         let mut effects = Vec::new();
         engine.handle(now, Input::SessionOpened { generation: "g".to_owned() }, &mut effects);
-        engine.handle(now, Input::ServerStarted { pid: 1 }, &mut effects);
+        engine.handle(now, Input::ServerStarted { pid: 1, adopted: false }, &mut effects);
         for (step, expect) in script {
             effects.clear();
             let (who, line) = step.split_at(1);

@@ -305,6 +305,9 @@ pub enum OmittedReason {
 pub enum Note {
     GenerationStarted {
         pid: u32,
+        /// A hub has taken over a server that runs since an earlier generation.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        adopted: bool,
     },
     GenerationEnded {
         /// `None` if a signal ended the child.
@@ -328,17 +331,11 @@ pub enum Note {
         pid: Option<u32>,
     },
     /// A client of a hub, or its connection to the server, is gone.
-    ConnClose {
-        conn: Conn,
-    },
+    ConnClose { conn: Conn },
     /// A client attached and completed `initialize`.
-    ClientAttached {
-        name: Option<String>,
-    },
+    ClientAttached { name: Option<String> },
     /// The attached client disconnected.
-    ClientLeft {
-        name: Option<String>,
-    },
+    ClientLeft { name: Option<String> },
     /// The server asked for a decision. The request line follows in the record.
     RequestOpened {
         request_id: String,
@@ -348,9 +345,7 @@ pub enum Note {
         held: bool,
     },
     /// The ledger has stored a request.
-    RequestCommitted {
-        request_id: String,
-    },
+    RequestCommitted { request_id: String },
     /// A request ended.
     RequestResolved {
         request_id: String,
@@ -400,10 +395,7 @@ pub enum Note {
         outcome: &'static str,
     },
     /// A fragment could not be read; its last state stays in use.
-    FragmentFailed {
-        name: String,
-        reason: String,
-    },
+    FragmentFailed { name: String, reason: String },
     /// A context engine started and identified itself.
     ContextEngineStarted {
         pid: u32,
@@ -481,9 +473,11 @@ pub struct Now {
 /// Everything that can happen to a relay, besides [`super::Incoming`] lines.
 #[derive(Debug)]
 pub enum Input {
-    /// The child is running.
+    /// The server is running.
     ServerStarted {
         pid: u32,
+        /// It was started by another hub.
+        adopted: bool,
     },
     /// A side closed its stream, and its output has been forwarded or is lost.
     Closed {

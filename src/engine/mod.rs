@@ -143,8 +143,8 @@ impl Engine {
     /// Decides how to react to `input` and appends the effects.
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
-            Input::ServerStarted { pid } => {
-                effects.push(Effect::Note(Note::GenerationStarted { pid }));
+            Input::ServerStarted { pid, adopted } => {
+                effects.push(Effect::Note(Note::GenerationStarted { pid, adopted }));
                 if self.clients.own().is_served() && !self.is_hub {
                     self.initialize(effects);
                 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall, ToolDetails};
-use super::record_event::{MethodMessage, RecordEvent, Seen};
+use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
 use super::request::{End, Request, RequestState};
 use super::turn::{
     Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent,
@@ -18,7 +18,7 @@ use super::turn::{
 };
 use crate::journal::Position;
 use crate::protocol::{ItemPlace, Method};
-use crate::wire::{Conn, Members, RpcId};
+use crate::wire::{Members, RpcId};
 
 /// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
 const PLAN_BYTES_MAX: usize = 64 << 10;
@@ -171,14 +171,6 @@ impl Weigh for Call {
     }
 }
 
-/// The key of a call.
-fn call_key(conn: Conn, id: &RpcId) -> String {
-    match conn {
-        Conn::OWN => id.to_string(),
-        Conn(conn) => format!("{conn} {id}"),
-    }
-}
-
 impl Conversation {
     /// The state of a UI, which remembers the changes of files.
     pub(super) fn of_ui() -> Conversation {
@@ -190,7 +182,8 @@ impl Conversation {
         match event {
             RecordEvent::Generation(generation) => self.generation.as_ref() != Some(generation),
             // A previous run may have ended without a note.
-            RecordEvent::ShimEvent { event, data: _ } => matches!(*event, "generation_ended" | "generation_started"),
+            RecordEvent::ShimEvent { event: "generation_started", data } => !is_adopted(*data),
+            RecordEvent::ShimEvent { event, data: _ } => *event == "generation_ended",
             RecordEvent::Notification(_)
             | RecordEvent::ServerRequest { .. }
             | RecordEvent::ClientRequest { .. }
@@ -282,6 +275,10 @@ impl Conversation {
         }
         match event {
             "generation_ended" => self.run_ended(step),
+            "generation_started" if is_adopted(data) => {
+                self.calls.take_all();
+                Change::None
+            }
             "generation_started" => {
                 let calls = std::mem::take(&mut self.calls);
                 let change = self.run_ended(step);

@@ -237,6 +237,8 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn of(record: &'a Record<'a>, shown: Option<&'a [u8]>) -> Seen<'a> {
         match record {
+            // The server goes on, and so does its work.
+            Record::Header(header) if header.adopted => Seen::without_line(header.at, RecordEvent::Other),
             Record::Header(header) => Seen::without_line(header.at, RecordEvent::Generation(header.generation.clone())),
             Record::Line { at_us, conn, from, to, replaces, content, masked: _, end: _ } => {
                 let event = match (from, to) {
@@ -256,6 +258,19 @@ impl<'a> Seen<'a> {
                 Seen::without_line(*at_us, RecordEvent::Gap { lines: *lines, reason })
             }
         }
+    }
+}
+
+/// Whether the note of a start tells of a server that runs already.
+pub(super) fn is_adopted(data: Option<&RawValue>) -> bool {
+    data.and_then(Members::of).and_then(|data| data.get("adopted")).is_some_and(|adopted| adopted.get() == "true")
+}
+
+/// The key of a call.
+pub(super) fn call_key(conn: Conn, id: &RpcId) -> String {
+    match conn {
+        Conn::OWN => id.to_string(),
+        Conn(conn) => format!("{conn} {id}"),
     }
 }
 

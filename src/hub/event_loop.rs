@@ -121,7 +121,8 @@ impl Hub {
     /// Serves clients until a signal comes or the server ends.
     pub(super) fn run(&mut self) -> End {
         let mut effects = Vec::new();
-        self.core.handle(Input::ServerStarted { pid: self.server.pid }, &mut effects);
+        let ServerProcess { pid, adopted, .. } = self.server;
+        self.core.handle(Input::ServerStarted { pid, adopted }, &mut effects);
         loop {
             self.carry_out_all(&mut effects);
             self.publish();

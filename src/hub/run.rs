@@ -19,7 +19,7 @@ use crate::config::{Complaint, Environment, SessionName, Settings};
 use crate::control::SocketError;
 use crate::engine::ServerOwner;
 use crate::launch::{self, Signals};
-use crate::relay::{Clock, RelayError, ServerCommand, Start};
+use crate::relay::{Clock, OfHub, RelayError, ServerCommand, Start};
 use crate::store::{Session, StoreError};
 
 /// Initial delay before a server that ended by itself is restarted.
@@ -116,7 +116,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         place: super::place(&options.codex_home, wanted),
         codex_path: options.command.program.to_string_lossy().into_owned(),
         child_pid: server.pid,
-        hub: Some((session, server.generation.clone())),
+        hub: Some(OfHub { session, server_run: server.generation.clone(), adopted: server.adopted }),
     };
     let core = start.core(Clock::start(), signals)?;
     let mut hub = Hub::new(core, server, listeners);

@@ -32,6 +32,9 @@ pub struct Header {
     pub argv: Vec<String>,
     pub cwd: String,
     pub codex: ServerOrigin,
+    /// The server runs since an earlier generation: a hub has taken it over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
     /// The version of codex-shim that wrote it.
     pub shim: String,
     /// The previous segment. Headers of older versions lack it, and so does the first segment of a session.

@@ -434,6 +434,7 @@ mod tests {
             argv: Vec::new(),
             cwd: String::new(),
             codex: ServerOrigin { path: String::new() },
+            adopted: false,
             shim: String::new(),
             previous: None,
         };

@@ -52,7 +52,7 @@ impl Relay {
     pub(super) fn run(&mut self) -> Exit {
         let mut effects = Vec::new();
         let now = self.core.clock.now();
-        self.core.engine.handle(now, Input::ServerStarted { pid: self.server.pid() }, &mut effects);
+        self.core.engine.handle(now, Input::ServerStarted { pid: self.server.pid(), adopted: false }, &mut effects);
         loop {
             if let Some(exit) = self.carry_out_all(&mut effects) {
                 return exit;

@@ -25,4 +25,4 @@ pub(crate) use core::{Clock, Core};
 pub(crate) use hooks::supervise_hook;
 pub(crate) use inbox::Message;
 pub(crate) use serve::serve;
-pub(crate) use start::{RelayError, Start, become_server, run};
+pub(crate) use start::{OfHub, RelayError, Start, become_server, run};

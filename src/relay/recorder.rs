@@ -110,13 +110,13 @@ impl Recorder {
     }
 
     /// Begins another generation of the session, with its own journal, because the server was restarted. `server_run` is as in
-    /// [`super::start::Start::hub`].
+    /// [`super::start::OfHub`].
     ///
     /// # Errors
     ///
     /// If the journal's folder cannot be read. The lines that follow go into the journal of the previous generation.
     pub(crate) fn next_run(&mut self, child_pid: u32, server_run: Option<String>) -> Result<(), StoreError> {
-        self.opening.child_pid = child_pid;
+        (self.opening.child_pid, self.opening.adopted) = (child_pid, false);
         let Some(session) = self.parts.session else { return Ok(()) };
         let generation = session.next_generation()?;
         if let State::Open(_) = &self.state {

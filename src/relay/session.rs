@@ -54,8 +54,10 @@ pub(super) struct Opening {
     /// The `agent_pty` events to follow.
     pub(super) watched: Option<(PathBuf, Whose)>,
     pub(super) context_engine: Option<ContextEngineSettings>,
-    /// As in [`super::start::Start::hub`].
+    /// As in [`super::start::OfHub`].
     pub(super) server_run: Option<String>,
+    /// The server was started by another hub.
+    pub(super) adopted: bool,
     pub(super) outbox: Outbox,
 }
 
@@ -240,6 +242,7 @@ impl Opening {
             argv: self.place.server.clone(),
             cwd: self.place.cwd.clone(),
             codex: ServerOrigin { path: self.codex_path.clone() },
+            adopted: self.adopted,
             shim: env!("CARGO_PKG_VERSION").to_owned(),
             previous: Previous::of_end(&session.journal_dir),
         };

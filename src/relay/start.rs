@@ -144,15 +144,24 @@ pub(crate) struct Start<'a> {
     pub(crate) place: Place,
     pub(crate) codex_path: String,
     pub(crate) child_pid: u32,
-    /// The session of a hub, and the run of its server, which may be older than the hub: requests belong to that run.
-    pub(crate) hub: Option<(Session, String)>,
+    pub(crate) hub: Option<OfHub>,
+}
+
+/// The session of a hub, and its server.
+pub(crate) struct OfHub {
+    pub(crate) session: Session,
+    /// The run of the server, which may be older than the hub: requests belong to that run.
+    pub(crate) server_run: String,
+    /// Another hub has started the server.
+    pub(crate) adopted: bool,
 }
 
 impl Start<'_> {
     /// Opens the session.
     pub(crate) fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
         let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, hub } = self;
-        let (session, server_run) = hub.unzip();
+        let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
+        let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
         let published = Arc::new(Published::default());
         let notices = Notices::new(Arc::clone(&published));
@@ -179,6 +188,7 @@ impl Start<'_> {
             watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
             context_engine: settings.assembly().context_engine,
             server_run,
+            adopted,
             outbox,
         };
         let recorder = match session {

@@ -129,6 +129,7 @@ impl World {
             argv: Vec::new(),
             cwd: "/".to_owned(),
             codex: ServerOrigin { path: "codex".to_owned() },
+            adopted: false,
             shim: "0".to_owned(),
             previous: Previous::of_end(&self.journal()),
         };

@@ -186,6 +186,7 @@ impl World {
             argv: Vec::new(),
             cwd: "/".to_owned(),
             codex: ServerOrigin { path: "codex".to_owned() },
+            adopted: false,
             shim: "0".to_owned(),
             previous: Previous::of_end(&self.journal()),
         };
@@ -203,7 +204,7 @@ impl World {
             released_late: VecDeque::new(),
         });
         self.client.begin(&mut self.dice);
-        self.tell(Input::ServerStarted { pid: 7 });
+        self.tell(Input::ServerStarted { pid: 7, adopted: false });
         self.tell(Input::SessionOpened { generation: generation.to_string() });
         if !self.commands.is_empty() {
             let waiting = self.commands.clone();

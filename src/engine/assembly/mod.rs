@@ -692,7 +692,7 @@ mod tests {
     fn response_to_departed_clients_turn_is_dropped() {
         let mut play = Play::start_as(Vec::new(), ServerOwner::Relay);
         play.at(Input::SessionOpened { generation: "g".to_owned() });
-        play.at(Input::ServerStarted { pid: 1 });
+        play.at(Input::ServerStarted { pid: 1, adopted: false });
         play.server(r#"{"id":"codex-shim:1","result":{"userAgent":"x/1.2.3"}}"#);
         let come = |play: &mut Play| {
             play.at(Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true });
