@@ -181,7 +181,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, RequestSettings, ServerOwner,
+        AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Remembered, RequestSettings, ServerOwner,
     };
     use super::*;
     use crate::wire::{Line, LineEnd};
@@ -347,6 +347,54 @@ mod tests {
         }
         assert_eq!(hub.read(&format!("3{ASKED}")), "record forward");
         assert_eq!(hub.read(r#"3>{"id":0,"result":{"decision":"decline"}}"#), "keep(AnswerLost) record withhold");
+    }
+
+    #[test]
+    fn request_whose_answer_was_lost_is_asked_and_answered_again() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+            hub.read(&format!("{conn}{ASKED}"));
+        }
+        hub.handle(Input::Committed { token: 1, done: true });
+        hub.read(r#"1>{"id":0,"result":{"decision":"accept"}}"#);
+        hub.handle(Input::Committed { token: 2, done: true });
+        assert_eq!(hub.read(r#"2>{"id":0,"result":{"decision":"accept"}}"#), "keep(AnswerLost) record withhold");
+        hub.handle(Input::Disconnected { conn: Conn(1) });
+        // The server may not have read the answer; it ignores a second one.
+        assert_eq!(hub.read(r#"2>{"id":0,"result":{"decision":"accept"}}"#), "keep(AnswerLost) record forward");
+        hub.connect(3);
+        hub.read(&initialize(3, "tui"));
+        let again = hub.read(&format!("3{ASKED}"));
+        assert!(again.contains(r#""request_id":"g-0.2""#), "{again}");
+    }
+
+    #[test]
+    fn request_that_ended_under_another_hub_gets_another_name() {
+        let mut hub = Hub::new();
+        let requests = ["g-0", "g-0.2", "g-s.5"].map(str::to_owned).to_vec();
+        let remembered = Remembered { requests, ..Remembered::default() };
+        hub.handle(Input::Remembered(Box::new(remembered)));
+        hub.connect(1);
+        hub.read(&initialize(1, "tui"));
+        let again = hub.read(&format!("1{ASKED}"));
+        assert!(again.contains(r#""request_id":"g-0.3""#), "{again}");
+    }
+
+    #[test]
+    fn secret_answer_to_a_request_that_others_were_asked_is_left_out() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+        }
+        hub.read(
+            r#"1<{"id":2,"method":"item/tool/requestUserInput","params":{"itemId":"c","questions":[{"isSecret":true}]}}"#,
+        );
+        let line = Line { bytes: br#"{"id":2,"result":{"answers":{"a":{"answers":["x"]}}}}"#, end: LineEnd::Newline };
+        let read = hub.0.read(NOW, Conn(2), Side::Client, Incoming::Line(line), &mut Vec::new());
+        assert!(format!("{:?}", read.expect("BUG: nothing is held").record).contains("Omitted"));
     }
 
     #[test]

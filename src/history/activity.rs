@@ -211,6 +211,9 @@ mod tests {
         check("", 50, &["idle 2"]);
         check(&format!("{STARTED}{ASKED}10 ! generation_ended"), 50, &["stopped 10"]);
         check(&format!("{STARTED}10 generation 00000000000b\n11 ! generation_started"), 50, &["idle 11"]);
+        // A hub has taken over the server.
+        let adopted = r#"11 ! generation_started {"pid":1,"adopted":true}"#;
+        check(&format!("{STARTED}{adopted}"), 12, &["working 5", "t working 5 u 0"]);
     }
 
     #[test]

@@ -416,6 +416,7 @@ impl Server {
             stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
             let (mut path, mut headers) = (String::new(), Vec::new());
             let refusal = self.refusal;
+            #[expect(clippy::result_large_err, reason = "the error is tungstenite's")]
             let callback = |request: &Request, mut response: Response| {
                 path = request.uri().to_string();
                 let text =
