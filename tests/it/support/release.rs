@@ -48,6 +48,10 @@ pub enum Ability {
     UsageOnResume,
     /// codex exits at the end of its stdin, even during a turn.
     EndingInMidTurn,
+    /// The TUI joins a server that listens in codex's home.
+    SharedServer,
+    /// The TUI connects again if it loses that server.
+    Reconnection,
 }
 
 impl Ability {
@@ -68,6 +72,8 @@ impl Ability {
             Ability::AskingAgain => "asking again on thread/resume",
             Ability::UsageOnResume => "usage of tokens after thread/resume",
             Ability::EndingInMidTurn => "end in the middle of a turn when its stdin ends",
+            Ability::SharedServer => "TUI that joins a server",
+            Ability::Reconnection => "TUI that connects again",
         }
     }
 }
@@ -163,7 +169,8 @@ impl Release {
             | Ability::SubAgents
             | Ability::AskingAgain
             | Ability::UsageOnResume => self.minor >= 125,
-            Ability::NamesWithoutInjections => self.minor >= 135,
+            Ability::NamesWithoutInjections | Ability::SharedServer => self.minor >= 135,
+            Ability::Reconnection => self.minor >= 153,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }
