@@ -161,15 +161,11 @@ impl Bench {
 
     /// The roles and texts of a thread, in order, as soon as this many turns have ended.
     fn conversation(&self, thread: &str, turns: usize) -> Vec<(String, String)> {
-        let lines = eventually("the ends of the turns", || {
-            let lines = self.tool(&["transcript", thread, "--json"]);
-            let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
-            let ended = lines.iter().filter(|line| line["role"] == "status").count();
-            assert!(ended <= turns, "{lines:#?}");
-            (ended == turns).then_some(lines)
-        });
-        let shown = lines.iter().filter(|line| line["role"] == "user" || line["role"] == "assistant");
-        shown.map(|line| (text(&line["role"]), text(&line["text"]))).collect()
+        eventually("the ends of the turns", || (self.counts(thread, ["turn/completed"]) == [turns]).then_some(()));
+        let lines = self.tool(&["transcript", thread, "--json"]);
+        let lines = lines.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
+        let said = lines.filter(|line: &Value| line["role"] == "user" || line["role"] == "assistant");
+        said.map(|line| (text(&line["role"]), text(&line["text"]))).collect()
     }
 
     /// How often each of these events happened in a thread.
