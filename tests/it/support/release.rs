@@ -52,6 +52,8 @@ pub enum Ability {
     SharedServer,
     /// The TUI connects again if it loses that server.
     Reconnection,
+    /// The TUI asks the model for a title of a thread, in a thread of its own.
+    Titles,
 }
 
 impl Ability {
@@ -74,6 +76,7 @@ impl Ability {
             Ability::EndingInMidTurn => "end in the middle of a turn when its stdin ends",
             Ability::SharedServer => "TUI that joins a server",
             Ability::Reconnection => "TUI that connects again",
+            Ability::Titles => "titles that the TUI asks for",
         }
     }
 }
@@ -170,6 +173,7 @@ impl Release {
             | Ability::AskingAgain
             | Ability::UsageOnResume => self.minor >= 125,
             Ability::NamesWithoutInjections | Ability::SharedServer => self.minor >= 135,
+            Ability::Titles => self.minor >= 150,
             Ability::Reconnection => self.minor >= 153,
             Ability::EndingInMidTurn => self.minor != 98,
         }
