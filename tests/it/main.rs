@@ -30,6 +30,7 @@ mod history_faults;
 mod history_stream;
 mod history_tools;
 mod hub;
+mod hub_e2e;
 mod keeping;
 mod kills;
 mod old_home;

@@ -48,6 +48,12 @@ pub enum Ability {
     UsageOnResume,
     /// codex exits at the end of its stdin, even during a turn.
     EndingInMidTurn,
+    /// The TUI joins a server that listens in codex's home.
+    SharedServer,
+    /// The TUI connects again if it loses that server.
+    Reconnection,
+    /// The TUI asks the model for a title of a thread, in a thread of its own.
+    Titles,
 }
 
 impl Ability {
@@ -68,6 +74,9 @@ impl Ability {
             Ability::AskingAgain => "asking again on thread/resume",
             Ability::UsageOnResume => "usage of tokens after thread/resume",
             Ability::EndingInMidTurn => "end in the middle of a turn when its stdin ends",
+            Ability::SharedServer => "TUI that joins a server",
+            Ability::Reconnection => "TUI that connects again",
+            Ability::Titles => "titles that the TUI asks for",
         }
     }
 }
@@ -163,7 +172,9 @@ impl Release {
             | Ability::SubAgents
             | Ability::AskingAgain
             | Ability::UsageOnResume => self.minor >= 125,
-            Ability::NamesWithoutInjections => self.minor >= 135,
+            Ability::NamesWithoutInjections | Ability::SharedServer => self.minor >= 135,
+            Ability::Titles => self.minor >= 150,
+            Ability::Reconnection => self.minor >= 153,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }

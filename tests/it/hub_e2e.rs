@@ -1,0 +1,418 @@
+//! A hub with real TUIs of codex in tmux, which join it by themselves, and with a plain WebSocket client beside them.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::text;
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::eventually;
+use crate::support::model::{Item, Model, Script};
+use crate::support::real::{run, says};
+use crate::support::release::{Ability, Release};
+use crate::support::shim::{Home, SHIM};
+use crate::support::tmux::Tmux;
+use crate::support::websocket::Client;
+
+/// The approval's dialog.
+const DIALOG: &str = "Would you like to run the following command?";
+
+/// The mark before the TUI's input.
+const PROMPT: &str = "›";
+
+/// How long a TUI may take to show that a dialog was answered, before it is answered again.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// A TUI of 0.150 shows it until it has a thread.
+const LOADING: &str = "loading";
+
+/// The name of the TUI in `initialize`.
+const TUI: &str = "codex-tui";
+
+/// Answers of the TUI to the screens of its first start: without them it waits for a person.
+const FIRST_START: &str = r#"
+[tui]
+screen_reader_detection_done = true
+[tui.model_availability_nux]
+"gpt-6.1-sol" = 2
+[notice.model_migrations]
+"gpt-5.5" = "gpt-6-sol"
+"#;
+
+/// A hub that runs, with a scripted model behind its server. At its end it runs no longer.
+struct Bench {
+    test: &'static str,
+    model: Model,
+    lab: Lab,
+    home: Home,
+    codex: PathBuf,
+}
+
+impl Bench {
+    /// `None` if the test is skipped.
+    fn start(test: &'static str, abilities: &[Ability], script: Script) -> Option<Bench> {
+        let release = Release::under_test();
+        if [&[Ability::SharedServer], abilities].concat().iter().any(|ability| release.lacks(test, *ability)) {
+            return None;
+        }
+        let codex = installed_or_skip(test)?;
+        let model = Model::start(script);
+        let lab = Lab::new(&model);
+        let mut config =
+            fs::OpenOptions::new().append(true).open(lab.codex_home().join("config.toml")).expect("a file");
+        let trust = format!("[projects.\"{}\"]\ntrust_level = \"trusted\"\n", lab.cwd().display());
+        config.write_all([&trust, FIRST_START].concat().as_bytes()).expect("a file");
+        let bench = Bench { test, model, lab, home: Home::new(), codex };
+        bench.shim(&["hub", "start"]);
+        Some(bench)
+    }
+
+    /// `codex ARG…` in a terminal, with no flag that names a server. `None` if the test is skipped.
+    fn tui(&self, args: &str) -> Option<Tmux> {
+        let (lab, codex) = (&self.lab, self.codex.display());
+        let (cwd, codex_home, home) = (lab.cwd(), lab.codex_home(), lab.root());
+        let script = format!(
+            "cd '{}'; export CODEX_HOME='{}' HOME='{}'; exec '{codex}' {args} 2>'{}'",
+            cwd.display(),
+            codex_home.display(),
+            home.display(),
+            home.join("tui.err").display(),
+        );
+        let tui = Tmux::start(self.test, &self.home, &script)?;
+        tui.shows(PROMPT);
+        // Until then 0.150 ignores an Enter.
+        tui.shows_no(LOADING);
+        Some(tui)
+    }
+
+    /// Runs a tool of codex-shim with an input. It has to succeed.
+    fn shim_with(&self, args: &[&str], input: &str) -> String {
+        let mut command = self.lab.command(SHIM);
+        self.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &self.codex).args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the shim runs");
+        child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it is read");
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("it is UTF-8")
+    }
+
+    fn shim(&self, args: &[&str]) -> String {
+        self.shim_with(args, "")
+    }
+
+    /// The same in the hub's session.
+    fn tool(&self, args: &[&str]) -> String {
+        let session = self.session().file_name().expect("a name").to_string_lossy().into_owned();
+        self.shim(&[args, &["--session", &session]].concat())
+    }
+
+    fn document(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.tool(&[args, &["--json"]].concat())).expect("it is JSON")
+    }
+
+    fn session(&self) -> PathBuf {
+        let sessions = self.home.sessions();
+        assert_eq!(sessions.len(), 1, "{sessions:?}");
+        sessions[0].clone()
+    }
+
+    /// The document of `hub status --json`.
+    fn status(&self) -> Value {
+        let mut command = self.lab.command(SHIM);
+        let output = self.home.adopt(&mut command).args(["hub", "status", "--json"]).output().expect("the shim runs");
+        serde_json::from_slice(&output.stdout).expect("it is JSON")
+    }
+
+    fn default_socket(&self) -> PathBuf {
+        self.lab.codex_home().join("app-server-control/app-server-control.sock")
+    }
+
+    /// The thread that a TUI has started, and its connection.
+    fn joined(&self) -> (String, Value) {
+        eventually("a client with a thread", || {
+            let status = self.status();
+            let connections = status["connections"].as_array()?;
+            let joined = connections.iter().find(|connection| connection["threads"][0].is_string())?;
+            Some((text(&joined["threads"][0]), joined.clone()))
+        })
+    }
+
+    /// A client that knows nothing of codex's TUI, in a thread.
+    fn watcher(&self, thread: &str) -> Client {
+        let mut watcher = Client::connect(&self.session().join("codex.sock"));
+        watcher.initialize("watcher");
+        watcher.call("thread/resume", json!({"threadId": thread}));
+        watcher
+    }
+
+    /// The stored requests, as soon as the last one is confirmed.
+    fn confirmed(&self, count: usize) -> Vec<Value> {
+        eventually("confirmed requests", || {
+            let rows = self.rows();
+            assert!(rows.len() <= count, "{rows:#?}");
+            (rows.len() == count && rows.iter().all(|row| !row["confirmed_at"].is_null())).then_some(rows)
+        })
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        self.document(&["requests", "--all"])["requests"].as_array().expect("an array").clone()
+    }
+
+    /// The roles and texts of a thread, in order, as soon as this many turns have ended.
+    fn conversation(&self, thread: &str, turns: usize) -> Vec<(String, String)> {
+        eventually("the ends of the turns", || (self.counts(thread, ["turn/completed"]) == [turns]).then_some(()));
+        let lines = self.tool(&["transcript", thread, "--json"]);
+        let lines = lines.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
+        let said = lines.filter(|line: &Value| line["role"] == "user" || line["role"] == "assistant");
+        said.map(|line| (text(&line["role"]), text(&line["text"]))).collect()
+    }
+
+    /// How often each of these events happened in a thread.
+    fn counts<const N: usize>(&self, thread: &str, types: [&str; N]) -> [usize; N] {
+        let events = self.document(&["events", "--since", "0", "-n", "1000", "--thread", thread]);
+        let events = events["events"].as_array().expect("an array");
+        types.map(|wanted| events.iter().filter(|event| event["event_type"] == wanted).count())
+    }
+
+    /// The requests that the model has answered, without and with a special form of the answer.
+    fn asked(&self) -> (Vec<Value>, Vec<Value>) {
+        self.model.requests().into_iter().partition(|request| !request["text"]["format"].is_object())
+    }
+
+    /// How often the model's command has run.
+    fn ran(&self) -> usize {
+        fs::read_to_string(self.lab.cwd().join("ran.txt")).unwrap_or_default().lines().count()
+    }
+
+    fn kill_hub(&self) {
+        let pid = self.status()["pid"].to_string();
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
+        eventually("the end of the hub", || (self.status()["running"] == false).then_some(()));
+    }
+
+    /// Waits until every one of these terminals has a connection in its thread again.
+    fn joined_again(&self, count: usize) {
+        eventually("connections in a thread", || {
+            let status = self.status();
+            let connections = status["connections"].as_array()?;
+            let joined = connections.iter().filter(|connection| connection["threads"][0].is_string()).count();
+            (joined == count).then_some(())
+        });
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let mut command = self.lab.command(SHIM);
+        let _ = self.home.adopt(&mut command).args(["hub", "stop"]).stdout(Stdio::null()).status();
+    }
+}
+
+/// Types a message and sends it. An Enter in the same burst as the text would be a line break of the message.
+fn says_to(tui: &Tmux, words: &str) {
+    tui.types(words);
+    tui.shows(words);
+    tui.keys(&["Enter"]);
+}
+
+/// Answers the dialog. A TUI that has just come, or has come back, ignores a key now and then.
+fn accepts(tui: &Tmux) {
+    eventually("the end of the dialog", || {
+        tui.types("y");
+        let began = Instant::now();
+        while began.elapsed() < ANSWER_MAX {
+            if !tui.screen().contains(DIALOG) {
+                return Some(());
+            }
+        }
+        None
+    });
+}
+
+fn said(conversation: &[(&str, &str)]) -> Vec<(String, String)> {
+    conversation.iter().map(|(role, words)| ((*role).to_owned(), (*words).to_owned())).collect()
+}
+
+#[test]
+fn e2e_tui_joins_the_hub_by_itself() {
+    let test = "e2e_tui_joins_the_hub_by_itself";
+    let Some(bench) = Bench::start(test, &[], vec![vec![Item::Text(vec!["Hel", "lo, ", "you."])]]) else { return };
+    let Some(tui) = bench.tui("") else { return };
+    says_to(&tui, "good morning");
+    tui.shows("Hello, you.");
+    let (thread, connection) = bench.joined();
+    assert_eq!((&connection["client"]["name"], &connection["transport"]), (&json!(TUI), &json!("websocket")));
+    assert_eq!(connection["client"]["version"], Release::under_test().to_string());
+    let expect = said(&[("user", "good morning"), ("assistant", "Hello, you.")]);
+    assert_eq!(bench.conversation(&thread, 1), expect);
+    assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [1, 1, 2]);
+    let records = bench.home.journal().texts;
+    let of_client = format!(r#""conn":{},"from":"client""#, connection["conn"]);
+    let sent: Vec<&String> = records.iter().filter(|record| record.contains("good morning")).collect();
+    let turn: Vec<&&String> =
+        sent.iter().filter(|record| record.contains(&thread) && record.contains("turn/start\"")).collect();
+    assert!(turn.len() == 1 && turn[0].contains(&of_client), "{turn:#?}");
+}
+
+#[test]
+fn e2e_approval_shows_everywhere_and_closes_everywhere() {
+    let test = "e2e_approval_shows_everywhere_and_closes_everywhere";
+    let words = |words| vec![Item::Text(vec![words])];
+    let Some(bench) = Bench::start(test, &[], vec![run(), words("First."), run(), words("Second.")]) else { return };
+    let Some(first) = bench.tui("") else { return };
+    says_to(&first, "do one");
+    first.shows(DIALOG);
+    let (thread, _) = bench.joined();
+    let mut watcher = bench.watcher(&thread);
+    let Some(second) = bench.tui(&format!("resume {thread}")) else { return };
+    second.shows(DIALOG);
+    let is_asked = |message: &Value| message["method"] == "item/commandExecution/requestApproval";
+    let is_resolved = |message: &Value| message["method"] == "serverRequest/resolved";
+    let asked = watcher.wait_for("the approval", is_asked);
+    accepts(&second);
+    for tui in [&first, &second] {
+        tui.shows("First.");
+        tui.shows_no(DIALOG);
+    }
+    let resolved = watcher.wait_for("its end", is_resolved);
+    assert_eq!(resolved["params"]["requestId"], asked["id"]);
+    assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
+    // This time the client without a terminal is faster.
+    says_to(&first, "do two");
+    [&first, &second].iter().for_each(|tui| drop(tui.shows(DIALOG)));
+    let asked = watcher.wait_for("the next approval", is_asked);
+    watcher.answer(&asked["id"], json!({"decision": "accept"}));
+    for tui in [&first, &second] {
+        tui.shows("Second.");
+        tui.shows_no(DIALOG);
+    }
+    let mut winners: Vec<String> = bench.confirmed(2).iter().map(|row| text(&row["resolved_by"])).collect();
+    winners.sort();
+    assert_eq!(winners, [TUI, "watcher"]);
+    assert_eq!(bench.ran(), 2);
+    let expect = said(&[("user", "do one"), ("assistant", "First."), ("user", "do two"), ("assistant", "Second.")]);
+    assert_eq!(bench.conversation(&thread, 2), expect);
+    assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [2, 2, 6]);
+}
+
+#[test]
+fn e2e_approval_returns_after_the_hub_was_killed() {
+    let test = "e2e_approval_returns_after_the_hub_was_killed";
+    let Some(bench) = Bench::start(test, &[Ability::Reconnection], vec![run(), says()]) else { return };
+    let Some(tui) = bench.tui("") else { return };
+    says_to(&tui, "do it");
+    tui.shows(DIALOG);
+    let before = bench.status();
+    let (thread, _) = bench.joined();
+    let asked = bench.rows();
+    bench.kill_hub();
+    tui.shows("Reconnecting");
+    bench.shim(&["hub", "start"]);
+    bench.joined_again(1);
+    tui.shows_no("Reconnecting");
+    tui.shows(DIALOG);
+    let after = bench.status();
+    assert_ne!(after["pid"], before["pid"]);
+    assert_eq!(after["server"]["pid"], before["server"]["pid"]);
+    let rows = bench.rows();
+    let names =
+        |rows: &[Value]| rows.iter().map(|row| (row["request_id"].clone(), row["status"].clone())).collect::<Vec<_>>();
+    assert_eq!((names(&rows), rows.len()), (names(&asked), 1), "{rows:#?}");
+    bench.tool(&["respond", &text(&asked[0]["request_id"]), "accept"]);
+    tui.shows("Well.");
+    tui.shows_no(DIALOG);
+    let row = &bench.confirmed(1)[0];
+    assert_ne!(row["resolved_by"], TUI, "{row:#}");
+    assert_eq!(bench.ran(), 1);
+    assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well.")]));
+}
+
+#[test]
+fn e2e_restarted_hub_loses_no_turn() {
+    let test = "e2e_restarted_hub_loses_no_turn";
+    let Some(bench) = Bench::start(test, &[Ability::Reconnection], vec![says(), run(), says()]) else { return };
+    let Some(first) = bench.tui("") else { return };
+    says_to(&first, "good morning");
+    first.shows("Well.");
+    let (thread, _) = bench.joined();
+    let Some(second) = bench.tui(&format!("resume {thread}")) else { return };
+    second.shows("Well.");
+    says_to(&second, "do it");
+    [&first, &second].iter().for_each(|tui| drop(tui.shows(DIALOG)));
+    let before = bench.status();
+    bench.shim(&["hub", "restart"]);
+    bench.joined_again(2);
+    let after = bench.status();
+    assert_ne!(after["pid"], before["pid"]);
+    assert_eq!(after["server"]["pid"], before["server"]["pid"]);
+    [&first, &second].iter().for_each(|tui| drop(tui.shows_no("Reconnecting")));
+    first.shows(DIALOG);
+    accepts(&first);
+    [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
+    assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
+    let expect = said(&[("user", "good morning"), ("assistant", "Well."), ("user", "do it"), ("assistant", "Well.")]);
+    assert_eq!(bench.conversation(&thread, 2), expect);
+    assert_eq!(bench.ran(), 1);
+}
+
+#[test]
+fn e2e_stopped_hub_does_not_block_codex() {
+    let test = "e2e_stopped_hub_does_not_block_codex";
+    let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };
+    let Some(tui) = bench.tui("") else { return };
+    says_to(&tui, "do it");
+    tui.shows(DIALOG);
+    let server = bench.status()["server"]["socket"].clone();
+    let server = Path::new(server.as_str().expect("a path"));
+    assert!(UnixStream::connect(server).is_ok());
+    let told = bench.shim(&["hub", "stop"]);
+    // It was told to end, and did so although the request is open.
+    assert!(told.contains("stopped the server"), "{told}");
+    assert!(bench.default_socket().symlink_metadata().is_err() && UnixStream::connect(server).is_err());
+    let status = bench.status();
+    assert_eq!((&status["running"], &status["server"]), (&json!(false), &Value::Null));
+    for args in [&["--version"][..], &["exec", "--skip-git-repo-check", "hello"]] {
+        let output = bench.lab.command(&bench.codex).args(args).stdin(Stdio::null()).output().expect("codex runs");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn e2e_tui_carries_context_to_the_model() {
+    let test = "e2e_tui_carries_context_to_the_model";
+    let Some(bench) = Bench::start(test, &[], vec![says()]) else { return };
+    let Some(tui) = bench.tui("") else { return };
+    bench.joined();
+    let session = text(&bench.status()["session_id"]);
+    let push =
+        ["context", "push", "--cmd", "make zebra", "--exit-code", "2", "--output-file", "-", "--session", &session];
+    bench.shim_with(&push, "no stripes\n");
+    says_to(&tui, "what now");
+    tui.shows("Well.");
+    let marks = ["make zebra", "no stripes"];
+    let hides = |shown: &str| {
+        assert!(shown.contains("what now"), "{shown}");
+        assert!(!marks.into_iter().chain(["CODEX_META"]).any(|mark| shown.contains(mark)), "{shown}");
+    };
+    let (thread, _) = bench.joined();
+    bench.conversation(&thread, 1);
+    hides(&tui.screen());
+    let has_titles = Release::under_test().has(Ability::Titles);
+    let titles = eventually("the request for a title", || {
+        Some(bench.asked().1).filter(|titles| titles.len() == usize::from(has_titles))
+    });
+    let (turns, _) = bench.asked();
+    assert_eq!(turns.len(), 1);
+    let turn = turns[0]["input"].to_string();
+    assert!(marks.iter().all(|mark| turn.contains(mark)) && turn.contains("what now"), "{turn}");
+    titles.iter().for_each(|title| hides(&title["input"].to_string()));
+    // The thread's history is free of it as well.
+    let Some(again) = bench.tui(&format!("resume {thread}")) else { return };
+    hides(&again.shows_all(&["what now", "Well."]));
+}
