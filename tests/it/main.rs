@@ -31,6 +31,7 @@ mod history_stream;
 mod history_tools;
 mod hub;
 mod hub_e2e;
+mod hub_clients;
 mod keeping;
 mod kills;
 mod old_home;

@@ -1,0 +1,642 @@
+//! Clients of a hub, with the scripted server in the place of codex: the real binary, real sockets, real journal and ledger.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use codex_shim::testing::control::client;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{told, turn};
+use crate::support::eventually;
+use crate::support::journal::Journal;
+use crate::support::requests::{command_asked, decision};
+use crate::support::shim::Home;
+use crate::support::websocket::{Client, FakeServer};
+
+/// A hub in session `h`, and its scripted server. At the end of a test neither runs.
+struct Hub {
+    home: Home,
+    codex: PathBuf,
+    process: Option<Child>,
+}
+
+impl Hub {
+    fn new() -> Hub {
+        let home = Home::new();
+        let codex = FakeServer::program(home.beside());
+        fs::create_dir(home.beside().join("codex-home")).unwrap();
+        let mut hub = Hub { home, codex, process: None };
+        hub.start();
+        hub
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.home.shim(args);
+        command.current_dir(self.home.beside()).env("CODEX_HOME", self.home.beside().join("codex-home"));
+        command.env("HOME", self.home.beside()).env("CODEX_SHIM_CODEX", &self.codex);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a hub and waits until its control socket answers.
+    fn start(&mut self) {
+        let mut command = self.command(&["hub", "--session", "h"]);
+        let log = fs::File::create(self.home.beside().join("hub.log")).unwrap();
+        let mut process = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        eventually("the hub", || {
+            if let Some(status) = process.try_wait().unwrap() {
+                panic!("the hub ended: {status}: {}", self.said());
+            }
+            let answers = client::get(&self.session(), "/sessions/self").is_ok();
+            (answers && UnixStream::connect(self.socket()).is_ok()).then_some(())
+        });
+        self.process = Some(process);
+    }
+
+    /// The hub's stderr.
+    fn said(&self) -> String {
+        fs::read_to_string(self.home.beside().join("hub.log")).unwrap_or_default()
+    }
+
+    fn kill(&mut self) {
+        let mut process = self.process.take().expect("a hub runs");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.as_ref().expect("a hub runs").id()
+    }
+
+    fn session(&self) -> PathBuf {
+        self.home.path().join("sessions/h")
+    }
+
+    /// The socket for clients in the session folder.
+    fn socket(&self) -> PathBuf {
+        self.session().join("codex.sock")
+    }
+
+    /// The socket at which codex looks for a server.
+    fn default_socket(&self) -> PathBuf {
+        self.home.beside().join("codex-home/app-server-control/app-server-control.sock")
+    }
+
+    fn client(&self, name: &str) -> Client {
+        let mut client = Client::connect(&self.socket());
+        client.initialize(name);
+        client
+    }
+
+    fn server(&self) -> FakeServer {
+        FakeServer::at(&self.session().join("server.sock"))
+    }
+
+    fn tool(&self, args: &[&str]) -> Output {
+        let output = self.command(args).args(["--session", "h"]).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        output
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (_, document) = crate::support::both_ends::http(&self.session(), &format!("GET {path}"), b"");
+        document
+    }
+
+    /// All rows of the ledger.
+    fn rows(&self) -> Vec<Value> {
+        told(&self.tool(&["requests", "--all", "--json"]))["requests"].as_array().unwrap().clone()
+    }
+
+    /// The only row of the ledger, once it has this status.
+    fn row(&self, status: &str) -> Value {
+        eventually(status, || {
+            let rows = self.rows();
+            assert!(rows.len() < 2, "{rows:#?}");
+            rows.into_iter().find(|row| row["status"] == status)
+        })
+    }
+
+    /// The answers to a request, once there are `count` of them.
+    fn answers(&self, row: &Value, count: usize) -> Vec<Value> {
+        let path = format!("/sessions/self/codex-requests/{}", row["request_id"].as_str().unwrap());
+        eventually("the answers", || {
+            let answers = self.get(&path)["answers"].as_array().unwrap().clone();
+            (answers.len() >= count).then_some(answers)
+        })
+    }
+
+    fn journal(&self) -> Journal {
+        Journal::read(&self.session())
+    }
+
+    /// Waits until the hub has a connection of its own to the server; returns its number there.
+    fn own_connection(&self, server: &mut FakeServer) -> u64 {
+        eventually("the hub's own connection", || {
+            let connections = server.connections();
+            let own = connections.iter().find(|connection| connection["name"] == "codex-shim")?;
+            own["number"].as_u64()
+        })
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if self.process.is_some() {
+            self.kill();
+        }
+        if std::thread::panicking() {
+            eprintln!("stderr of the hub: {}", self.said());
+        }
+        let Some(pid) = server_pid(self) else { return };
+        let is_ours = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("scripted_server")
+        });
+        if is_ours {
+            let _ = kill_process(pid_of(pid), Signal::KILL);
+        }
+    }
+}
+
+/// The process id of the server that the hub has recorded.
+fn server_pid(hub: &Hub) -> Option<u64> {
+    let bytes = fs::read(hub.session().join("server.json")).ok()?;
+    serde_json::from_slice::<Value>(&bytes).ok()?["pid"].as_u64()
+}
+
+fn pid_of(pid: u64) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}
+
+fn is_asked(message: &Value) -> bool {
+    message["method"] == "item/commandExecution/requestApproval"
+}
+
+fn is_resolved(message: &Value) -> bool {
+    message["method"] == "serverRequest/resolved"
+}
+
+/// The parameters of an approval.
+fn asked() -> Value {
+    serde_json::from_str::<Value>(&command_asked("0", "t")).unwrap()["params"].take()
+}
+
+/// Asks all subscribers of thread `t`; returns the id.
+fn ask(server: &mut FakeServer) -> Value {
+    json!(server.ask("t", "item/commandExecution/requestApproval", asked()))
+}
+
+fn resume(client: &mut Client) {
+    client.call("thread/resume", json!({"threadId": "t"}));
+}
+
+/// The answers with this id that have reached the server.
+fn answers_at(server: &mut FakeServer, id: &Value) -> Vec<Value> {
+    let seen = server.seen().into_iter().filter_map(|(_, text)| serde_json::from_str::<Value>(&text).ok());
+    seen.filter(|message| message["id"] == *id && message["result"]["decision"].is_string()).collect()
+}
+
+#[test]
+fn first_answer_of_two_clients_wins() {
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    let id = ask(&mut server);
+    let requests = [&mut first, &mut second].map(|client| client.wait_for("the approval", is_asked));
+    assert_eq!(requests[0], requests[1]);
+    assert_eq!(requests[0]["id"], id);
+    first.answer(&id, decision("accept"));
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.wait_for("the end", is_resolved)["params"]["requestId"], id);
+    }
+    second.answer(&id, decision("decline"));
+    second.call("marker", json!({}));
+    let answers = answers_at(&mut server, &id);
+    assert_eq!(answers, [json!({"id": id, "result": {"decision": "accept"}})]);
+    let row = hub.row("resolved");
+    assert_eq!((&row["resolution_source"], &row["resolved_by"]), (&json!("client"), &json!("first")), "{row:#}");
+    let answers = hub.answers(&row, 2);
+    let of = |by: &str| answers.iter().find(|answer| answer["by"] == by).unwrap();
+    assert_eq!((answers.len(), &of("first")["won"], &of("second")["won"]), (2, &json!(true), &json!(false)));
+}
+
+#[test]
+fn answer_of_a_tool_reaches_all_clients() {
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    let own = hub.own_connection(&mut server);
+    let id = ask(&mut server);
+    for client in [&mut first, &mut second] {
+        client.wait_for("the approval", is_asked);
+    }
+    let name = hub.row("pending")["request_id"].as_str().unwrap().to_owned();
+    hub.tool(&["respond", &name, "accept"]);
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.wait_for("the end", is_resolved)["params"]["requestId"], id);
+    }
+    assert_eq!(hub.row("resolved")["resolution_source"], "cli");
+
+    // Without a connection of the hub's own, answers take those of the clients.
+    server.refuse(Some(503));
+    server.cut(own);
+    eventually("the end of the connection", || {
+        server.connections().iter().all(|connection| connection["number"] != own).then_some(())
+    });
+    for by_tool in [true, false] {
+        let id = ask(&mut server);
+        for client in [&mut first, &mut second] {
+            client.wait_for("the approval", is_asked);
+        }
+        if by_tool {
+            hub.tool(&["respond", "latest", "decline"]);
+        } else {
+            second.answer(&id, decision("decline"));
+        }
+        for client in [&mut first, &mut second] {
+            assert_eq!(client.wait_for("the end", is_resolved)["params"]["requestId"], id);
+        }
+        assert_eq!(answers_at(&mut server, &id).len(), 1);
+    }
+    let sources: Vec<Value> =
+        eventually("the rows", || Some(hub.rows()).filter(|rows| rows.iter().all(|row| row["status"] == "resolved")))
+            .iter()
+            .map(|row| row["resolution_source"].clone())
+            .collect();
+    assert_eq!(sources.iter().filter(|source| **source == "cli").count(), 2, "{sources:?}");
+    assert_eq!(sources.iter().filter(|source| **source == "client").count(), 1, "{sources:?}");
+}
+
+#[test]
+fn open_approval_survives_the_hub() {
+    let mut hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    let pid = server.pid();
+    let id = ask(&mut server);
+    for client in [&mut first, &mut second] {
+        client.wait_for("the approval", is_asked);
+    }
+    let name = hub.row("pending")["request_id"].clone();
+    hub.kill();
+    assert_eq!((first.receive(), second.receive()), (None, None));
+
+    hub.start();
+    assert_eq!(hub.get("/sessions/self")["server"]["pid"], pid);
+    assert_eq!(server.pid(), pid);
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    for client in [&mut first, &mut second] {
+        resume(client);
+        assert_eq!(client.wait_for("the approval", is_asked)["id"], id);
+    }
+    assert_eq!(hub.row("pending")["request_id"], name);
+    second.answer(&id, decision("accept"));
+    for client in [&mut first, &mut second] {
+        client.wait_for("the end", is_resolved);
+    }
+    first.answer(&id, decision("decline"));
+    first.call("marker", json!({}));
+    assert_eq!(answers_at(&mut server, &id).len(), 1);
+    let row = hub.row("resolved");
+    assert_eq!((&row["request_id"], &row["resolved_by"]), (&name, &json!("second")));
+    assert_eq!(hub.answers(&row, 2).len(), 2);
+}
+
+#[test]
+fn killed_hub_has_recorded_what_clients_received() {
+    let mut hub = Hub::new();
+    let mut seen: HashMap<String, u64> = HashMap::new();
+    // A fixed sequence of moments, in deltas that the client has received.
+    let mut moment: u64 = 17;
+    for run in 0..20 {
+        if run > 0 {
+            hub.start();
+        }
+        let mut client = hub.client("tui");
+        resume(&mut client);
+        let mut server = hub.server();
+        let sender = std::thread::spawn(move || server.deltas("t", 600));
+        moment = (moment * 31 + 7) % 500;
+        let last = moment.to_string();
+        client.wait_for("a delta", |message| message["params"]["delta"] == *last);
+        hub.kill();
+        while client.receive().is_some() {}
+        sender.join().unwrap();
+        for text in client.seen {
+            *seen.entry(text).or_default() += 1;
+        }
+    }
+    let mut recorded: HashMap<String, u64> = HashMap::new();
+    for line in hub.journal().server.into_iter().flatten() {
+        let line = String::from_utf8(line).unwrap();
+        *recorded.entry(line.trim_end_matches('\n').to_owned()).or_default() += 1;
+    }
+    for (text, count) in seen {
+        let of = recorded.get(&text).copied().unwrap_or_default();
+        assert!(of >= count, "received {count} times, recorded {of} times: {text}");
+    }
+}
+
+#[test]
+fn probes_leave_no_trace() {
+    let hub = Hub::new();
+    let mut server = hub.server();
+    drop(UnixStream::connect(hub.default_socket()).unwrap());
+    let mut probe = Client::connect_to(&hub.default_socket(), "/", &[]);
+    let info = json!({"name": "codex_app_server_daemon", "title": "Codex App Server Daemon", "version": "0.169.0"});
+    probe.call("initialize", json!({"clientInfo": info}));
+    probe.send(r#"{"method":"initialized"}"#);
+    probe.close();
+    // The hub has handled all of that once it has connected another client.
+    let mut client = Client::connect(&hub.socket());
+    eventually("the end of the probe", || {
+        let connections = server.connections();
+        connections.iter().all(|connection| connection["name"] != "codex_app_server_daemon").then_some(())
+    });
+    // The server would take its name from a connection of the hub, were that the first.
+    assert_eq!(server.connections().len(), 1);
+    let before = hub.journal();
+    assert!(before.client.is_empty() && before.server.is_empty() && before.own.is_empty(), "{:#?}", before.texts);
+    assert!(!before.texts.iter().any(|text| text.contains("daemon") || text.contains("conn_")), "{:#?}", before.texts);
+    assert_eq!(hub.get("/sessions/self")["connections"], json!([]));
+    client.initialize("tui");
+    hub.own_connection(&mut server);
+    let journal = hub.journal();
+    let opened: Vec<_> = journal.events.iter().filter(|(name, _)| name == "conn_open").collect();
+    assert_eq!(opened.len(), 1, "{opened:?}");
+    assert_eq!(opened[0].1["name"], "tui");
+    assert!(!journal.texts.iter().any(|text| text.contains("codex_app_server_daemon")));
+    let events = told(&hub.tool(&["events", "--json", "--since", "0"])).to_string();
+    assert!(!events.contains("codex_app_server_daemon"), "{events}");
+}
+
+#[test]
+fn client_that_never_reads_is_disconnected_alone() {
+    let hub = Hub::new();
+    let [mut awake, mut asleep] = ["awake", "asleep"].map(|name| hub.client(name));
+    resume(&mut awake);
+    resume(&mut asleep);
+    let mut server = hub.server();
+    let message = |number: u64| format!(r#"{{"method":"x/big","params":{{"n":{number},"x":"{}"}}}}"#, "x".repeat(2 << 20));
+    let mut sent = 0;
+    let is_connected = |server: &mut FakeServer, name: &str| {
+        server.connections().iter().any(|connection| connection["name"] == name)
+    };
+    while is_connected(&mut server, "asleep") {
+        assert!(sent < 60, "{sent} messages of 2 MiB wait");
+        server.notify("t", &message(sent));
+        assert_eq!(awake.receive().as_deref(), Some(&*message(sent)));
+        sent += 1;
+    }
+    assert!(sent > 31, "{sent}");
+    awake.call("marker", json!({}));
+    let mut received = 0;
+    while let Some(text) = asleep.receive() {
+        received += u64::from(text.contains("x/big"));
+    }
+    assert!(received < sent, "{received} of {sent}");
+    let journal = hub.journal();
+    for number in 0..sent {
+        let line = format!("{}\n", message(number)).into_bytes();
+        assert!(journal.server.iter().flatten().any(|recorded| *recorded == line), "{number}");
+    }
+    let said = hub.said();
+    assert!(said.contains("a client has left 64.0 MiB unread"), "{said}");
+    assert!(is_connected(&mut server, "awake"));
+}
+
+#[test]
+fn large_messages_pass_byte_for_byte() {
+    let hub = Hub::new();
+    let mut client = hub.client("tui");
+    let mut server = hub.server();
+    let up = format!("{{\"method\":\"x/up\",\n \"id\":\t7,\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "ü".repeat(10 << 20));
+    client.send(&up);
+    client.wait_for("the response", |message| message["id"] == 7);
+    let (_, got) = server.wait_for("x/up");
+    assert!(got == up, "{} bytes became {}", up.len(), got.len());
+    // The control path of the scripted server answers with all that it has seen.
+    client.send(&up);
+    client.wait_for("the response", |message| message["id"] == 7);
+    let down = serde_json::to_string(&json!({"seen": server.seen()})).unwrap();
+    let mut through = Client::connect_to(&hub.socket(), "/control", &[]);
+    through.send(r#"{"do":"seen"}"#);
+    let got = through.receive().unwrap();
+    assert!(got.len() > 40 << 20 && got == down, "{} bytes became {}", down.len(), got.len());
+    let text = format!("{{\"method\":\"x/down\",\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "y".repeat(10 << 20));
+    client.call("thread/resume", json!({"threadId": "t"}));
+    server.notify("t", &text);
+    assert!(client.receive().as_ref() == Some(&text));
+    // Every line of the journal is a record: the reader parses each.
+    let journal = hub.journal();
+    let has = |lines: &[Option<Vec<u8>>], text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap();
+        lines.iter().flatten().any(|line| serde_json::from_slice::<Value>(line).is_ok_and(|line| line == value))
+    };
+    assert!(has(&journal.client, &up) && has(&journal.server, &text) && has(&journal.server, &down));
+}
+
+#[test]
+fn killed_server_is_restarted() {
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    ask(&mut server);
+    for client in [&mut first, &mut second] {
+        client.wait_for("the approval", is_asked);
+    }
+    hub.row("pending");
+    let pid = server.pid();
+    let inode = fs::symlink_metadata(hub.default_socket()).unwrap().ino();
+    drop(server);
+    kill_process(pid_of(pid), Signal::KILL).unwrap();
+    assert_eq!((first.receive(), second.receive()), (None, None));
+    // The socket goes, or another one is already there.
+    eventually("the end of the socket", || {
+        let there = fs::symlink_metadata(hub.default_socket());
+        there.map_or(true, |there| there.ino() != inode).then_some(())
+    });
+    let mut again = Client::connect(&hub.default_socket());
+    again.initialize("again");
+    assert_ne!(hub.server().pid(), pid);
+    let row = hub.row("orphaned");
+    assert_eq!(row["resolved_by"], Value::Null, "{row:#}");
+}
+
+#[test]
+fn clients_with_one_id_get_their_own_responses() {
+    let hub = Hub::new();
+    let mut clients: Vec<Client> = (0..100).map(|number| hub.client(&format!("client {number}"))).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(&json!({"id": 1, "method": "thread/resume", "params": {"threadId": number.to_string()}}).to_string());
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let response = client.wait_for("the response", |message| message["id"] == 1);
+        assert_eq!(response["result"]["thread"]["id"], number.to_string());
+    }
+}
+
+#[test]
+fn connections_leave_no_descriptors() {
+    let hub = Hub::new();
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", hub.pid())).unwrap().count();
+    let mut server = hub.server();
+    let _stays = hub.client("stays");
+    hub.own_connection(&mut server);
+    let settled = || eventually("the end of the connections", || (hub.server().connections().len() == 2).then_some(()));
+    settled();
+    // The control socket's connections come and go.
+    let before = descriptors();
+    for number in 0..300 {
+        let mut client = Client::connect(&hub.socket());
+        match number % 3 {
+            0 => client.close(),
+            1 => {
+                client.initialize("short");
+                client.close();
+            }
+            _ => {
+                client.initialize("cut");
+                drop(client);
+            }
+        }
+    }
+    settled();
+    eventually("the descriptors are closed", || (descriptors() <= before).then_some(()));
+}
+
+fn item(method: &str, item: &Value) -> String {
+    json!({"method": method, "params": {"threadId": "t", "turnId": "turn-1", "item": item}}).to_string()
+}
+
+#[test]
+fn subscribers_see_history_once() {
+    let hub = Hub::new();
+    let [mut first, mut second, mut third] = ["first", "second", "third"].map(|name| hub.client(name));
+    for client in [&mut first, &mut second, &mut third] {
+        resume(client);
+    }
+    let mut server = hub.server();
+    let input = json!([{"type": "text", "text": "What is it?"}]);
+    second.call("turn/start", json!({"threadId": "t", "input": input}));
+    server.notify("t", &item("item/started", &json!({"type": "userMessage", "id": "u", "content": input})));
+    server.notify("t", &item("item/completed", &json!({"type": "userMessage", "id": "u", "content": input})));
+    server.notify("t", &item("item/started", &json!({"type": "agentMessage", "id": "a", "text": ""})));
+    let delta = json!({"threadId": "t", "turnId": "turn-1", "itemId": "a", "delta": "ha"});
+    let delta = json!({"method": "item/agentMessage/delta", "params": delta}).to_string();
+    server.notify("t", &delta);
+    server.notify("t", &delta);
+    first.wait_for("a delta", |message| message["params"]["delta"] == "ha");
+    // The first client leaves in the middle of the turn, and another one comes.
+    first.close();
+    let mut fourth = hub.client("fourth");
+    resume(&mut fourth);
+    server.notify("t", &delta);
+    server.notify("t", &item("item/completed", &json!({"type": "agentMessage", "id": "a", "text": "hahaha"})));
+    let ended = json!({"threadId": "t", "turn": {"id": "turn-1", "status": "completed", "items": []}});
+    server.notify("t", &json!({"method": "turn/completed", "params": ended}).to_string());
+    for client in [&mut second, &mut third, &mut fourth] {
+        client.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    }
+    let events = told(&hub.tool(&["events", "--json", "--since", "0"]));
+    let events = events["events"].as_array().unwrap();
+    for (kind, count) in [("turn/started", 1), ("turn/completed", 1), ("item/started", 2), ("item/completed", 2)] {
+        let of_kind: Vec<_> = events.iter().filter(|event| event["event_type"] == kind).collect();
+        assert_eq!(of_kind.len(), count, "{kind}: {events:#?}");
+    }
+    let output = hub.tool(&["transcript", "t", "--json"]);
+    let lines = String::from_utf8(output.stdout).unwrap();
+    for words in ["What is it?", "hahaha"] {
+        assert_eq!(lines.matches(words).count(), 1, "{words}: {lines}");
+    }
+}
+
+#[test]
+fn context_goes_to_the_model_and_to_no_client() {
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    hub.tool(&["context", "push", "--cmd", "make-it"]);
+    // A thread that the client makes for a title takes none.
+    let mut server = hub.server();
+    let title = json!({"threadSource": "thread_title", "ephemeral": true});
+    let title = second.call("thread/start", title)["thread"]["id"].as_str().unwrap().to_owned();
+    let of_title = turn(90, &title, "name it");
+    second.send(&of_title);
+    second.wait_for("the response", |message| message["id"] == 90);
+    assert_eq!(server.wait_for("name it").1, of_title);
+
+    let sent = turn(91, "t", "go on");
+    second.send(&sent);
+    second.wait_for("the response", |message| message["id"] == 91);
+    let (_, got) = server.wait_for("go on");
+    assert!(got.contains("CODEX_META") && got.contains("make-it"), "{got}");
+    let input = serde_json::from_str::<Value>(&got).unwrap()["params"]["input"].take();
+    let echo = json!({"type": "userMessage", "id": "u", "content": input});
+    for method in ["item/started", "item/completed"] {
+        server.notify("t", &item(method, &echo));
+        for client in [&mut first, &mut second] {
+            let seen = client.wait_for("the echo", |message| message["method"] == method);
+            assert_eq!(seen["params"]["item"]["content"][1]["text"], "go on", "{seen}");
+        }
+    }
+    for client in [&first, &second] {
+        assert!(!client.seen.iter().any(|text| text.contains("make-it")), "{:#?}", client.seen);
+    }
+    // It was carried once.
+    let sent = turn(92, "t", "and on");
+    first.send(&sent);
+    first.wait_for("the response", |message| message["id"] == 92);
+    assert_eq!(server.wait_for("and on").1, sent);
+}
+
+#[test]
+fn session_document_has_server_and_connections() {
+    let hub = Hub::new();
+    let [mut first, _second] = ["first", "second"].map(|name| hub.client(name));
+    for thread in ["b", "a"] {
+        first.call("thread/resume", json!({"threadId": thread}));
+    }
+    let mut server = hub.server();
+    let document = eventually("the threads", || {
+        let document = hub.get("/sessions/self");
+        (document["connections"][0]["threads"] == json!(["a", "b"])).then_some(document)
+    });
+    let of_server = &document["server"];
+    assert_eq!((&of_server["pid"], &of_server["adopted"]), (&json!(server.pid()), &json!(false)));
+    assert!(of_server["version"].as_str().unwrap().contains("0.169.0"), "{of_server}");
+    assert!(UnixStream::connect(of_server["socket"].as_str().unwrap()).is_ok());
+    assert!(of_server["started_at"].as_str().unwrap().ends_with('Z'), "{of_server}");
+    let connections = document["connections"].as_array().unwrap();
+    assert_eq!(connections.len(), 2, "{connections:#?}");
+    for (connection, (conn, name)) in connections.iter().zip([(1, "first"), (2, "second")]) {
+        assert_eq!(connection["conn"], conn);
+        assert_eq!(connection["client"], json!({"name": name, "version": "1.0"}));
+        assert_eq!((&connection["transport"], &connection["waiting_bytes"]), (&json!("websocket"), &json!(0)));
+        assert!(connection["since"].as_str().unwrap().ends_with('Z'), "{connection}");
+    }
+    assert_eq!(connections[1]["threads"], json!([]));
+    first.call("thread/unsubscribe", json!({"threadId": "a"}));
+    eventually("the end of a subscription", || {
+        (hub.get("/sessions/self")["connections"][0]["threads"] == json!(["b"])).then_some(())
+    });
+    first.close();
+    eventually("the end of the connection", || {
+        (hub.get("/sessions/self")["connections"].as_array().unwrap().len() == 1).then_some(())
+    });
+}
