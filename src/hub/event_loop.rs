@@ -50,9 +50,10 @@ pub(super) struct Hub {
     links: BTreeMap<Conn, Link>,
     last_conn: u32,
     own: OwnConnection,
-    checked_at: Duration,
     /// No client is accepted before this time.
     accept_from: Duration,
+    /// When the server process is checked next; at once if it may have ended.
+    check_due: Duration,
     published_at: Duration,
     /// The published state of the connections is old.
     is_stale: bool,
@@ -111,8 +112,8 @@ impl Hub {
             links: BTreeMap::new(),
             last_conn: 0,
             own,
-            checked_at: Duration::ZERO,
             accept_from: Duration::ZERO,
+            check_due: Duration::ZERO,
             published_at: Duration::ZERO,
             is_stale: true,
         }
@@ -202,10 +203,10 @@ impl Hub {
 
     fn server_runs(&mut self) -> bool {
         let now = self.core.clock.elapsed();
-        if now.saturating_sub(self.checked_at) < CHECK_EVERY {
+        if now < self.check_due {
             return true;
         }
-        self.checked_at = now;
+        self.check_due = now + CHECK_EVERY;
         self.server.bound_log();
         self.server.is_alive()
     }
@@ -259,7 +260,7 @@ impl Hub {
             OwnConnection::AfterClient | OwnConnection::Connecting(_) | OwnConnection::Open => None,
         };
         let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
-        let check = Some(self.checked_at + CHECK_EVERY);
+        let check = Some(self.check_due);
         let publish = self.is_stale.then(|| self.published_at + PUBLISH_EVERY);
         let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
         let cut = self.links.values().filter_map(Link::cut_at).min();
@@ -389,7 +390,7 @@ impl Hub {
                 Ok(connecting) => Stage::Waits(accepting, connecting),
                 Err(error) => {
                     tracing::warn!(%error, "connect to the server");
-                    self.checked_at = Duration::ZERO;
+                    self.check_due = Duration::ZERO;
                     Stage::Gone
                 }
             },
@@ -540,8 +541,10 @@ impl Hub {
         }
         self.core.published.count(from, passed);
         self.core.publish_waiting(waiting);
-        if from == Side::Server && matches!(self.own, OwnConnection::AfterClient) && conn != Conn::OWN {
-            // This client's `initialize` is answered: it was the server's first message to it.
+        let is_client = conn != Conn::OWN && self.core.engine.client(conn).is_some();
+        if from == Side::Server && matches!(self.own, OwnConnection::AfterClient) && is_client {
+            // This client's `initialize` is answered: it was the server's first message to it. A probe is not on record; the
+            // server does not take its name from one.
             self.own = OwnConnection::Due(Duration::ZERO);
         }
     }
@@ -557,7 +560,7 @@ impl Hub {
         }
         if from == Side::Server {
             // The server itself may have ended.
-            self.checked_at = self.core.clock.elapsed().saturating_sub(CHECK_EVERY);
+            self.check_due = Duration::ZERO;
         }
         self.is_stale = true;
     }
@@ -657,7 +660,8 @@ impl Hub {
     /// any.
     fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
         let Injection { conn, lines, mark } = injection;
-        let conn = if self.links.contains_key(&conn) { Some(conn) } else { self.answers_to() };
+        let is_open = self.links.get(&conn).is_some_and(|link| !link.is_ending());
+        let conn = if is_open { Some(conn) } else { self.answers_to() };
         let Some(conn) = conn else {
             tracing::warn!("no connection to the server takes a line of ours");
             return;

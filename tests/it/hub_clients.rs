@@ -389,11 +389,11 @@ fn client_that_never_reads_is_disconnected_alone() {
     resume(&mut awake);
     resume(&mut asleep);
     let mut server = hub.server();
-    let message = |number: u64| format!(r#"{{"method":"x/big","params":{{"n":{number},"x":"{}"}}}}"#, "x".repeat(2 << 20));
+    let message =
+        |number: u64| format!(r#"{{"method":"x/big","params":{{"n":{number},"x":"{}"}}}}"#, "x".repeat(2 << 20));
     let mut sent = 0;
-    let is_connected = |server: &mut FakeServer, name: &str| {
-        server.connections().iter().any(|connection| connection["name"] == name)
-    };
+    let is_connected =
+        |server: &mut FakeServer, name: &str| server.connections().iter().any(|connection| connection["name"] == name);
     while is_connected(&mut server, "asleep") {
         assert!(sent < 60, "{sent} messages of 2 MiB wait");
         server.notify("t", &message(sent));
@@ -482,7 +482,8 @@ fn clients_with_one_id_get_their_own_responses() {
     let hub = Hub::new();
     let mut clients: Vec<Client> = (0..100).map(|number| hub.client(&format!("client {number}"))).collect();
     for (number, client) in clients.iter_mut().enumerate() {
-        client.send(&json!({"id": 1, "method": "thread/resume", "params": {"threadId": number.to_string()}}).to_string());
+        client
+            .send(&json!({"id": 1, "method": "thread/resume", "params": {"threadId": number.to_string()}}).to_string());
     }
     for (number, client) in clients.iter_mut().enumerate() {
         let response = client.wait_for("the response", |message| message["id"] == 1);
