@@ -104,7 +104,7 @@ impl Hub {
     pub(super) fn new(core: Core, server: ServerProcess, listeners: Vec<Listener>) -> Hub {
         // A server that was adopted has been named by the clients of an earlier hub.
         let own = if server.adopted { OwnConnection::Due(Duration::ZERO) } else { OwnConnection::AfterClient };
-        Hub {
+        let mut hub = Hub {
             core,
             server,
             listeners,
@@ -116,7 +116,9 @@ impl Hub {
             check_due: Duration::ZERO,
             published_at: Duration::ZERO,
             is_stale: true,
-        }
+        };
+        hub.publish_now();
+        hub
     }
 
     /// Serves clients until a signal comes or the server ends.
@@ -184,7 +186,8 @@ impl Hub {
     /// Goes on with a server that was started anew.
     pub(super) fn next_server(&mut self, server: ServerProcess, listeners: Vec<Listener>) {
         self.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
-        (self.server, self.listeners, self.is_stale) = (server, listeners, true);
+        (self.server, self.listeners) = (server, listeners);
+        self.publish_now();
     }
 
     /// Ends this run of the server: all connections are gone, and so are its requests.
@@ -199,6 +202,7 @@ impl Hub {
         self.arrivals.clear();
         self.own = OwnConnection::AfterClient;
         self.core.published.child_ended();
+        self.publish_now();
     }
 
     fn server_runs(&mut self) -> bool {
@@ -585,11 +589,15 @@ impl Hub {
         let now = self.core.clock.elapsed();
         self.is_stale |= self.core.engine.subscriptions_changed();
         if self.is_stale && now >= self.published_at + PUBLISH_EVERY {
-            (self.is_stale, self.published_at) = (false, now);
-            let document = document(&self.server, &self.links, &self.core.engine);
-            self.is_stale = document.connections.iter().any(|connection| connection.waiting_bytes > 0);
-            self.core.published.hub(document);
+            self.publish_now();
         }
+    }
+
+    fn publish_now(&mut self) {
+        self.published_at = self.core.clock.elapsed();
+        let document = document(&self.server, &self.links, &self.core.engine);
+        self.is_stale = document.connections.iter().any(|connection| connection.waiting_bytes > 0);
+        self.core.published.hub(document);
     }
 }
 

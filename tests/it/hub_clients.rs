@@ -53,6 +53,7 @@ impl Hub {
                 panic!("the hub ended: {status}: {}", self.said());
             }
             let answers = client::get(&self.session(), "/sessions/self").is_ok();
+            let answers = answers && !self.get("/sessions/self")["server"].is_null();
             (answers && UnixStream::connect(self.socket()).is_ok()).then_some(())
         });
         self.process = Some(process);
@@ -294,7 +295,8 @@ fn open_approval_survives_the_hub() {
     assert_eq!((first.receive(), second.receive()), (None, None));
 
     hub.start();
-    assert_eq!(hub.get("/sessions/self")["server"]["pid"], pid);
+    let of_server = hub.get("/sessions/self")["server"].take();
+    assert_eq!((&of_server["pid"], &of_server["adopted"]), (&json!(pid), &json!(true)));
     assert_eq!(server.pid(), pid);
     let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
     for client in [&mut first, &mut second] {
@@ -377,44 +379,48 @@ fn probes_leave_no_trace() {
     let opened: Vec<_> = journal.events.iter().filter(|(name, _)| name == "conn_open").collect();
     assert_eq!(opened.len(), 1, "{opened:?}");
     assert_eq!(opened[0].1["name"], "tui");
-    assert!(!journal.texts.iter().any(|text| text.contains("codex_app_server_daemon")));
+    // The scripted server's user agent has the name; the real one's has not.
+    let of_probe = r#""name":"codex_app_server_daemon""#;
+    assert!(!journal.texts.iter().any(|text| text.contains(of_probe)), "{:#?}", journal.texts);
     let events = told(&hub.tool(&["events", "--json", "--since", "0"])).to_string();
-    assert!(!events.contains("codex_app_server_daemon"), "{events}");
+    assert!(!events.contains(of_probe), "{events}");
+}
+
+/// Lines of the server on record with this text in them.
+fn recorded(journal: &Journal, part: &str) -> usize {
+    let part = memchr::memmem::Finder::new(part);
+    journal.server.iter().flatten().filter(|line| part.find(line).is_some()).count()
 }
 
 #[test]
 fn client_that_never_reads_is_disconnected_alone() {
     let hub = Hub::new();
     let [mut awake, mut asleep] = ["awake", "asleep"].map(|name| hub.client(name));
+    let mut server = hub.server();
     resume(&mut awake);
     resume(&mut asleep);
-    let mut server = hub.server();
-    let message =
-        |number: u64| format!(r#"{{"method":"x/big","params":{{"n":{number},"x":"{}"}}}}"#, "x".repeat(2 << 20));
-    let mut sent = 0;
-    let is_connected =
-        |server: &mut FakeServer, name: &str| server.connections().iter().any(|connection| connection["name"] == name);
-    while is_connected(&mut server, "asleep") {
-        assert!(sent < 60, "{sent} messages of 2 MiB wait");
-        server.notify("t", &message(sent));
-        assert_eq!(awake.receive().as_deref(), Some(&*message(sent)));
-        sent += 1;
+    // The server repeats an open request to a client that resumes its thread, and to no other.
+    server.ask("big", "x/big", json!({"x": "x".repeat(8 << 20)}));
+    for _ in 0..10 {
+        asleep.request("thread/resume", json!({"threadId": "big"}));
     }
-    assert!(sent > 31, "{sent}");
-    awake.call("marker", json!({}));
+    eventually("the sleeping client is connected", || {
+        awake.call("marker", json!({}));
+        let connections = server.connections();
+        connections.iter().all(|connection| connection["name"] != "asleep").then_some(())
+    });
+    assert_eq!(server.notify("t", r#"{"method":"x/after"}"#), 1);
+    awake.wait_for("a notification", |message| message["method"] == "x/after");
     let mut received = 0;
     while let Some(text) = asleep.receive() {
-        received += u64::from(text.contains("x/big"));
+        received += usize::from(text.contains("x/big"));
     }
-    assert!(received < sent, "{received} of {sent}");
     let journal = hub.journal();
-    for number in 0..sent {
-        let line = format!("{}\n", message(number)).into_bytes();
-        assert!(journal.server.iter().flatten().any(|recorded| *recorded == line), "{number}");
-    }
+    let recorded_big = recorded(&journal, r#""method":"x/big""#);
+    assert!(received < recorded_big && recorded_big > 7, "{received} received, {recorded_big} recorded");
+    assert_eq!(recorded(&journal, "x/after"), 1);
     let said = hub.said();
     assert!(said.contains("a client has left 64.0 MiB unread"), "{said}");
-    assert!(is_connected(&mut server, "awake"));
 }
 
 #[test]
@@ -423,29 +429,34 @@ fn large_messages_pass_byte_for_byte() {
     let mut client = hub.client("tui");
     let mut server = hub.server();
     let up = format!("{{\"method\":\"x/up\",\n \"id\":\t7,\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "ü".repeat(10 << 20));
-    client.send(&up);
-    client.wait_for("the response", |message| message["id"] == 7);
-    let (_, got) = server.wait_for("x/up");
-    assert!(got == up, "{} bytes became {}", up.len(), got.len());
-    // The control path of the scripted server answers with all that it has seen.
-    client.send(&up);
-    client.wait_for("the response", |message| message["id"] == 7);
-    let down = serde_json::to_string(&json!({"seen": server.seen()})).unwrap();
-    let mut through = Client::connect_to(&hub.socket(), "/control", &[]);
-    through.send(r#"{"do":"seen"}"#);
-    let got = through.receive().unwrap();
-    assert!(got.len() > 40 << 20 && got == down, "{} bytes became {}", down.len(), got.len());
-    let text = format!("{{\"method\":\"x/down\",\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "y".repeat(10 << 20));
-    client.call("thread/resume", json!({"threadId": "t"}));
+    for _ in 0..2 {
+        client.send(&up);
+        client.wait_for("the response", |message| message["id"] == 7);
+    }
+    // The control path of the scripted server answers with all that it has seen: once directly, once through the hub.
+    let seen = |socket: PathBuf| {
+        let mut control = Client::connect_to(&socket, "/control", &[]);
+        control.send(r#"{"do":"seen"}"#);
+        control.receive().unwrap()
+    };
+    let direct = seen(hub.session().join("server.sock"));
+    assert!(direct.len() > 40 << 20, "{}", direct.len());
+    let escaped = serde_json::to_string(&up).unwrap();
+    assert_eq!(memchr::memmem::find_iter(direct.as_bytes(), &escaped).count(), 2);
+    let through = seen(hub.socket());
+    assert!(through == direct, "{} bytes became {}", direct.len(), through.len());
+    let text = format!("{{\"method\":\"x/down\",\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "y".repeat(4 << 20));
+    resume(&mut client);
     server.notify("t", &text);
     assert!(client.receive().as_ref() == Some(&text));
     // Every line of the journal is a record: the reader parses each.
     let journal = hub.journal();
     let has = |lines: &[Option<Vec<u8>>], text: &str| {
-        let value: Value = serde_json::from_str(text).unwrap();
-        lines.iter().flatten().any(|line| serde_json::from_slice::<Value>(line).is_ok_and(|line| line == value))
+        lines.iter().flatten().any(|line| line.strip_suffix(b"\n") == Some(text.as_bytes()))
     };
-    assert!(has(&journal.client, &up) && has(&journal.server, &text) && has(&journal.server, &down));
+    assert!(has(&journal.client, &up), "the message to the server is not on record");
+    assert!(has(&journal.server, &through), "the message without newlines is not on record");
+    assert!(has(&journal.server, &text), "the message with newlines is not on record");
 }
 
 #[test]
@@ -472,7 +483,9 @@ fn killed_server_is_restarted() {
     });
     let mut again = Client::connect(&hub.default_socket());
     again.initialize("again");
-    assert_ne!(hub.server().pid(), pid);
+    let restarted = hub.server().pid();
+    assert_ne!(restarted, pid);
+    assert_eq!(hub.get("/sessions/self")["server"]["pid"], restarted);
     let row = hub.row("orphaned");
     assert_eq!(row["resolved_by"], Value::Null, "{row:#}");
 }
