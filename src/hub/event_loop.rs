@@ -300,10 +300,12 @@ impl Hub {
         self.core.publish_waiting(waiting);
     }
 
-    /// The link for lines of ours that any connection may carry.
+    /// The link for lines of ours that any connection may carry. The server takes lines only from a client that it has initialized,
+    /// and the engine knows no other.
     fn answers_to(&self) -> Option<Conn> {
         let is_open = |conn: &Conn| self.links.get(conn).is_some_and(|link| !link.is_ending());
-        is_open(&Conn::OWN).then_some(Conn::OWN).or_else(|| self.links.keys().copied().find(|conn| is_open(conn)))
+        let is_client = |conn: &Conn| is_open(conn) && self.core.engine.client(*conn).is_some();
+        is_open(&Conn::OWN).then_some(Conn::OWN).or_else(|| self.links.keys().copied().find(is_client))
     }
 }
 

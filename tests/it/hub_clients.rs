@@ -232,6 +232,8 @@ fn first_answer_of_two_clients_wins() {
 #[test]
 fn answer_of_a_tool_reaches_all_clients() {
     let hub = Hub::new();
+    // The first connection of all; no answer may take it.
+    let _silent = Client::connect(&hub.socket());
     let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
     resume(&mut first);
     resume(&mut second);
@@ -267,6 +269,9 @@ fn answer_of_a_tool_reaches_all_clients() {
         for client in [&mut first, &mut second] {
             assert_eq!(client.wait_for("the end", is_resolved)["params"]["requestId"], id);
         }
+        let (conn, text) = server.wait_for(&format!(r#"{{"id":{id},"result""#));
+        let sender = server.connections().into_iter().find(|connection| connection["number"] == conn);
+        assert!(sender.is_some_and(|sender| sender["name"].is_string()), "{conn}: {text}");
         assert_eq!(answers_at(&mut server, &id).len(), 1);
     }
     let sources: Vec<Value> =
@@ -276,6 +281,31 @@ fn answer_of_a_tool_reaches_all_clients() {
             .collect();
     assert_eq!(sources.iter().filter(|source| **source == "cli").count(), 2, "{sources:?}");
     assert_eq!(sources.iter().filter(|source| **source == "client").count(), 1, "{sources:?}");
+}
+
+#[test]
+fn answer_of_a_client_that_leaves_counts() {
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    for _ in 0..5 {
+        let id = ask(&mut server);
+        first.wait_for("the approval", is_asked);
+        first.answer(&id, decision("accept"));
+        drop(first);
+        assert_eq!(second.wait_for("the end", is_resolved)["params"]["requestId"], id);
+        assert_eq!(answers_at(&mut server, &id).len(), 1);
+        first = hub.client("first");
+        resume(&mut first);
+    }
+    let rows = eventually("the rows", || {
+        let rows = hub.rows();
+        rows.iter().all(|row| row["status"] == "resolved" && !row["dispatched_at"].is_null()).then_some(rows)
+    });
+    assert_eq!(rows.len(), 5);
+    assert!(rows.iter().all(|row| row["resolved_by"] == "first"), "{rows:#?}");
 }
 
 #[test]
@@ -428,7 +458,7 @@ fn large_messages_pass_byte_for_byte() {
     let hub = Hub::new();
     let mut client = hub.client("tui");
     let mut server = hub.server();
-    let up = format!("{{\"method\":\"x/up\",\n \"id\":\t7,\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "ü".repeat(10 << 20));
+    let up = format!("{{\"method\":\"x/up\",\n \"id\":\t7,\r\n\"params\":{{\"x\":\"{}\"}}\n}}\n", "x".repeat(20 << 20));
     for _ in 0..2 {
         client.send(&up);
         client.wait_for("the response", |message| message["id"] == 7);
