@@ -183,11 +183,11 @@ fn doctor_with_a_codex_that_has_drifted() {
 for out; do :; done
 kind() {{ printf '{{"properties":{{"method":{{"enum":["%s"]}},"params":%s}}}},' "$1" "$2"; }}
 file() {{ name=$1; shift; {{ printf '{{"oneOf":['; for m; do {lacks} || kind "$m" true; done; printf '{{}}]}}'; }} > "$out/$name.json"; }}
-file ClientRequest initialize thread/start thread/resume thread/fork thread/read thread/list thread/inject_items \
+file ClientRequest initialize thread/start thread/resume thread/fork thread/unsubscribe thread/read thread/list thread/inject_items \
   thread/compact/start turn/start turn/steer turn/interrupt
 file ServerRequest item/commandExecution/requestApproval item/fileChange/requestApproval item/permissions/requestApproval \
   item/tool/requestUserInput item/tool/call mcpServer/elicitation/request currentTime/read
-file ServerNotification error thread/started thread/status/changed thread/compacted thread/tokenUsage/updated turn/started \
+file ServerNotification error thread/started thread/status/changed thread/closed thread/compacted thread/tokenUsage/updated turn/started \
   turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
   item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
   item/commandExecution/terminalInteraction serverRequest/resolved
