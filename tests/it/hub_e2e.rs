@@ -34,6 +34,9 @@ const LOADING: &str = "loading";
 /// The name of the TUI in `initialize`.
 const TUI: &str = "codex-tui";
 
+/// The end of a turn in a conversation.
+const COMPLETED: (&str, &str) = ("turn", "completed");
+
 /// Answers of the TUI to the screens of its first start: without them it waits for a person.
 const FIRST_START: &str = r#"
 [tui]
@@ -164,13 +167,17 @@ impl Bench {
         self.document(&["requests", "--all"])["requests"].as_array().expect("an array").clone()
     }
 
-    /// The roles and texts of a thread, in order, as soon as this many turns have ended.
+    /// The roles and texts of a thread and the outcomes of its turns, in order, as soon as this many turns have ended.
     fn conversation(&self, thread: &str, turns: usize) -> Vec<(String, String)> {
         eventually("the ends of the turns", || (self.counts(thread, ["turn/completed"]) == [turns]).then_some(()));
         let lines = self.tool(&["transcript", thread, "--json"]);
         let lines = lines.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
-        let said = lines.filter(|line: &Value| line["role"] == "user" || line["role"] == "assistant");
-        said.map(|line| (text(&line["role"]), text(&line["text"]))).collect()
+        let said = lines.filter_map(|line: Value| match line["role"].as_str()? {
+            role @ ("user" | "assistant") => Some((role.to_owned(), text(&line["text"]))),
+            "status" => Some(("turn".to_owned(), text(&line["status"]))),
+            _ => None,
+        });
+        said.collect()
     }
 
     /// How often each of these events happened in a thread.
@@ -249,7 +256,11 @@ fn e2e_tui_joins_the_hub_by_itself() {
     let (thread, connection) = bench.joined();
     assert_eq!((&connection["client"]["name"], &connection["transport"]), (&json!(TUI), &json!("websocket")));
     assert_eq!(connection["client"]["version"], Release::under_test().to_string());
-    let expect = said(&[("user", "good morning"), ("assistant", "Hello, you.")]);
+    // The server is named after the TUI, not after a probe before it or after the hub's own connection.
+    let of_server = bench.home.journal().events;
+    let (_, version) = of_server.iter().find(|(event, _)| event == "codex_version").expect("the server has a version");
+    assert!(version["user_agent"].as_str().is_some_and(|agent| agent.starts_with("codex-tui/")), "{version}");
+    let expect = said(&[("user", "good morning"), ("assistant", "Hello, you."), COMPLETED]);
     assert_eq!(bench.conversation(&thread, 1), expect);
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [1, 1, 2]);
     let records = bench.home.journal().texts;
@@ -296,7 +307,14 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     winners.sort();
     assert_eq!(winners, [TUI, "watcher"]);
     assert_eq!(bench.ran(), 2);
-    let expect = said(&[("user", "do one"), ("assistant", "First."), ("user", "do two"), ("assistant", "Second.")]);
+    let expect = said(&[
+        ("user", "do one"),
+        ("assistant", "First."),
+        COMPLETED,
+        ("user", "do two"),
+        ("assistant", "Second."),
+        COMPLETED,
+    ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [2, 2, 6]);
 }
@@ -313,6 +331,8 @@ fn e2e_approval_returns_after_the_hub_was_killed() {
     let asked = bench.rows();
     bench.kill_hub();
     tui.shows("Reconnecting");
+    // Whoever looks meanwhile changes nothing: the server still waits for the answer.
+    assert_eq!(bench.rows(), asked);
     bench.shim(&["hub", "start"]);
     bench.joined_again(1);
     tui.shows_no("Reconnecting");
@@ -330,7 +350,7 @@ fn e2e_approval_returns_after_the_hub_was_killed() {
     let row = &bench.confirmed(1)[0];
     assert_ne!(row["resolved_by"], TUI, "{row:#}");
     assert_eq!(bench.ran(), 1);
-    assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well.")]));
+    assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well."), COMPLETED]));
 }
 
 #[test]
@@ -356,7 +376,14 @@ fn e2e_restarted_hub_loses_no_turn() {
     accepts(&first);
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
-    let expect = said(&[("user", "good morning"), ("assistant", "Well."), ("user", "do it"), ("assistant", "Well.")]);
+    let expect = said(&[
+        ("user", "good morning"),
+        ("assistant", "Well."),
+        COMPLETED,
+        ("user", "do it"),
+        ("assistant", "Well."),
+        COMPLETED,
+    ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.ran(), 1);
 }
