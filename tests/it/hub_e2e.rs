@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -24,9 +23,6 @@ const DIALOG: &str = "Would you like to run the following command?";
 
 /// The mark before the TUI's input.
 const PROMPT: &str = "›";
-
-/// How long a TUI may take to show that a dialog was answered, before it is answered again.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// A TUI of 0.150 shows it until it has a thread.
 const LOADING: &str = "loading";
@@ -228,20 +224,6 @@ fn says_to(tui: &Tmux, words: &str) {
     tui.keys(&["Enter"]);
 }
 
-/// Answers the dialog. A TUI that has just come, or has come back, ignores a key now and then.
-fn accepts(tui: &Tmux) {
-    eventually("the end of the dialog", || {
-        tui.types("y");
-        let began = Instant::now();
-        while began.elapsed() < ANSWER_MAX {
-            if !tui.screen().contains(DIALOG) {
-                return Some(());
-            }
-        }
-        None
-    });
-}
-
 fn said(conversation: &[(&str, &str)]) -> Vec<(String, String)> {
     conversation.iter().map(|(role, words)| ((*role).to_owned(), (*words).to_owned())).collect()
 }
@@ -286,7 +268,7 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     let is_asked = |message: &Value| message["method"] == "item/commandExecution/requestApproval";
     let is_resolved = |message: &Value| message["method"] == "serverRequest/resolved";
     let asked = watcher.wait_for("the approval", is_asked);
-    accepts(&second);
+    second.types("y");
     for tui in [&first, &second] {
         tui.shows("First.");
         tui.shows_no(DIALOG);
@@ -373,7 +355,7 @@ fn e2e_restarted_hub_loses_no_turn() {
     assert_eq!(after["server"]["pid"], before["server"]["pid"]);
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no("Reconnecting")));
     first.shows(DIALOG);
-    accepts(&first);
+    first.types("y");
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
     let expect = said(&[
