@@ -118,8 +118,9 @@ struct StopArguments {
 
 /// Replace a hub and keep its server
 ///
-/// For an upgrade of codex-shim, or a changed setting. Clients connect again by themselves, and no turn is lost. If no hub
-/// runs, one is started. Give the options of the hub again.
+/// For an upgrade of codex-shim, or a changed setting. No turn is lost. Terminals of codex 0.153 and later connect again by
+/// themselves; older ones exit, and `codex resume` continues. A terminal without a message yet has to be opened again. If no
+/// hub runs, one is started. Give the options of the hub again.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: that of `hub start`.

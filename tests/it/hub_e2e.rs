@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -25,14 +24,14 @@ const DIALOG: &str = "Would you like to run the following command?";
 /// The mark before the TUI's input.
 const PROMPT: &str = "›";
 
-/// How long a TUI may take to show that a dialog was answered, before it is answered again.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-
 /// A TUI of 0.150 shows it until it has a thread.
 const LOADING: &str = "loading";
 
 /// The name of the TUI in `initialize`.
 const TUI: &str = "codex-tui";
+
+/// The end of a turn in a conversation.
+const COMPLETED: (&str, &str) = ("turn", "completed");
 
 /// Answers of the TUI to the screens of its first start: without them it waits for a person.
 const FIRST_START: &str = r#"
@@ -164,13 +163,17 @@ impl Bench {
         self.document(&["requests", "--all"])["requests"].as_array().expect("an array").clone()
     }
 
-    /// The roles and texts of a thread, in order, as soon as this many turns have ended.
+    /// The roles and texts of a thread and the outcomes of its turns, in order, as soon as this many turns have ended.
     fn conversation(&self, thread: &str, turns: usize) -> Vec<(String, String)> {
         eventually("the ends of the turns", || (self.counts(thread, ["turn/completed"]) == [turns]).then_some(()));
         let lines = self.tool(&["transcript", thread, "--json"]);
         let lines = lines.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
-        let said = lines.filter(|line: &Value| line["role"] == "user" || line["role"] == "assistant");
-        said.map(|line| (text(&line["role"]), text(&line["text"]))).collect()
+        let said = lines.filter_map(|line: Value| match line["role"].as_str()? {
+            role @ ("user" | "assistant") => Some((role.to_owned(), text(&line["text"]))),
+            "status" => Some(("turn".to_owned(), text(&line["status"]))),
+            _ => None,
+        });
+        said.collect()
     }
 
     /// How often each of these events happened in a thread.
@@ -221,20 +224,6 @@ fn says_to(tui: &Tmux, words: &str) {
     tui.keys(&["Enter"]);
 }
 
-/// Answers the dialog. A TUI that has just come, or has come back, ignores a key now and then.
-fn accepts(tui: &Tmux) {
-    eventually("the end of the dialog", || {
-        tui.types("y");
-        let began = Instant::now();
-        while began.elapsed() < ANSWER_MAX {
-            if !tui.screen().contains(DIALOG) {
-                return Some(());
-            }
-        }
-        None
-    });
-}
-
 fn said(conversation: &[(&str, &str)]) -> Vec<(String, String)> {
     conversation.iter().map(|(role, words)| ((*role).to_owned(), (*words).to_owned())).collect()
 }
@@ -249,7 +238,11 @@ fn e2e_tui_joins_the_hub_by_itself() {
     let (thread, connection) = bench.joined();
     assert_eq!((&connection["client"]["name"], &connection["transport"]), (&json!(TUI), &json!("websocket")));
     assert_eq!(connection["client"]["version"], Release::under_test().to_string());
-    let expect = said(&[("user", "good morning"), ("assistant", "Hello, you.")]);
+    // The server is named after the TUI, not after a probe before it or after the hub's own connection.
+    let of_server = bench.home.journal().events;
+    let (_, version) = of_server.iter().find(|(event, _)| event == "codex_version").expect("the server has a version");
+    assert!(version["user_agent"].as_str().is_some_and(|agent| agent.starts_with("codex-tui/")), "{version}");
+    let expect = said(&[("user", "good morning"), ("assistant", "Hello, you."), COMPLETED]);
     assert_eq!(bench.conversation(&thread, 1), expect);
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [1, 1, 2]);
     let records = bench.home.journal().texts;
@@ -275,7 +268,7 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     let is_asked = |message: &Value| message["method"] == "item/commandExecution/requestApproval";
     let is_resolved = |message: &Value| message["method"] == "serverRequest/resolved";
     let asked = watcher.wait_for("the approval", is_asked);
-    accepts(&second);
+    second.types("y");
     for tui in [&first, &second] {
         tui.shows("First.");
         tui.shows_no(DIALOG);
@@ -296,7 +289,14 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     winners.sort();
     assert_eq!(winners, [TUI, "watcher"]);
     assert_eq!(bench.ran(), 2);
-    let expect = said(&[("user", "do one"), ("assistant", "First."), ("user", "do two"), ("assistant", "Second.")]);
+    let expect = said(&[
+        ("user", "do one"),
+        ("assistant", "First."),
+        COMPLETED,
+        ("user", "do two"),
+        ("assistant", "Second."),
+        COMPLETED,
+    ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [2, 2, 6]);
 }
@@ -313,6 +313,8 @@ fn e2e_approval_returns_after_the_hub_was_killed() {
     let asked = bench.rows();
     bench.kill_hub();
     tui.shows("Reconnecting");
+    // Whoever looks meanwhile changes nothing: the server still waits for the answer.
+    assert_eq!(bench.rows(), asked);
     bench.shim(&["hub", "start"]);
     bench.joined_again(1);
     tui.shows_no("Reconnecting");
@@ -330,7 +332,7 @@ fn e2e_approval_returns_after_the_hub_was_killed() {
     let row = &bench.confirmed(1)[0];
     assert_ne!(row["resolved_by"], TUI, "{row:#}");
     assert_eq!(bench.ran(), 1);
-    assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well.")]));
+    assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well."), COMPLETED]));
 }
 
 #[test]
@@ -353,10 +355,17 @@ fn e2e_restarted_hub_loses_no_turn() {
     assert_eq!(after["server"]["pid"], before["server"]["pid"]);
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no("Reconnecting")));
     first.shows(DIALOG);
-    accepts(&first);
+    first.types("y");
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
-    let expect = said(&[("user", "good morning"), ("assistant", "Well."), ("user", "do it"), ("assistant", "Well.")]);
+    let expect = said(&[
+        ("user", "good morning"),
+        ("assistant", "Well."),
+        COMPLETED,
+        ("user", "do it"),
+        ("assistant", "Well."),
+        COMPLETED,
+    ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.ran(), 1);
 }
