@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -152,7 +153,7 @@ impl Drop for Hub {
             self.kill();
         }
         if std::thread::panicking() {
-            eprintln!("stderr of the hub: {}", self.said());
+            let _ = writeln!(std::io::stderr(), "stderr of the hub: {}", self.said());
         }
         let Some(pid) = server_pid(self) else { return };
         let is_ours = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
