@@ -4,12 +4,12 @@
 //! and passes the server's response on. From then on the two ends are a [`Link`]: each message is decided on, recorded and passed.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::SIGCHLD;
 
+use super::arrival::{Arrival, Stage, handshake_interest, poll_fd};
 use super::link::{Link, WAITING_BYTES_MAX};
 use super::process::ServerProcess;
 use super::published::document;
@@ -57,21 +57,6 @@ pub(super) struct Hub {
     published_at: Duration,
     /// The published state of the connections is old.
     is_stale: bool,
-}
-
-/// A client whose handshake is not complete.
-struct Arrival {
-    peer: Peer,
-    since: Duration,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Its request has not come whole.
-    Asks(Accepting),
-    /// The server has not responded.
-    Waits(Accepting, Connecting),
-    Gone,
 }
 
 /// The hub's own connection.
@@ -310,27 +295,6 @@ impl Hub {
 }
 
 // Clients that arrive.
-
-impl Arrival {
-    fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        match &self.stage {
-            Stage::Asks(accepting) => vec![(accepting.as_fd(), PollFlags::IN)],
-            // The client waits for its response; that it leaves shows later.
-            Stage::Waits(_, connecting) => vec![handshake_interest(connecting)],
-            Stage::Gone => Vec::new(),
-        }
-    }
-}
-
-fn handshake_interest(connecting: &Connecting) -> (BorrowedFd<'_>, PollFlags) {
-    let mut flags = PollFlags::IN;
-    flags.set(PollFlags::OUT, connecting.wants_write());
-    (connecting.as_fd(), flags)
-}
-
-fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
-    PollFd::from_borrowed_fd(fd, flags)
-}
 
 impl Hub {
     fn accept(&mut self) {

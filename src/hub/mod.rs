@@ -1,6 +1,7 @@
 //! The hub: one server for all clients of a machine. Clients connect over WebSocket on Unix sockets; each gets a connection of its
 //! own to the server, which is a process of its own and outlives the hub.
 
+mod arrival;
 mod event_loop;
 mod link;
 mod peer;
