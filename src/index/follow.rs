@@ -18,6 +18,9 @@ use crate::wire::Side;
 /// In JSON, every line that may contain text of ours has this escape, followed by `e` or `E`.
 static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u001"));
 
+/// A record of a hub names its connection before the side.
+const CONN: &[u8] = b",\"conn\":";
+
 /// Precedes every line from the server.
 const BY_SERVER: &[u8] = b",\"from\":\"server\",";
 
@@ -124,8 +127,11 @@ impl Follower {
 fn may_be_replaced(record: &[u8]) -> bool {
     // The record's own fields precede the line.
     let Some(end) = memchr::memchr(b',', record) else { return false };
-    record[end..].starts_with(BY_SERVER)
-        && MARK.find_iter(record).any(|at| matches!(record.get(at + 5), Some(b'e' | b'E')))
+    let rest = match record[end..].strip_prefix(CONN) {
+        Some(conn) => &conn[conn.iter().take_while(|byte| byte.is_ascii_digit()).count()..],
+        None => &record[end..],
+    };
+    rest.starts_with(BY_SERVER) && MARK.find_iter(record).any(|at| matches!(record.get(at + 5), Some(b'e' | b'E')))
 }
 
 fn is_replacement(record: &[u8]) -> bool {

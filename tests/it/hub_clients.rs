@@ -643,6 +643,12 @@ fn context_goes_to_the_model_and_to_no_client() {
     for client in [&first, &second] {
         assert!(!client.seen.iter().any(|text| text.contains("make-it")), "{:#?}", client.seen);
     }
+    for (tool, args) in
+        [("events", &["events", "--json", "--since", "0"][..]), ("transcript", &["transcript", "t", "--json"])]
+    {
+        let told = String::from_utf8(hub.tool(args).stdout).unwrap();
+        assert!(told.contains("go on") && !told.contains("make-it"), "{tool}: {told}");
+    }
     // It was carried once.
     let sent = turn(92, "t", "and on");
     first.send(&sent);

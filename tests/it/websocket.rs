@@ -75,8 +75,10 @@ fn scripted_server_ends_connections_on_request() {
     left.send("{}");
     assert_eq!(server.wait_for("{}"), (2, "{}".to_owned()));
     left.close();
+    server.refuse(None);
     let last = Client::connect(&socket);
     last.stream().shutdown(std::net::Shutdown::Both).unwrap();
+    drop((cut, closed, last));
     eventually("the end of all connections", || server.connections().is_empty().then_some(()));
     assert_ne!(server.pid(), u64::from(std::process::id()));
 }

@@ -477,15 +477,14 @@ impl Server {
         let mut later = Vec::new();
         let result = match message["method"].as_str() {
             None => return self.settle(message),
-            Some("initialized") => {
-                self.connections[index].is_initialized = true;
-                return;
-            }
+            Some("initialized") => return,
             Some("initialize") => {
                 let name = params["clientInfo"]["name"].as_str().unwrap_or_default().to_owned();
                 let originator = self.originator.get_or_insert_with(|| name.clone());
                 let agent = format!("{originator}/{FAKE_VERSION}");
                 self.connections[index].name = Some(name);
+                // As with codex, broadcasts come from now on, before `initialized`.
+                self.connections[index].is_initialized = true;
                 json!({"userAgent": agent})
             }
             Some("thread/start") => {
