@@ -9,7 +9,7 @@ use codex_shim::testing::engine::{
     MARKER_END, MARKER_START, Now, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestSettings,
     ServerOwner, WaitingCommand,
 };
-use codex_shim::testing::wire::{Line, LineEnd, Side};
+use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn begins_with_ours(words: &str) -> bool {
 fn replaced(engine: &mut Engine, from: Side, line: &str) -> Option<Vec<u8>> {
     let mut effects = Vec::new();
     let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-    match engine.read(NOW, from, Incoming::Line(line), &mut effects)?.line {
+    match engine.read(NOW, Conn::OWN, from, Incoming::Line(line), &mut effects)?.line {
         Passage::Replace(own) => Some(own.bytes),
         Passage::Forward | Passage::Withhold => None,
     }
