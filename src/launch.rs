@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
 #[cfg(target_os = "linux")]
 use rustix::process::set_parent_process_death_signal;
-use rustix::process::{Signal, getpid, getppid, setsid};
+use rustix::process::{Pid, Signal, getpid, getppid, setsid};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -101,6 +101,21 @@ pub(crate) fn unblock(numbers: &[i32]) {
         }
         libc::pthread_sigmask(SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
     }
+}
+
+/// The process group of a process, or ours. `None` if the process is gone, or if the leader of the group is in another process
+/// namespace, as in a container: the kernel then says 0, which rustix takes for a valid id.
+#[expect(unsafe_code, reason = "the safe interface of rustix is undefined for the id 0")]
+pub(crate) fn process_group(pid: Option<Pid>) -> Option<Pid> {
+    // SAFETY: the call takes a number and returns one.
+    Pid::from_raw(unsafe { libc::getpgid(Pid::as_raw(pid)) }).filter(|group| group.as_raw_pid() > 0)
+}
+
+/// The process that leads the session of this one; `None` as for [`process_group`].
+#[expect(unsafe_code, reason = "the safe interface of rustix is undefined for the id 0")]
+pub(crate) fn session_leader(pid: Pid) -> Option<Pid> {
+    // SAFETY: the call takes a number and returns one.
+    Pid::from_raw(unsafe { libc::getsid(pid.as_raw_pid()) }).filter(|leader| leader.as_raw_pid() > 0)
 }
 
 /// Signals to us, as a socket that a loop can poll; other threads wake the loop through the same socket.

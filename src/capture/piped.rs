@@ -13,13 +13,13 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::stdio::{stderr, stdout};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::screen::{Ran, not_started, status_of};
 use super::tail::Tail;
-use crate::launch::{self, Signals};
+use crate::launch::{self, Signals, process_group};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -181,5 +181,7 @@ fn pass_signal_on(number: i32, child: Pid) {
 
 fn is_in_foreground() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
-    terminal.is_ok_and(|terminal| rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
+    terminal.is_ok_and(|terminal| {
+        rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| process_group(None) == Some(group))
+    })
 }

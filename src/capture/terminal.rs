@@ -11,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, Winsize, isatty, tcgetattr, tcgetpgrp,
     tcgetwinsize, tcsetattr, tcsetpgrp, ttyname,
 };
+
+use crate::launch::process_group;
 
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -79,7 +80,7 @@ impl Terminal {
 
 /// Whether the terminal on our stdin accepts control calls from us, also because it has no foreground.
 fn is_in_foreground() -> bool {
-    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
+    tcgetpgrp(stdin()).map_or(true, |group| process_group(None) == Some(group))
 }
 
 impl Drop for Terminal {
@@ -128,7 +129,9 @@ impl TypeAhead {
 fn unread() -> Vec<u8> {
     let Ok(mode) = tcgetattr(stdin()) else { return Vec::new() };
     // Only the foreground may read. SIGTTOU, which this raises in the background, is ignored by the caller.
-    let _ = tcsetpgrp(stdin(), getpgrp());
+    if let Some(group) = process_group(None) {
+        let _ = tcsetpgrp(stdin(), group);
+    }
     let mut raw = mode.clone();
     raw.make_raw();
     raw.special_codes[SpecialCodeIndex::VMIN] = 0;

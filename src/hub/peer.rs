@@ -9,8 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getsid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
+
+use crate::launch;
 
 #[cfg(target_os = "linux")]
 use crate::store::boot_id;
@@ -115,16 +117,17 @@ impl ProcessIdentity {
     /// Kills it with its process group, unless it has exited. A group that is also ours is spared.
     pub(crate) fn kill_group(&self) -> io::Result<()> {
         let Some(pid) = self.raw() else { return Ok(()) };
-        match getpgid(Some(pid)) {
-            Ok(group) if group != getpgrp() && self.is_alive() => Ok(kill_process_group(group, Signal::KILL)?),
-            Ok(_) | Err(_) => self.signal(Signal::KILL),
+        match launch::process_group(Some(pid)) {
+            Some(group) if launch::process_group(None) != Some(group) && self.is_alive() => {
+                Ok(kill_process_group(group, Signal::KILL)?)
+            }
+            Some(_) | None => self.signal(Signal::KILL),
         }
     }
 
-    /// The process that leads the session it belongs to.
+    /// The process that leads the session it belongs to; `None` if that is in another container.
     pub(crate) fn session_leader(&self) -> Option<u32> {
-        let leader = getsid(Some(self.raw()?)).ok()?;
-        u32::try_from(leader.as_raw_nonzero().get()).ok()
+        u32::try_from(launch::session_leader(self.raw()?)?.as_raw_pid()).ok()
     }
 
     /// Its program, if the system says.

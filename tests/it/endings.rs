@@ -531,7 +531,9 @@ fn the_server_is_in_our_process_group_directory_and_environment() {
     command.current_dir(&cwd).env("GREETING", "good day");
     let run = Run::start(home, command);
     let server = pid(&run.stdout().line());
-    assert_eq!(rustix::process::getpgid(Some(server)), Ok(run.pid()));
+    #[expect(clippy::disallowed_methods, reason = "both are in our process namespace")]
+    let group = rustix::process::getpgid(Some(server));
+    assert_eq!(group, Ok(run.pid()));
     assert_eq!(run.stdout().line(), format!("{}\n", cwd.display()));
     assert_eq!(run.stdout().line(), "good day\n");
 }
