@@ -108,14 +108,18 @@ pub(crate) fn unblock(numbers: &[i32]) {
 #[expect(unsafe_code, reason = "the safe interface of rustix is undefined for the id 0")]
 pub(crate) fn process_group(pid: Option<Pid>) -> Option<Pid> {
     // SAFETY: the call takes a number and returns one.
-    Pid::from_raw(unsafe { libc::getpgid(Pid::as_raw(pid)) }).filter(|group| group.as_raw_pid() > 0)
+    positive(unsafe { libc::getpgid(Pid::as_raw(pid)) })
 }
 
 /// The process that leads the session of this one; `None` as for [`process_group`].
 #[expect(unsafe_code, reason = "the safe interface of rustix is undefined for the id 0")]
 pub(crate) fn session_leader(pid: Pid) -> Option<Pid> {
     // SAFETY: the call takes a number and returns one.
-    Pid::from_raw(unsafe { libc::getsid(pid.as_raw_pid()) }).filter(|leader| leader.as_raw_pid() > 0)
+    positive(unsafe { libc::getsid(pid.as_raw_pid()) })
+}
+
+fn positive(raw: i32) -> Option<Pid> {
+    Some(raw).filter(|raw| *raw > 0).and_then(Pid::from_raw)
 }
 
 /// Signals to us, as a socket that a loop can poll; other threads wake the loop through the same socket.
