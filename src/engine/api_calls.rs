@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::assembly::SentFragment;
-use super::attached_client::VersionWatch;
 use super::interface::{ApiCallId, ApiRequest, Now};
 use super::requests::{Caller, Explanation};
 use super::turn_gate::{Prepared, Queued};
@@ -94,7 +93,8 @@ impl Engine {
     /// Sends the reason for a decline to the model, in the same write as the decline if the turn continues.
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
-            let Some(turn_id) = turn_id else {
+            // Without a connection of the hub, nobody would get the response to the call.
+            let Some(turn_id) = turn_id.filter(|_| !self.is_hub || self.is_initialized(Conn::OWN)) else {
                 self.threads.keep_reason(&thread_id, reason);
                 continue;
             };
@@ -154,7 +154,7 @@ impl Engine {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             }
             ApiRequest::Rpc { .. } | ApiRequest::Interrupt { .. } | ApiRequest::Input { .. }
-                if !server_listens || self.clients.own().version != VersionWatch::Done =>
+                if !server_listens || !self.is_initialized(Conn::OWN) =>
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }

@@ -89,6 +89,11 @@ impl Engine {
         (client.on_record == OnRecord::Yes).then_some(&client.name)
     }
 
+    /// Whether the server has answered this connection's `initialize`, so that it takes further lines.
+    pub(crate) fn is_initialized(&self, conn: Conn) -> bool {
+        self.clients.of(conn).version == VersionWatch::Done
+    }
+
     /// Whether the subscriptions of any client have changed since the last call.
     pub(crate) fn subscriptions_changed(&mut self) -> bool {
         std::mem::take(&mut self.subscriptions_changed)

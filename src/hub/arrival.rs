@@ -1,12 +1,31 @@
-//! Clients of a hub whose handshake is not complete.
+//! How connections of a hub begin: a client's handshake, which the hub repeats to the server, and the hub's own.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::websocket::{Accepting, Connecting};
-use crate::engine::Peer;
+use super::event_loop::Hub;
+use super::link::Link;
+use super::sockets::Accepted;
+use super::websocket::{Accepting, Connecting, Request};
+use crate::engine::{Effect, Input, Peer, Transport};
+use crate::wire::{Conn, Side};
+
+/// Clients whose handshake is not complete. Others wait until they are accepted.
+pub(super) const ARRIVALS_MAX: usize = 64;
+
+/// How long a handshake may take; codex itself waits no longer.
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// How long no client is accepted after that has failed, as it does if the process has too many descriptors.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Open links; further clients are disconnected, as if the server took no more.
+const LINKS_MAX: usize = 1_000;
+
+/// How soon the hub connects to the server again if it loses its own connection.
+pub(super) const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 
 /// A client whose handshake is not complete.
 pub(super) struct Arrival {
@@ -42,4 +61,136 @@ pub(super) fn handshake_interest(connecting: &Connecting) -> (BorrowedFd<'_>, Po
 
 pub(super) fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
+}
+
+/// The hub's own connection.
+pub(super) enum OwnConnection {
+    /// The server names itself after the first client of its process, so a client comes first.
+    AfterClient,
+    /// To be opened at this time.
+    Due(Duration),
+    /// The handshake began at this time.
+    Connecting(Connecting, Duration),
+    Open,
+}
+
+impl Hub {
+    pub(super) fn accept(&mut self) {
+        let since = self.core.clock.elapsed();
+        for listener in &self.listeners {
+            while self.arrivals.len() < ARRIVALS_MAX {
+                let Accepted { stream, pid } = match listener.accept() {
+                    Ok(Some(accepted)) => accepted,
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "accept a client");
+                        self.accept_from = since + ACCEPT_AGAIN_AFTER;
+                        break;
+                    }
+                };
+                let Ok(accepting) = Accepting::new(stream) else { continue };
+                let peer = Peer { transport: Transport::WebSocket, pid };
+                self.arrivals.push(Arrival { peer, since, stage: Stage::Asks(accepting) });
+            }
+        }
+    }
+
+    pub(super) fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
+        for mut arrival in std::mem::take(&mut self.arrivals) {
+            arrival.stage = match arrival.stage {
+                Stage::Asks(accepting) => self.read_request(accepting),
+                other @ (Stage::Waits(..) | Stage::Gone) => other,
+            };
+            match std::mem::replace(&mut arrival.stage, Stage::Gone) {
+                Stage::Gone => {}
+                asks @ Stage::Asks(_) => self.arrivals.push(Arrival { stage: asks, ..arrival }),
+                Stage::Waits(accepting, mut connecting) => match connecting.advance() {
+                    Ok(None) => {
+                        let stage = Stage::Waits(accepting, connecting);
+                        self.arrivals.push(Arrival { stage, ..arrival });
+                    }
+                    Ok(Some(response)) if response.is_accepted() => {
+                        let link = Link::new(arrival.peer, Some(accepting.accept(&response)), connecting.into_end());
+                        self.connected(arrival.peer, link, effects);
+                    }
+                    Ok(Some(response)) => accepting.refuse(response.status),
+                    Err(error) => tracing::warn!(%error, "the server refused a client's handshake"),
+                },
+            }
+        }
+    }
+
+    /// Reads a client's request. Once it is whole, asks the server. If the server cannot be reached, the client's connection is
+    /// closed at once, as the server itself would.
+    fn read_request(&mut self, mut accepting: Accepting) -> Stage {
+        match accepting.read() {
+            Ok(None) => Stage::Asks(accepting),
+            // Most of these only look whether something listens.
+            Err(refusal) => {
+                tracing::debug!(%refusal, "a client without a handshake");
+                Stage::Gone
+            }
+            Ok(Some(_)) if self.links.len() >= LINKS_MAX => {
+                self.core.notices.report(&format!("{LINKS_MAX} clients are connected; one more was turned away"));
+                Stage::Gone
+            }
+            Ok(Some(request)) => match self.connect(&request) {
+                Ok(connecting) => Stage::Waits(accepting, connecting),
+                Err(error) => {
+                    tracing::warn!(%error, "connect to the server");
+                    self.check_due = Duration::ZERO;
+                    Stage::Gone
+                }
+            },
+        }
+    }
+
+    fn connect(&self, request: &Request) -> std::io::Result<Connecting> {
+        Connecting::new(super::connect(&self.server.socket)?, request)
+    }
+
+    fn connected(&mut self, peer: Peer, link: Link, effects: &mut Vec<Effect>) {
+        self.last_conn += 1;
+        let conn = Conn(self.last_conn);
+        self.links.insert(conn, link);
+        self.core.handle(Input::Connected { conn, peer }, effects);
+        self.is_stale = true;
+        self.pass(conn, Side::Client, effects);
+    }
+
+    /// Opens the hub's own connection, if it is time for that.
+    pub(super) fn advance_own(&mut self, is_ready: bool, effects: &mut Vec<Effect>) {
+        let now = self.core.clock.elapsed();
+        let again = OwnConnection::Due(now + RECONNECT_AFTER);
+        self.own = match std::mem::replace(&mut self.own, OwnConnection::AfterClient) {
+            OwnConnection::Due(due) if due <= now => match self.connect(&Request::of_path("/rpc")) {
+                Ok(connecting) => OwnConnection::Connecting(connecting, now),
+                Err(error) => {
+                    tracing::warn!(%error, "connect the hub to the server");
+                    again
+                }
+            },
+            OwnConnection::Connecting(_, since) if now >= since + HANDSHAKE_MAX => {
+                tracing::warn!("the server has not responded to the hub's own handshake");
+                again
+            }
+            OwnConnection::Connecting(mut connecting, since) if is_ready => match connecting.advance() {
+                Ok(None) => OwnConnection::Connecting(connecting, since),
+                Ok(Some(response)) if response.is_accepted() => {
+                    let peer = Peer { transport: Transport::WebSocket, pid: Some(std::process::id()) };
+                    self.links.insert(Conn::OWN, Link::new(peer, None, connecting.into_end()));
+                    self.core.handle(Input::Connected { conn: Conn::OWN, peer }, effects);
+                    OwnConnection::Open
+                }
+                Ok(Some(_)) | Err(_) => {
+                    tracing::warn!("the server refused the hub's own handshake");
+                    again
+                }
+            },
+            other @ (OwnConnection::AfterClient
+            | OwnConnection::Due(_)
+            | OwnConnection::Connecting(..)
+            | OwnConnection::Open) => other,
+        };
+    }
 }

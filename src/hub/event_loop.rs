@@ -3,37 +3,30 @@
 //! A client first sends its handshake ([`Arrival`]); the hub repeats it to the server, on a connection of its own for this client,
 //! and passes the server's response on. From then on the two ends are a [`Link`]: each message is decided on, recorded and passed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::SIGCHLD;
 
-use super::arrival::{Arrival, Stage, handshake_interest, poll_fd};
-use super::link::{Link, WAITING_BYTES_MAX};
+use super::arrival::{
+    ARRIVALS_MAX, Arrival, HANDSHAKE_MAX, OwnConnection, RECONNECT_AFTER, handshake_interest, poll_fd,
+};
+use super::link::{CLOSING_MAX, Link, WAITING_BYTES_MAX};
 use super::process::ServerProcess;
 use super::published::document;
-use super::sockets::{Accepted, Listener};
-use super::websocket::{Accepting, Connecting, Ended, Request, Utf8Bytes};
+use super::sockets::Listener;
+use super::websocket::{Ended, Utf8Bytes};
 use crate::control::{Passed, RelayRequest};
-use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, Peer, ServerOwner, Transport};
+use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, ServerOwner};
 use crate::relay::{Core, Message};
-use crate::wire::{Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
+use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
-/// Clients whose handshake is not complete. Others wait until they are accepted.
-const ARRIVALS_MAX: usize = 64;
+/// How long a hub that ends goes on to deliver what waits.
+const FINISH_MAX: Duration = Duration::from_millis(200);
 
-/// How long a handshake may take; codex itself waits no longer.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-
-/// How long no client is accepted after that has failed, as it does if the process has too many descriptors.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// Open links; further clients are disconnected, as if the server took no more.
-const LINKS_MAX: usize = 1_000;
-
-/// How soon the hub connects to the server again if it loses its own connection.
-const RECONNECT_AFTER: Duration = Duration::from_secs(1);
+/// Lines of ours that wait for a connection to the server.
+const UNSENT_MAX: usize = 1_024;
 
 /// How often the server process and its log are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -46,27 +39,19 @@ pub(super) struct Hub {
     pub(super) server: ServerProcess,
     /// Empty while no server runs: codex then starts one of its own.
     pub(super) listeners: Vec<Listener>,
-    arrivals: Vec<Arrival>,
-    links: BTreeMap<Conn, Link>,
-    last_conn: u32,
-    own: OwnConnection,
+    pub(super) arrivals: Vec<Arrival>,
+    pub(super) links: BTreeMap<Conn, Link>,
+    pub(super) last_conn: u32,
+    pub(super) own: OwnConnection,
+    /// Lines of ours that no connection took.
+    unsent: VecDeque<Injection>,
     /// No client is accepted before this time.
-    accept_from: Duration,
+    pub(super) accept_from: Duration,
     /// When the server process is checked next; at once if it may have ended.
-    check_due: Duration,
+    pub(super) check_due: Duration,
     published_at: Duration,
     /// The published state of the connections is old.
-    is_stale: bool,
-}
-
-/// The hub's own connection.
-enum OwnConnection {
-    /// The server names itself after the first client of its process, so a client comes first.
-    AfterClient,
-    /// To be opened at this time.
-    Due(Duration),
-    Connecting(Connecting),
-    Open,
+    pub(super) is_stale: bool,
 }
 
 /// Why the loop ended.
@@ -97,6 +82,7 @@ impl Hub {
             links: BTreeMap::new(),
             last_conn: 0,
             own,
+            unsent: VecDeque::new(),
             accept_from: Duration::ZERO,
             check_due: Duration::ZERO,
             published_at: Duration::ZERO,
@@ -112,36 +98,48 @@ impl Hub {
         let ServerProcess { pid, adopted, .. } = self.server;
         self.core.handle(Input::ServerStarted { pid, adopted }, &mut effects);
         loop {
-            self.carry_out_all(&mut effects);
-            self.publish();
-            let ready = self.wait();
-            if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+            if self.step(None, &mut effects) {
                 return End::Signalled;
             }
-            self.take_messages(&mut effects);
-            self.pass_ready(&ready, &mut effects);
-            if ready.listeners {
-                self.accept();
-            }
-            if ready.arrivals {
-                self.advance_arrivals(&mut effects);
-            }
-            self.advance_own(ready.own, &mut effects);
-            self.handle_deadlines(&mut effects);
-            self.remove_ended();
             if !self.server_runs() {
+                self.carry_out_all(&mut effects);
                 return End::ServerEnded;
             }
         }
+    }
+
+    /// Waits until there is something to do, or until a given time, and does it. Returns whether a signal came that ends the hub.
+    fn step(&mut self, until: Option<Duration>, effects: &mut Vec<Effect>) -> bool {
+        self.carry_out_all(effects);
+        self.publish();
+        let ready = self.wait(until);
+        if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+            return true;
+        }
+        self.take_messages(effects);
+        self.pass_ready(&ready, effects);
+        if ready.listeners {
+            self.accept();
+        }
+        if ready.arrivals {
+            self.advance_arrivals(effects);
+        }
+        self.advance_own(ready.own, effects);
+        self.send_unsent(effects);
+        self.handle_deadlines(effects);
+        self.remove_ended();
+        false
     }
 
     /// Closes every connection and ends the session. The server keeps running if it still does.
     pub(super) fn finish(mut self) {
         // Codex looks for a server at the default socket, so it must be gone before anything else.
         self.listeners.clear();
+        let until = self.core.clock.elapsed() + FINISH_MAX;
         let mut effects = Vec::new();
-        for conn in self.links.keys().copied().collect::<Vec<_>>() {
-            self.core.handle(Input::Disconnected { conn }, &mut effects);
+        self.disconnect_all(|link| link.end_both(until), &mut effects);
+        while !self.links.is_empty() && self.core.clock.elapsed() < until {
+            self.step(Some(until), &mut effects);
         }
         self.carry_out_all(&mut effects);
         self.core.recorder.close();
@@ -150,22 +148,14 @@ impl Hub {
     /// Waits while no server runs. Returns whether a signal came that ends the hub.
     pub(super) fn pause(&mut self, wait: Duration) -> bool {
         let until = self.core.clock.elapsed() + wait;
-        loop {
-            if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+        let mut effects = Vec::new();
+        while self.core.clock.elapsed() < until {
+            if self.step(Some(until), &mut effects) {
                 return true;
             }
-            // Callers are told that no server runs.
-            let mut effects = Vec::new();
-            self.take_messages(&mut effects);
-            self.carry_out_all(&mut effects);
-            let left = until.saturating_sub(self.core.clock.elapsed());
-            if left.is_zero() {
-                return false;
-            }
-            let timeout = Timespec::try_from(left).ok();
-            // An error means that a signal interrupted the poll; the next iteration checks the signals.
-            let _ = rustix::event::poll(&mut [PollFd::new(&self.core.signals, PollFlags::IN)], timeout.as_ref());
         }
+        self.carry_out_all(&mut effects);
+        false
     }
 
     /// Goes on with a server that was started anew.
@@ -178,16 +168,30 @@ impl Hub {
     /// Ends this run of the server: all connections are gone, and so are its requests.
     pub(super) fn server_ended(&mut self) {
         let mut effects = Vec::new();
-        for conn in self.links.keys().copied().collect::<Vec<_>>() {
-            self.core.handle(Input::Disconnected { conn }, &mut effects);
-        }
+        let cut_at = self.core.clock.elapsed() + CLOSING_MAX;
+        self.disconnect_all(|link| link.end(Side::Server, None, cut_at), &mut effects);
         self.core.handle(Input::Closed { from: Side::Server }, &mut effects);
         self.carry_out_all(&mut effects);
-        self.links.clear();
-        self.arrivals.clear();
-        self.own = OwnConnection::AfterClient;
+        self.unsent.clear();
         self.core.published.child_ended();
         self.publish_now();
+    }
+
+    /// Ends all links, each as `end` says, and all handshakes.
+    fn disconnect_all(&mut self, end: impl Fn(&mut Link), effects: &mut Vec<Effect>) {
+        self.arrivals.clear();
+        self.own = OwnConnection::AfterClient;
+        for (conn, link) in &mut self.links {
+            if !link.is_ending() {
+                self.core.handle(Input::Disconnected { conn: *conn }, effects);
+            }
+            end(link);
+        }
+        // Lines that the engine held go ahead of the end.
+        self.carry_out_all(effects);
+        for conn in self.links.keys().copied().collect::<Vec<_>>() {
+            self.flush(conn, effects);
+        }
     }
 
     fn server_runs(&mut self) -> bool {
@@ -200,7 +204,7 @@ impl Hub {
         self.server.is_alive()
     }
 
-    fn wait(&self) -> Ready {
+    fn wait(&self, until: Option<Duration>) -> Ready {
         let mut fds = vec![PollFd::new(&self.core.signals, PollFlags::IN)];
         let accepts = self.arrivals.len() < ARRIVALS_MAX && self.core.clock.elapsed() >= self.accept_from;
         let listeners = self.listeners.iter().filter(|_| accepts);
@@ -208,7 +212,7 @@ impl Hub {
         let arrivals_from = fds.len();
         fds.extend(self.arrivals.iter().flat_map(Arrival::interests).map(poll_fd));
         let own_from = fds.len();
-        if let OwnConnection::Connecting(connecting) = &self.own {
+        if let OwnConnection::Connecting(connecting, _) = &self.own {
             fds.push(poll_fd(handshake_interest(connecting)));
         }
         let links_from = fds.len();
@@ -221,7 +225,10 @@ impl Hub {
         }
         let timeout = match self.has_more() {
             true => Some(Duration::ZERO),
-            false => self.next_deadline().map(|due| due.saturating_sub(self.core.clock.elapsed())),
+            false => {
+                let due = [self.next_deadline(), until].into_iter().flatten().min();
+                due.map(|due| due.saturating_sub(self.core.clock.elapsed()))
+            }
         };
         let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
         // An error means that a signal interrupted the poll; it is handled like any other signal.
@@ -246,10 +253,12 @@ impl Hub {
     fn next_deadline(&self) -> Option<Duration> {
         let own = match &self.own {
             OwnConnection::Due(due) => Some(*due),
-            OwnConnection::AfterClient | OwnConnection::Connecting(_) | OwnConnection::Open => None,
+            OwnConnection::Connecting(_, since) => Some(*since + HANDSHAKE_MAX),
+            OwnConnection::AfterClient | OwnConnection::Open => None,
         };
         let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
-        let check = Some(self.check_due);
+        // There are listeners as long as a server runs.
+        let check = (!self.listeners.is_empty()).then_some(self.check_due);
         let publish = self.is_stale.then(|| self.published_at + PUBLISH_EVERY);
         let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
         let cut = self.links.values().filter_map(Link::cut_at).min();
@@ -285,131 +294,11 @@ impl Hub {
         self.core.publish_waiting(waiting);
     }
 
-    /// The link for lines of ours that any connection may carry. The server takes lines only from a client that it has initialized,
-    /// and the engine knows no other.
+    /// The link for lines of ours that any connection may carry: the hub's own, or else that of any client. The server takes lines
+    /// only from a client that it has initialized.
     fn answers_to(&self) -> Option<Conn> {
-        let is_open = |conn: &Conn| self.links.get(conn).is_some_and(|link| !link.is_ending());
-        let is_client = |conn: &Conn| is_open(conn) && self.core.engine.client(*conn).is_some();
-        is_open(&Conn::OWN).then_some(Conn::OWN).or_else(|| self.links.keys().copied().find(is_client))
-    }
-}
-
-// Clients that arrive.
-
-impl Hub {
-    fn accept(&mut self) {
-        let since = self.core.clock.elapsed();
-        for listener in &self.listeners {
-            while self.arrivals.len() < ARRIVALS_MAX {
-                let Accepted { stream, pid } = match listener.accept() {
-                    Ok(Some(accepted)) => accepted,
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::warn!(%error, "accept a client");
-                        self.accept_from = since + ACCEPT_AGAIN_AFTER;
-                        break;
-                    }
-                };
-                let Ok(accepting) = Accepting::new(stream) else { continue };
-                let peer = Peer { transport: Transport::WebSocket, pid };
-                self.arrivals.push(Arrival { peer, since, stage: Stage::Asks(accepting) });
-            }
-        }
-    }
-
-    fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
-        for mut arrival in std::mem::take(&mut self.arrivals) {
-            arrival.stage = match arrival.stage {
-                Stage::Asks(accepting) => self.read_request(accepting),
-                other @ (Stage::Waits(..) | Stage::Gone) => other,
-            };
-            match std::mem::replace(&mut arrival.stage, Stage::Gone) {
-                Stage::Gone => {}
-                asks @ Stage::Asks(_) => self.arrivals.push(Arrival { stage: asks, ..arrival }),
-                Stage::Waits(accepting, mut connecting) => match connecting.advance() {
-                    Ok(None) => {
-                        let stage = Stage::Waits(accepting, connecting);
-                        self.arrivals.push(Arrival { stage, ..arrival });
-                    }
-                    Ok(Some(response)) if response.is_accepted() => {
-                        let link = Link::new(arrival.peer, Some(accepting.accept(&response)), connecting.into_end());
-                        self.connected(arrival.peer, link, effects);
-                    }
-                    Ok(Some(response)) => accepting.refuse(response.status),
-                    Err(error) => tracing::warn!(%error, "the server refused a client's handshake"),
-                },
-            }
-        }
-    }
-
-    /// Reads a client's request. Once it is whole, asks the server. If the server cannot be reached, the client's connection is
-    /// closed at once, as the server itself would.
-    fn read_request(&mut self, mut accepting: Accepting) -> Stage {
-        match accepting.read() {
-            Ok(None) => Stage::Asks(accepting),
-            // Most of these only look whether something listens.
-            Err(refusal) => {
-                tracing::debug!(%refusal, "a client without a handshake");
-                Stage::Gone
-            }
-            Ok(Some(_)) if self.links.len() >= LINKS_MAX => {
-                self.core.notices.report(&format!("{LINKS_MAX} clients are connected; one more was turned away"));
-                Stage::Gone
-            }
-            Ok(Some(request)) => match self.connect(&request) {
-                Ok(connecting) => Stage::Waits(accepting, connecting),
-                Err(error) => {
-                    tracing::warn!(%error, "connect to the server");
-                    self.check_due = Duration::ZERO;
-                    Stage::Gone
-                }
-            },
-        }
-    }
-
-    fn connect(&self, request: &Request) -> std::io::Result<Connecting> {
-        Connecting::new(super::connect(&self.server.socket)?, request)
-    }
-
-    fn connected(&mut self, peer: Peer, link: Link, effects: &mut Vec<Effect>) {
-        self.last_conn += 1;
-        let conn = Conn(self.last_conn);
-        self.links.insert(conn, link);
-        self.core.handle(Input::Connected { conn, peer }, effects);
-        self.is_stale = true;
-        self.pass(conn, Side::Client, effects);
-    }
-
-    /// Opens the hub's own connection, if it is time for that.
-    fn advance_own(&mut self, is_ready: bool, effects: &mut Vec<Effect>) {
-        let now = self.core.clock.elapsed();
-        let again = OwnConnection::Due(now + RECONNECT_AFTER);
-        self.own = match std::mem::replace(&mut self.own, OwnConnection::AfterClient) {
-            OwnConnection::Due(due) if due <= now => match self.connect(&Request::of_path("/rpc")) {
-                Ok(connecting) => OwnConnection::Connecting(connecting),
-                Err(error) => {
-                    tracing::warn!(%error, "connect the hub to the server");
-                    again
-                }
-            },
-            OwnConnection::Connecting(mut connecting) if is_ready => match connecting.advance() {
-                Ok(None) => OwnConnection::Connecting(connecting),
-                Ok(Some(response)) if response.is_accepted() => {
-                    let peer = Peer { transport: Transport::WebSocket, pid: Some(std::process::id()) };
-                    self.links.insert(Conn::OWN, Link::new(peer, None, connecting.into_end()));
-                    self.core.handle(Input::Connected { conn: Conn::OWN, peer }, effects);
-                    OwnConnection::Open
-                }
-                Ok(Some(_)) | Err(_) => {
-                    tracing::warn!("the server refused the hub's own handshake");
-                    again
-                }
-            },
-            other @ (OwnConnection::AfterClient
-            | OwnConnection::Due(_)
-            | OwnConnection::Connecting(_)
-            | OwnConnection::Open) => other,
-        };
+        let mut open = self.links.iter().filter(|(_, link)| !link.is_ending()).map(|(conn, _)| *conn);
+        open.find(|conn| self.core.engine.is_initialized(*conn))
     }
 }
 
@@ -438,7 +327,7 @@ impl Hub {
     }
 
     /// Reads from one side of a link, and records and passes what it has written.
-    fn pass(&mut self, conn: Conn, from: Side, effects: &mut Vec<Effect>) {
+    pub(super) fn pass(&mut self, conn: Conn, from: Side, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut messages = Vec::new();
         let ended = link.read(from, &mut messages);
@@ -524,7 +413,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(&conn).filter(|link| !link.is_ending()) else { return };
         tracing::debug!(conn = conn.0, ?from, ?ended, "a connection has ended");
         self.core.handle(Input::Disconnected { conn }, effects);
-        link.end(from, ended, self.core.clock.elapsed());
+        link.end(from, ended, self.core.clock.elapsed() + CLOSING_MAX);
         if conn == Conn::OWN {
             self.own = OwnConnection::Due(self.core.clock.elapsed() + RECONNECT_AFTER);
         }
@@ -565,6 +454,10 @@ impl Hub {
         self.is_stale = document.connections.iter().any(|connection| connection.waiting_bytes > 0);
         self.core.published.hub(document);
     }
+}
+
+fn is_answer(line: &[u8]) -> bool {
+    matches!(Body::parse(line), Body::Message(message) if message.method.is_none())
 }
 
 fn text(bytes: Vec<u8>) -> Utf8Bytes {
@@ -630,22 +523,41 @@ impl Hub {
         }
     }
 
-    /// Records own lines to the server and sends them, on another connection if theirs is gone: the server takes an answer from
-    /// any.
-    fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
-        let Injection { conn, lines, mark } = injection;
-        let is_open = self.links.get(&conn).is_some_and(|link| !link.is_ending());
-        let conn = if is_open { Some(conn) } else { self.answers_to() };
+    /// Records own lines to the server and sends them. If their connection is gone, answers go out on another, as the server takes
+    /// them from any, or wait for the next one. Calls are dropped: the engine has told their callers.
+    fn inject(&mut self, mut injection: Injection, effects: &mut Vec<Effect>) {
+        let is_open = self.links.get(&injection.conn).is_some_and(|link| !link.is_ending());
+        if !is_open {
+            injection.lines.retain(|line| is_answer(&line.bytes));
+        }
+        if injection.lines.is_empty() {
+            return;
+        }
+        let conn = if is_open { Some(injection.conn) } else { self.answers_to() };
         let Some(conn) = conn else {
-            tracing::warn!("no connection to the server takes a line of ours");
+            if self.unsent.len() < UNSENT_MAX {
+                self.unsent.push_back(injection);
+            } else {
+                self.core.notices.report("no connection to the server; an answer could not be sent");
+            }
             return;
         };
+        let Injection { lines, mark, .. } = injection;
         self.core.record(conn, &lines);
         if let Some(link) = self.links.get_mut(&conn) {
             lines.into_iter().for_each(|line| link.send(Side::Server, text(line.bytes)));
             mark.into_iter().for_each(|token| link.mark(Side::Server, token));
         }
         self.flush(conn, effects);
+    }
+
+    /// Sends what waited for a connection to the server.
+    fn send_unsent(&mut self, effects: &mut Vec<Effect>) {
+        while self.answers_to().is_some()
+            && let Some(injection) = self.unsent.pop_front()
+        {
+            self.inject(injection, effects);
+        }
     }
 
     /// Records and passes a client's line that was held.

@@ -23,7 +23,7 @@ pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
 const HANDED_BYTES_MAX: usize = 1 << 20;
 
 /// How long a link that ends may take to deliver what waits.
-const CLOSING_MAX: Duration = Duration::from_secs(5);
+pub(super) const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// A link between a client and the server. The hub's own has no client.
 #[derive(Debug)]
@@ -169,27 +169,35 @@ impl Link {
         self.client.as_ref().map_or(0, |client| client.queued_bytes + client.end.unsent_bytes())
     }
 
-    /// Ends the link: what is queued is still delivered, for at most [`CLOSING_MAX`]. A close frame of one side goes on to the
-    /// other.
-    pub(super) fn end(&mut self, from: Side, ended: Option<&Ended>, now: Duration) {
+    /// Ends the link because one side is gone. What is queued for the other is still delivered, until `cut_at` at most. A close
+    /// frame goes on to the other side.
+    pub(super) fn end(&mut self, gone: Side, ended: Option<&Ended>, cut_at: Duration) {
         if self.cut_at.is_some() {
             return;
         }
-        self.cut_at = Some(now + CLOSING_MAX);
-        let (gone, stays) = match from {
-            Side::Client => (self.client.as_mut(), Some(&mut self.server)),
-            Side::Server => (Some(&mut self.server), self.client.as_mut()),
-        };
-        if let Some(gone) = gone {
-            gone.abandon();
+        if let Some(way) = self.way_mut(gone) {
+            way.abandon();
         }
+        let stays = match gone {
+            Side::Client => Some(&mut self.server),
+            Side::Server => self.client.as_mut(),
+        };
         if let Some(stays) = stays {
-            // The engine waits for nothing of this link any more.
-            stays.queue.retain(|piece| !matches!(piece, Piece::Hold(_)));
             stays.close = match ended {
                 Some(Ended::Closed(close)) => Some(close.clone()),
                 Some(Ended::Eof | Ended::Truncated | Ended::Violation(_) | Ended::Broken(_)) | None => None,
             };
+        }
+        self.end_both(cut_at);
+    }
+
+    /// Ends the link while both sides are there. What is queued is still delivered, until `cut_at` at most.
+    pub(super) fn end_both(&mut self, cut_at: Duration) {
+        let earlier = self.cut_at.map_or(cut_at, |before| before.min(cut_at));
+        self.cut_at = Some(earlier);
+        // The engine waits for nothing of this link any more.
+        for way in self.client.iter_mut().chain([&mut self.server]) {
+            way.queue.retain(|piece| !matches!(piece, Piece::Hold(_)));
         }
     }
 

@@ -28,7 +28,10 @@ struct Hub {
 
 impl Hub {
     fn new() -> Hub {
-        let home = Home::new();
+        Hub::at(Home::new())
+    }
+
+    fn at(home: Home) -> Hub {
         let codex = FakeServer::program(home.beside());
         fs::create_dir(home.beside().join("codex-home")).unwrap();
         let mut hub = Hub { home, codex, process: None };
@@ -519,6 +522,50 @@ fn killed_server_is_restarted() {
     assert_eq!(hub.get("/sessions/self")["server"]["pid"], restarted);
     let row = hub.row("orphaned");
     assert_eq!(row["resolved_by"], Value::Null, "{row:#}");
+}
+
+#[test]
+fn what_a_dead_server_wrote_reaches_a_slow_client() {
+    let mut hub = Hub::new();
+    let mut client = hub.client("slow");
+    resume(&mut client);
+    let mut server = hub.server();
+    let texts: Vec<String> =
+        (0..3).map(|n| format!(r#"{{"method":"x/{n}","params":"{}"}}"#, "x".repeat(8 << 20))).collect();
+    for text in &texts {
+        server.notify("t", text);
+    }
+    eventually("the messages on record", || (recorded(&hub.journal(), r#""method":"x/2""#) == 1).then_some(()));
+    let pid = server.pid();
+    drop(server);
+    kill_process(pid_of(pid), Signal::KILL).unwrap();
+    eventually("the end of the server", || hub.said().contains("the server has ended").then_some(()));
+    let received: Vec<String> = std::iter::from_fn(|| client.receive()).collect();
+    assert!(received == texts, "{} messages", received.len());
+    hub.kill();
+}
+
+#[test]
+fn answer_by_policy_waits_for_a_connection() {
+    let home = Home::new();
+    let expiry = "[expiry]\nrequest_approval = \"1s\"\n";
+    fs::create_dir_all(home.path()).unwrap();
+    fs::write(home.path().join("config.toml"), expiry).unwrap();
+    let hub = Hub::at(home);
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    let mut server = hub.server();
+    let own = hub.own_connection(&mut server);
+    server.refuse(Some(503));
+    let id = ask(&mut server);
+    client.wait_for("the approval", is_asked);
+    server.cut(own);
+    client.close();
+    hub.row("expired");
+    server.refuse(None);
+    let answers = eventually("an answer", || Some(answers_at(&mut server, &id)).filter(|answers| !answers.is_empty()));
+    assert_eq!(answers.iter().map(|answer| &answer["result"]["decision"]).collect::<Vec<_>>(), ["decline"]);
+    assert_eq!(hub.row("resolved")["resolved_by"], "expiry");
 }
 
 #[test]
