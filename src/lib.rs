@@ -38,8 +38,8 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← tui ← cli ← main`, with [`config`] beside [`history`] and [`launch`] beside [`control`]. To change
-//! a rule, go to:
+//! context_engine} ← relay ← hub ← tui ← cli ← main`, with [`websocket`] beside [`files`], [`config`] beside [`history`] and
+//! [`launch`] beside [`control`]. To change a rule, go to:
 //!
 //! | room | its rules |
 //! |---|---|
@@ -48,6 +48,7 @@
 //! | [`secrets`] (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
 //! | [`engine`] (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it |
 //! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
+//! | [`websocket`] | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
 //! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
@@ -60,7 +61,7 @@
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
-//! | [`hub`] | one server for all clients: its process, the sockets, WebSocket connections, the poll loop over them |
+//! | [`hub`] | one server for all clients: its process, the sockets, the poll loop over all connections |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`cli`] | the meaning of each invocation, and the tools |
 //!
@@ -85,6 +86,8 @@ mod secrets;
 mod engine;
 
 mod files;
+
+mod websocket;
 
 mod journal;
 

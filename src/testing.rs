@@ -29,15 +29,6 @@ pub mod history {
     pub use crate::history::{Fold, Rows, Seen, SessionActivity, UiFold};
 }
 
-pub mod hub {
-    pub mod websocket {
-        pub use crate::hub::websocket::{
-            Accepting, CLIENT_MESSAGE_BYTES_MAX, Close, ConnectError, Connecting, End, Ended, Flushed, Peer, Reading,
-            Refusal, Request, Response, SERVER_FRAME_BYTES_MAX, SERVER_MESSAGE_BYTES_MAX, Utf8Bytes, Violation,
-        };
-    }
-}
-
 pub mod index {
     pub use crate::index::{
         Cursor, Follower, HISTORY_FILE, History, Index, IndexSettings, Next, Patience, TranscriptFiles,
@@ -65,6 +56,13 @@ pub mod store {
 
 pub mod secrets {
     pub use crate::secrets::{Masker, redacted};
+}
+
+pub mod websocket {
+    pub use crate::websocket::{
+        Accepting, CLIENT_MESSAGE_BYTES_MAX, Close, ConnectError, Connecting, End, Ended, Flushed, Reading, Refusal,
+        Request, Response, SERVER_FRAME_BYTES_MAX, SERVER_MESSAGE_BYTES_MAX, Utf8Bytes, Violation,
+    };
 }
 
 pub mod wire {

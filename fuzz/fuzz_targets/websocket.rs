@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
-use codex_shim::testing::hub::websocket::{
+use codex_shim::testing::websocket::{
     Accepting, Connecting, End, Ended, Flushed, Reading, Request, Response, Utf8Bytes,
 };
 use libfuzzer_sys::fuzz_target;

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::event::PollFlags;
 
-use super::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes};
 use crate::engine::{Peer, Token};
+use crate::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes};
 use crate::wire::Side;
 
 /// Limit on the bytes that wait for one client. Codex, too, disconnects a client that is too slow.

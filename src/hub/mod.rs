@@ -9,7 +9,6 @@ pub(crate) mod process;
 mod published;
 mod run;
 pub(crate) mod sockets;
-pub(crate) mod websocket;
 
 use std::path::Path;
 

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 21] = [
+const ROOMS: [&str; 22] = [
     "wire",
     "protocol",
     "secrets",
     "engine",
     "files",
+    "websocket",
     "journal",
     "config",
     "history",

@@ -659,13 +659,6 @@ fn message_of_many_fragments() {
     thread.join().unwrap();
 }
 
-#[test]
-fn kernel_names_the_peer() {
-    let (end, _theirs) = raw(Role::Server);
-    let us = Peer { uid: rustix::process::getuid().as_raw(), pid: Some(std::process::id()) };
-    assert_eq!(end.peer().unwrap(), us);
-}
-
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 

@@ -10,7 +10,6 @@ use tungstenite::Utf8Bytes;
 use super::Role;
 use super::frame_reader::{CONTROL_BYTES_MAX, Decoded, FrameReader, Violation};
 use super::frame_writer::FrameWriter;
-use super::peer::Peer;
 
 /// Limit on the messages that one call of [`End::read`] returns.
 const READ_MESSAGES_MAX: usize = 256;
@@ -211,11 +210,6 @@ impl End {
     /// How many messages were binary and therefore dropped, as codex drops them.
     pub fn dropped(&self) -> u64 {
         self.dropped
-    }
-
-    /// The process at the other end.
-    pub fn peer(&self) -> io::Result<Peer> {
-        Peer::of(&self.socket)
     }
 }
 

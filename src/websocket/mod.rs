@@ -16,12 +16,10 @@ mod end;
 mod frame_reader;
 mod frame_writer;
 mod handshake;
-mod peer;
 
 pub use end::{Close, End, Ended, Flushed, Reading};
 pub use frame_reader::Violation;
 pub use handshake::{Accepting, ConnectError, Connecting, Refusal, Request, Response};
-pub use peer::Peer;
 pub use tungstenite::Utf8Bytes;
 
 #[cfg(test)]
