@@ -12,7 +12,8 @@ use crate::engine::{GivenAnswer, RequestKind, RequestType, Word};
 
 /// The kind of the request in a ledger row.
 pub(crate) fn kind_of(row: &Value) -> RequestKind {
-    row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other)
+    let method = row["request_method"].as_str().unwrap_or_default();
+    RequestKind::asked(method, &row["request_payload"]).unwrap_or(RequestKind::Other)
 }
 
 /// The arguments of `respond` that fill in a form. They fail if they are pasted as they are, because `…` is not a decision.

@@ -639,6 +639,23 @@ mod tests {
     }
 
     #[test]
+    fn command_for_a_person_does_not_expire() {
+        let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
+        let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
+        let ask = |kind: &str| {
+            let params = format!(r#"{{"threadId":"t","turnId":"u","itemId":"i","command":"ls","kind":"{kind}"}}"#);
+            format!(r#"{{"id":0,"method":"item/commandExecution/requestApproval","params":{params}}}"#)
+        };
+        play.line(Side::Server, &ask("humanCommand"));
+        play.at(0, Input::Committed { token: 1, done: true });
+        assert_eq!(play.at(60_000, Input::Tick), "");
+        play.line(Side::Server, RESOLVED);
+        play.line(Side::Server, &ask("writeStdin"));
+        play.at(60_000, Input::Committed { token: 2, done: true });
+        assert_eq!(play.at(60_005, Input::Tick), "first3(requestexpired)");
+    }
+
+    #[test]
     fn the_oldest_expires_first() {
         let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
         let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });

@@ -117,8 +117,7 @@ impl Request {
         item: Option<&ToolCall>,
         purpose: Purpose<'_>,
     ) -> Option<Request> {
-        let kind = RequestKind::of(&message.method)?;
-        let wanted = kind.subject()?;
+        RequestKind::of(&message.method)?.subject()?;
         let place = message.place.owned();
         let state = RequestState::Open;
         let masked = match purpose {
@@ -127,6 +126,8 @@ impl Request {
         };
         let params: Value =
             masked.as_deref().map_or(message.params, |json| Params::Written(json.get())).read().unwrap_or_default();
+        let kind = RequestKind::asked(&message.method, &params)?;
+        let wanted = kind.subject()?;
         let words = |name: &str| params[name].as_str().map(bounded_words);
         let (does, (decisions, decisions_left_out)) = match purpose {
             Purpose::Rows(_) => {

@@ -113,8 +113,14 @@ impl GivenAnswer {
         }
         let plain = |result| Ok(CheckedAnswer { result, reason: None, is_cancel: false });
         match (name, kind.request_type()) {
+            ("result", _) if kind.needs_person() => {
+                let decision = self.result.as_ref().map(|result| result["decision"].clone());
+                self.decided(decision.unwrap_or_default(), kind, &params).map_err(invalid)
+            }
             ("result", _) => plain(self.result.clone().unwrap_or_default()),
-            ("decision", RequestType::Approval) => self.decision(kind, &params).map_err(invalid),
+            ("decision", RequestType::Approval) => {
+                self.decided(self.decision.clone().unwrap_or_default(), kind, &params).map_err(invalid)
+            }
             ("answers", RequestType::UserInput) => {
                 answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
             }
@@ -124,12 +130,11 @@ impl GivenAnswer {
         }
     }
 
-    fn decision(&self, kind: RequestKind, params: &Value) -> Result<CheckedAnswer, String> {
-        let decision = self.decision.clone().unwrap_or_default();
+    fn decided(&self, decision: Value, kind: RequestKind, params: &Value) -> Result<CheckedAnswer, String> {
         let word = decision.as_str().and_then(|given| kind.word_of(given));
         let sent = match word {
             Some(word) => json!(kind.decision(word)),
-            None if offered(params).contains(&decision) => decision,
+            None if offered(params).contains(&decision) && !kind.needs_person() => decision,
             None => return Err(format!("{decision} is not one of the offered decisions")),
         };
         let is_refusal = matches!(word, Some(Word::Decline | Word::Cancel));
@@ -236,6 +241,7 @@ fn offered(params: &Value) -> &[Value] {
 pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
     let words = kind.words().iter().map(|word| json!(word.decision()));
     match kind.request_type() {
+        RequestType::Approval if kind.needs_person() => words.collect(),
         RequestType::Approval => {
             let offered = offered(params);
             offered.iter().cloned().chain(words.filter(|word| !offered.contains(word))).collect()
@@ -248,6 +254,7 @@ pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
 /// The answer that policy gives after a timeout.
 pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
     Some(match kind.request_type() {
+        RequestType::Approval if kind.needs_person() => return None,
         RequestType::Approval => json!({ "decision": kind.decision(Word::Decline) }),
         RequestType::Permissions => json!({ "permissions": {}, "scope": "turn" }),
         RequestType::UserInput => json!({ "answers": {} }),
@@ -326,6 +333,23 @@ mod tests {
         ] {
             assert!(command(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn command_for_a_person_is_decided_once() {
+        let offered = r#"{"kind":"humanCommand","availableDecisions":["acceptForSession",{"acceptWithX":{}}]}"#;
+        let given = |given: &str| check(RequestKind::HumanCommand, offered, given);
+        for word in ["accept", "decline", "cancel"] {
+            let result = format!(r#"{{"decision":"{word}"}}"#);
+            assert_eq!(given(&result), Ok(result.clone()));
+            assert_eq!(given(&format!(r#"{{"result":{result}}}"#)), Ok(result));
+        }
+        for grant in [r#"{"decision":"acceptForSession"}"#, r#"{"decision":{"acceptWithX":{}}}"#] {
+            assert!(given(grant).is_err(), "{grant}");
+            assert!(given(&format!(r#"{{"result":{grant}}}"#)).is_err(), "{grant}");
+        }
+        assert_eq!(decisions(RequestKind::HumanCommand, &json!({"availableDecisions": ["acceptForSession"]})).len(), 3);
+        assert_eq!(by_policy(RequestKind::HumanCommand), None);
     }
 
     #[test]

@@ -108,6 +108,8 @@ impl Subject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     Command,
+    /// A command that a person has to decide on each time: no policy answers it, and no decision holds for later.
+    HumanCommand,
     FileChange,
     /// A command, until early 2026.
     OldCommand,
@@ -134,6 +136,8 @@ struct Facts {
     words: &'static [Word],
     /// Its answers have the words of early 2026.
     is_old: bool,
+    /// Only a person may answer it, with one of `words`.
+    needs_person: bool,
 }
 
 const APPROVAL: Facts = Facts {
@@ -143,6 +147,7 @@ const APPROVAL: Facts = Facts {
     item_type: Some("commandExecution"),
     words: &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel],
     is_old: false,
+    needs_person: false,
 };
 
 const PATCH: Facts =
@@ -155,10 +160,20 @@ const OTHER: Facts = Facts {
     item_type: None,
     words: &[],
     is_old: false,
+    needs_person: false,
 };
 
 impl RequestKind {
-    /// The kind of a method; `None` if only the client can answer it.
+    /// The kind of a request; `None` if only the client can answer it.
+    #[must_use]
+    pub(crate) fn asked(method: &str, params: &Value) -> Option<RequestKind> {
+        Some(match RequestKind::of(method)? {
+            RequestKind::Command if params["kind"] == "humanCommand" => RequestKind::HumanCommand,
+            kind => kind,
+        })
+    }
+
+    /// The kind of a request, as far as its method tells; see [`RequestKind::asked`].
     #[must_use]
     pub fn of(method: &str) -> Option<RequestKind> {
         Some(match Method::of(method) {
@@ -178,6 +193,14 @@ impl RequestKind {
     const fn facts(self) -> Facts {
         match self {
             RequestKind::Command => APPROVAL,
+            // The server has not begun an item for it.
+            RequestKind::HumanCommand => Facts {
+                name: "command for a person",
+                item_type: None,
+                words: &[Word::Accept, Word::Decline, Word::Cancel],
+                needs_person: true,
+                ..APPROVAL
+            },
             RequestKind::FileChange => PATCH,
             RequestKind::OldCommand => Facts { is_old: true, ..APPROVAL },
             RequestKind::OldPatch => Facts { is_old: true, ..PATCH },
@@ -234,6 +257,11 @@ impl RequestKind {
         self.facts().words
     }
 
+    /// Whether only a person may answer it, with one of its words.
+    pub(crate) fn needs_person(self) -> bool {
+        self.facts().needs_person
+    }
+
     /// The word that a caller gives as its decision: that of today, or that of the request's own release.
     pub(super) fn word_of(self, given: &str) -> Option<Word> {
         let is_given = |word: &Word| word.decision() == given || self.decision(*word) == given;
@@ -254,7 +282,7 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
     let text = |name: &str| params[name].as_str().map(one_line);
     let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
     let summary = match kind {
-        RequestKind::Command => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
+        RequestKind::Command | RequestKind::HumanCommand => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
             (_, Some(host)) => format!("reach {}{because}", one_line(host)),
             (Some(command), None) => format!("run {}{because}", without_system_shell(&command)),
             (None, None) => format!("run a command{because}"),

@@ -227,15 +227,17 @@ impl Requests {
         // From now on, a response with this id answers this request.
         let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
         self.ended.forget(&id);
-        let Some(kind) = RequestKind::of(method).filter(|_| self.open.len() < OPEN_MAX) else { return };
+        let params = message.params.map(read).unwrap_or_default();
+        let kind = RequestKind::asked(method, &params);
+        let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
         let is_for_human = kind.is_for_human();
         // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
-        let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && is_for_human);
+        let can_expire = is_for_human && !kind.needs_person();
+        let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && can_expire);
         let expiry = expiry.map(|(_, after)| *after);
-        let params = message.params.map(read).unwrap_or_default();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
         let row = RequestRow {
