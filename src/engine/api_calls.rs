@@ -47,6 +47,10 @@ pub(super) enum Purpose {
     ReasonAhead,
     /// The relay initializes the server.
     Initialize,
+    /// The hub subscribes to a thread.
+    Watch { thread_id: String },
+    /// The hub ends such a subscription.
+    Unwatch,
 }
 
 /// Interrupts for the next turns of threads: caller, thread and deadline, oldest first.
@@ -279,6 +283,8 @@ impl Engine {
         prepared: Option<Prepared>,
         effects: &mut Vec<Effect>,
     ) {
+        // The server takes a turn only in a thread that it has loaded.
+        self.watch(&thread_id, effects);
         let running = self.threads.turn_in(&thread_id).map(str::to_owned);
         let params = json!({ "threadId": thread_id, "input": [{ "type": "text", "text": text }] }).to_string();
         let purpose = Purpose::Turn { api_call, thread_id: thread_id.clone(), running };
@@ -307,7 +313,9 @@ impl Engine {
             (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotSent)),
             (Purpose::ReasonAhead, None, _)
             | (Purpose::Initialize, Some(_), _)
-            | (Purpose::Context | Purpose::Fragments { .. }, _, _) => return,
+            | (Purpose::Context | Purpose::Fragments { .. } | Purpose::Unwatch, _, _)
+            | (Purpose::Watch { .. }, None, _) => return,
+            (Purpose::Watch { thread_id }, Some(_), _) => return self.watched.forget(&thread_id),
             (Purpose::Initialize, None, result) => {
                 self.clients.own_mut().initialized_with = result.map(ToOwned::to_owned);
                 let bytes = notification_line(Method::Initialized);
@@ -353,6 +361,8 @@ impl Purpose {
             Purpose::Reason { .. }
             | Purpose::ReasonAhead
             | Purpose::Initialize
+            | Purpose::Watch { .. }
+            | Purpose::Unwatch
             | Purpose::Context
             | Purpose::Fragments { .. } => {}
         }

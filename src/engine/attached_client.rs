@@ -87,6 +87,16 @@ impl Clients {
         }
     }
 
+    /// Whether any client has subscribed to a thread.
+    pub(super) fn follow(&self, thread_id: &str) -> bool {
+        self.own.threads.contains(thread_id) || self.others.values().any(|client| client.threads.contains(thread_id))
+    }
+
+    /// Whether a hub has any client besides itself.
+    pub(super) fn are_connected(&self) -> bool {
+        self.others.values().any(|client| client.on_record == OnRecord::Yes)
+    }
+
     pub(super) fn forget_thread(&mut self, thread_id: &str) {
         self.own.threads.remove(thread_id);
         for client in self.others.values_mut() {

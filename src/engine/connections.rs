@@ -76,10 +76,15 @@ impl Engine {
             self.interrupts.server_ended(effects);
             let own = self.clients.own_mut();
             (own.initialized_with, own.version) = (None, VersionWatch::Before);
-        } else if let Some(client) = self.clients.disconnected(conn)
-            && client.on_record == OnRecord::Yes
-        {
-            effects.push(Effect::Note(Note::ConnClose { conn }));
+            own.threads.clear();
+            self.watched.clear();
+        } else if let Some(client) = self.clients.disconnected(conn) {
+            if client.on_record == OnRecord::Yes {
+                effects.push(Effect::Note(Note::ConnClose { conn }));
+            }
+            for thread_id in &client.threads {
+                self.client_left(conn, thread_id, effects);
+            }
         }
     }
 
@@ -105,7 +110,13 @@ impl Engine {
     }
 
     /// The server responds to a call that begins or ends a subscription.
-    pub(super) fn subscribed(&mut self, conn: Conn, call: &OpenCall, response: &Event<'_>) {
+    pub(super) fn subscribed(
+        &mut self,
+        conn: Conn,
+        call: &OpenCall,
+        response: &Event<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
         let subscribes = call.method.is_some_and(|method| method.opens_thread() || method == Method::ThreadUnsubscribe);
         if !self.is_hub || !subscribes {
             return;
@@ -114,11 +125,16 @@ impl Engine {
         let threads = &mut self.clients.of_mut(conn).threads;
         match (call.method, response.result.and_then(Members::of)) {
             (Some(method), Some(result)) if method.opens_thread() && threads.len() < SUBSCRIPTIONS_MAX => {
-                threads.extend(result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id")));
+                let thread_id = result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id"));
+                if let Some(thread_id) = thread_id {
+                    threads.insert(thread_id.clone());
+                    self.client_follows(conn, &thread_id, effects);
+                }
             }
             (Some(Method::ThreadUnsubscribe), Some(_)) => {
                 if let Some(thread_id) = &call.thread_id {
                     threads.remove(thread_id);
+                    self.client_left(conn, thread_id, effects);
                 }
             }
             (_, _) => {}
@@ -129,6 +145,7 @@ impl Engine {
     pub(super) fn thread_closed(&mut self, params: &RawValue) {
         if let Some(thread_id) = Members::of(params).and_then(|params| params.text("threadId")) {
             self.clients.forget_thread(&thread_id);
+            self.watched.forget(&thread_id);
             self.subscriptions_changed = true;
         }
     }

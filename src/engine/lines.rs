@@ -227,7 +227,7 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> Option<Purpose> {
-        self.subscribed(seen.conn, &call, event);
+        self.subscribed(seen.conn, &call, event, &mut decision.then);
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
         }
@@ -258,6 +258,9 @@ impl Engine {
                 self.threads.mentioned_in(params, effects);
             }
             (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params),
+            (Some(Method::ThreadStatusChanged), Some(params)) => {
+                self.thread_status_changed(params, &mut decision.then);
+            }
             (Some(Method::ThreadCompacted), Some(params)) => self.is_compacted(params, effects),
             (Some(Method::TurnStarted), _) => self.turn_started(event, effects),
             (Some(Method::TurnCompleted), _) => self.turn_completed(now, event, effects),
@@ -292,6 +295,7 @@ impl Engine {
         }
         self.consult_about_turn(event, &thread_id, &turn_id, effects);
         self.own_items.turn_is_over(&thread_id);
+        self.watched_turn_completed(&thread_id, effects);
         let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
         self.requests.turn_completed(now, &place, effects);
         if self.threads.are_idle() {

@@ -25,6 +25,7 @@ mod threads;
 mod turn_gate;
 mod verdict;
 mod visible;
+mod watching;
 
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ use requests::{Items, Requests};
 use shutdown::Shutdown;
 use threads::Threads;
 use verdict::Secrets;
+use watching::Watched;
 
 /// Settings of a new engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +110,7 @@ pub struct Engine {
     interrupts: Interrupts,
     shutdown: Shutdown,
     clients: Clients,
+    watched: Watched,
     /// The server's version is on record.
     knows_version: bool,
     is_hub: bool,
@@ -133,6 +136,7 @@ impl Engine {
             interrupts: Interrupts::default(),
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             clients: Clients::new(settings.server_owner),
+            watched: Watched::default(),
             knows_version: false,
             is_hub: settings.server_owner == ServerOwner::Hub,
             subscriptions_changed: false,

@@ -121,6 +121,10 @@ impl Calls {
         let key = self.to_server.insert(conn, RpcId::Text(id), Caller::Relay, Method::of(method));
         if let Some(call) = self.to_server.get_mut(key) {
             call.purpose = Some(purpose);
+            if call.method == Some(Method::ThreadUnsubscribe) {
+                let params = params.and_then(|params| serde_json::from_str::<&RawValue>(params).ok());
+                call.thread_id = params.and_then(Members::of).and_then(|params| params.text("threadId"));
+            }
         }
         (key, line)
     }
