@@ -371,6 +371,43 @@ fn e2e_restarted_hub_loses_no_turn() {
 }
 
 #[test]
+fn e2e_turn_goes_on_without_clients() {
+    let test = "e2e_turn_goes_on_without_clients";
+    let words = |words| vec![Item::Text(vec![words])];
+    let Some(bench) = Bench::start(test, &[], vec![run(), words("First."), words("Second.")]) else { return };
+    let bot = |name| {
+        let mut bot = Client::connect(&bench.session().join("codex.sock"));
+        bot.initialize(name);
+        bot
+    };
+    let mut first = bot("first");
+    let started = first.call("thread/start", json!({"cwd": bench.lab.cwd()}));
+    let thread = text(&started["thread"]["id"]);
+    first.call("turn/start", json!({"threadId": thread, "input": [{"type": "text", "text": "do it"}]}));
+    first.wait_for("the approval", |message| message["method"] == "item/commandExecution/requestApproval");
+    first.close();
+    eventually("the departure", || bench.status()["connections"].as_array()?.is_empty().then_some(()));
+    let request = text(&bench.rows()[0]["request_id"]);
+    bench.tool(&["respond", &request, "accept"]);
+    let mut expect = said(&[("user", "do it"), ("assistant", "First."), COMPLETED]);
+    assert_eq!(bench.conversation(&thread, 1), expect);
+    // The next server has not loaded the thread.
+    bench.shim(&["hub", "stop"]);
+    bench.shim(&["hub", "start"]);
+    let _second = bot("second");
+    let lines = || bench.home.journal().texts;
+    let count = |part: &str| lines().iter().filter(|line| line.contains(part)).count();
+    // Both servers have initialized a client and the hub.
+    eventually("the hub's own connection", || (count(r#""method":"initialized""#) == 4).then_some(()));
+    bench.tool(&["send", "--thread", &thread, "go on"]);
+    expect.extend(said(&[("user", "go on"), ("assistant", "Second."), COMPLETED]));
+    assert_eq!(bench.conversation(&thread, 2), expect);
+    assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed"]), [2, 2]);
+    // The hub does not stay subscribed.
+    eventually("the end of the subscription", || (count(r#""method":"thread/unsubscribe""#) == 2).then_some(()));
+}
+
+#[test]
 fn e2e_stopped_hub_does_not_block_codex() {
     let test = "e2e_stopped_hub_does_not_block_codex";
     let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };
