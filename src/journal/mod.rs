@@ -10,6 +10,7 @@ mod background;
 pub(crate) mod reader;
 mod record;
 mod segment;
+mod shared;
 mod writer;
 
 pub(crate) use background::over_bounds;

@@ -22,12 +22,15 @@ use memchr::memchr;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
-use super::segment;
+use super::{record, segment, shared};
 use super::segment::{Position, SegmentName};
 use crate::files::{self, Access};
 
 /// Size of one read, in bytes; the buffer grows temporarily for a longer record. Each relay has such a buffer.
 const READ_BYTES: usize = 64 << 10;
+
+/// How much is read first of a record that another one refers to.
+const REFERRED_BYTES: usize = 2 << 10;
 
 /// The result of one step of a reader.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub struct Reader {
     consumed: usize,
     /// The last returned record's place in the buffer.
     given: Range<usize>,
+    /// The last returned record, if a reference stands in its place.
+    resolved: Option<Vec<u8>>,
     known_ends: Arc<[Position]>,
 }
 
@@ -82,6 +87,7 @@ impl Reader {
             buffer: Vec::new(),
             consumed: 0,
             given: 0..0,
+            resolved: None,
             known_ends: Arc::default(),
         }
     }
@@ -102,7 +108,7 @@ impl Reader {
     /// The last returned record, until the next step.
     #[must_use]
     pub fn last(&self) -> &[u8] {
-        &self.buffer[self.given.clone()]
+        self.resolved.as_deref().unwrap_or(&self.buffer[self.given.clone()])
     }
 
     /// Returns the next record, if it is complete. On an error the position stays, so the call can be repeated.
@@ -120,7 +126,7 @@ impl Reader {
                 continue;
             };
             match self.fill(&at)? {
-                Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
+                Some(Filled::Record { newline }) => return self.give(at, newline),
                 Some(Filled::Short) => {}
                 None => match self.successor(&at.segment)? {
                     // Every record of the removed segment was read.
@@ -138,7 +144,7 @@ impl Reader {
             // The writer may have appended between the read of the file and the listing of the folder; once the successor
             // exists it appends no more.
             match self.fill(&at)? {
-                Some(Filled::Record { newline }) => return Ok(self.give(at, newline)),
+                Some(Filled::Record { newline }) => return self.give(at, newline),
                 Some(Filled::Short) | None
                     if !self.lacks_end(&at, &after) && !segment::is_broken(&self.dir, &at, &after)? =>
                 {
@@ -159,11 +165,49 @@ impl Reader {
         Step::Lost { at }
     }
 
-    fn give(&mut self, at: Position, newline: usize) -> Step<'_> {
+    fn give(&mut self, at: Position, newline: usize) -> io::Result<Step<'_>> {
+        self.resolved = self.resolve(&at, self.consumed..newline)?;
         let from = std::mem::replace(&mut self.consumed, newline + 1);
         self.next = Some(Position { segment: at.segment.clone(), offset: at.offset + (newline + 1 - from) as u64 });
         self.given = from..newline;
-        Step::Record { at, bytes: &self.buffer[from..newline] }
+        Ok(Step::Record { at, bytes: self.last() })
+    }
+
+    /// The record that the one in the buffer refers to, with the time and the connection of the reference. `None` if it is no
+    /// reference, or if no record is there.
+    fn resolve(&self, at: &Position, given: Range<usize>) -> io::Result<Option<Vec<u8>>> {
+        let reference = &self.buffer[given.clone()];
+        let Some(offset) = record::reference(reference).filter(|offset| *offset < at.offset) else { return Ok(None) };
+        let back = usize::try_from(at.offset - offset).unwrap_or(usize::MAX);
+        let read;
+        let rest = match given.start.checked_sub(back) {
+            Some(from) => &self.buffer[from..given.start],
+            None => {
+                read = self.read_back(offset, at.offset)?;
+                &read
+            }
+        };
+        let full = memchr(b'\n', rest).map(|newline| &rest[..newline]);
+        Ok(full.and_then(|full| shared::resolved(reference, full)))
+    }
+
+    /// The bytes of the file from one offset to another, or as many as contain a record.
+    fn read_back(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; REFERRED_BYTES];
+        loop {
+            bytes.truncate(usize::try_from(to - from).unwrap_or(usize::MAX));
+            match file.read_exact_at(&mut bytes, from) {
+                Ok(()) => {}
+                // The file is shorter than it was.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            }
+            if memchr(b'\n', &bytes).is_some() || bytes.len() as u64 == to - from {
+                return Ok(bytes);
+            }
+            bytes.resize(bytes.len() * 8, 0);
+        }
     }
 
     fn go_to(&mut self, segment: SegmentName) {

@@ -106,7 +106,7 @@ pub enum Content<'a> {
     Bytes(Vec<u8>),
     /// Nothing but its outline.
     Omitted {
-        /// `secret` or `size`.
+        /// `secret` or `size`; `same` if the record that it refers to is missing.
         reason: Cow<'a, str>,
         /// Its length in bytes.
         line_bytes: u64,
@@ -178,6 +178,7 @@ struct Raw<'a> {
     text: Option<Cow<'a, str>>,
     #[serde(borrow)]
     base64: Option<Cow<'a, str>>,
+    same: Option<u64>,
     #[serde(borrow)]
     omitted: Option<Cow<'a, str>>,
     bytes: Option<u64>,
@@ -287,16 +288,19 @@ impl<'a> Record<'a> {
         };
         let replaces = raw.replaces == Some(true);
         let end = if raw.eol == Some(false) { LineEnd::EndOfStream } else { LineEnd::Newline };
-        let content = match (raw.line, raw.text, raw.base64, raw.omitted) {
+        let content = match (raw.line, raw.text, raw.base64, raw.omitted, raw.same) {
             (Some(line), ..) => Content::Json(line),
             (None, Some(text), ..) => Content::Text(text),
-            (None, None, Some(base64), _) => {
+            (None, None, Some(base64), ..) => {
                 Content::Bytes(BASE64_STANDARD.decode(base64.as_ref()).map_err(|_| RecordError::UnknownKind)?)
             }
-            (None, None, None, Some(reason)) => {
+            (None, None, None, Some(reason), _) => {
                 Content::Omitted { reason, line_bytes: raw.bytes.unwrap_or_default(), method: raw.method, id: raw.id }
             }
-            (None, None, None, None) => return Err(RecordError::UnknownKind),
+            (None, None, None, None, Some(_)) => {
+                Content::Omitted { reason: Cow::Borrowed("same"), line_bytes: 0, method: None, id: None }
+            }
+            (None, None, None, None, None) => return Err(RecordError::UnknownKind),
         };
         let conn = Conn(raw.conn);
         Ok(Record::Line { at_us, conn, from, to, replaces, content, masked: raw.masked == Some(true), end })
@@ -370,6 +374,38 @@ pub(super) fn append_head(out: &mut Vec<u8>, start: &[u8], written: Written, for
         }
         Form::Omitted(omitted) => append_omitted(out, omitted),
     }
+}
+
+/// Appends the record of a line of the server that is the same as in the record at `offset`.
+pub(super) fn append_reference(out: &mut Vec<u8>, start: &[u8], offset: u64) {
+    out.extend_from_slice(start);
+    out.extend_from_slice(SAME);
+    append_json(out, &offset);
+    out.extend_from_slice(b"}\n");
+}
+
+/// The text between the start of a reference and the offset.
+const SAME: &[u8] = b",\"from\":\"server\",\"same\":";
+
+/// The offset in a record that [`append_reference`] has written, given without the `\n`.
+pub(super) fn reference(record: &[u8]) -> Option<u64> {
+    // No other record ends in a digit and a brace within so few bytes.
+    if record.len() > SAME.len() + 80 || !record.ends_with(b"}") {
+        return None;
+    }
+    let rest = record.strip_prefix(start_of(record)?)?.strip_prefix(SAME)?;
+    let (offset, end) = number(rest)?;
+    (end == b"}").then_some(offset)
+}
+
+/// The [`start`] of the record of a line of the server.
+pub(super) fn start_of(record: &[u8]) -> Option<&[u8]> {
+    let (_, rest) = number(record.strip_prefix(b"{\"at\":")?)?;
+    let rest = match rest.strip_prefix(b",\"conn\":") {
+        Some(rest) => number(rest)?.1,
+        None => rest,
+    };
+    rest.starts_with(b",\"from\":\"server\",").then(|| &record[..record.len() - rest.len()])
 }
 
 /// Appends the part of a line's record after the line.

@@ -22,6 +22,7 @@ use super::background::{Background, Bounds, IndexedTo};
 use super::record::{self, Header, Written};
 use super::segment::Previous;
 use super::segment::{Generation, SegmentName};
+use super::shared::SharedLines;
 use crate::engine::{Form, Note, Now, OwnLine};
 use crate::files::{self, Access};
 use crate::wire::{Conn, Line, LineEnd, Side};
@@ -71,6 +72,18 @@ pub struct Batch<'a> {
     own_from: usize,
     records: Vec<RecordEnd>,
     bytes: u64,
+    conn: Conn,
+    shared: Option<Sharing>,
+}
+
+/// The lines that a batch shares with earlier ones, and those that later ones may share with it.
+#[derive(Debug)]
+struct Sharing {
+    lines: SharedLines,
+    /// The connection, the offset within the batch and the line of records in full.
+    added: Vec<(Conn, u64, Box<[u8]>)>,
+    /// A record of the batch refers to the open segment.
+    refers: bool,
 }
 
 #[derive(Debug)]
@@ -90,11 +103,24 @@ impl<'a> Batch<'a> {
     /// Sets the connection of the lines that are added from now on.
     pub fn on(&mut self, conn: Conn) {
         self.start = record::start(self.at_us, conn);
+        self.conn = conn;
     }
 
     /// Adds the record of a side's line.
     pub fn push_line(&mut self, from: Side, form: &Form, line: Line<'a>) {
         let before = self.own.len();
+        if let (Some(shared), Side::Server, Form::Verbatim | Form::Text) = (&mut self.shared, from, form)
+            && line.end == LineEnd::Newline
+            && SharedLines::takes(line.bytes)
+        {
+            if let Some(offset) = shared.lines.find(self.conn, line.bytes) {
+                shared.refers = true;
+                record::append_reference(&mut self.own, &self.start, offset);
+                self.end_record(self.own.len() - before, true);
+                return;
+            }
+            shared.added.push((self.conn, self.bytes, line.bytes.into()));
+        }
         record::append_head(&mut self.own, &self.start, Written::By(from), form, line.bytes);
         let mut sliced_bytes = 0;
         if *form == Form::Verbatim {
@@ -182,6 +208,8 @@ pub struct Writer {
     tally: Tally,
     last_at_us: u64,
     spare: Vec<u8>,
+    /// `None` if each line is recorded in full, and while a batch has them.
+    shared: Option<SharedLines>,
     background: Background,
 }
 
@@ -228,8 +256,15 @@ impl Writer {
             tally: Tally::default(),
             last_at_us: 0,
             spare: Vec::new(),
+            shared: None,
             background,
         }
+    }
+
+    /// Records a line of the server that several connections deliver once in full, and then as a reference.
+    #[must_use]
+    pub fn sharing_lines(self) -> Writer {
+        Writer { shared: Some(SharedLines::default()), ..self }
     }
 
     /// Replaces the bounds.
@@ -271,7 +306,16 @@ impl Writer {
         let mut own = std::mem::take(&mut self.spare);
         own.clear();
         let (at_us, start) = (self.last_at_us, record::start(self.last_at_us, Conn::OWN));
-        let mut batch = Batch { at_us, start, own, parts: Vec::new(), own_from: 0, records: Vec::new(), bytes: 0 };
+        // References keep a segment open, so a full one takes no more of them.
+        if let (Some(lines), Some(open)) = (&mut self.shared, &self.open)
+            && open.bytes > self.segment_bytes_max
+        {
+            lines.clear();
+        }
+        let shared = self.shared.take().map(|lines| Sharing { lines, added: Vec::new(), refers: false });
+        let (parts, records) = (Vec::new(), Vec::new());
+        let mut batch =
+            Batch { at_us, start, own, parts, own_from: 0, records, bytes: 0, conn: Conn::OWN, shared };
         if let Some(missed) = &self.missed {
             batch.push_gap(missed);
         }
@@ -283,12 +327,24 @@ impl Writer {
     /// # Errors
     ///
     /// Records that were not written are counted, and the first commit that succeeds marks them as a gap.
-    pub fn commit(&mut self, batch: Batch<'_>) -> Result<(), JournalError> {
+    pub fn commit(&mut self, mut batch: Batch<'_>) -> Result<(), JournalError> {
         if batch.records.is_empty() {
+            self.shared = batch.shared.map(|sharing| sharing.lines);
             self.spare = batch.own;
             return Ok(());
         }
+        let segment = self.header.segment;
         let result = self.append(&batch);
+        if let Some(Sharing { mut lines, added, .. }) = batch.shared.take() {
+            if self.open.is_none() || self.header.segment != segment {
+                lines.clear();
+            }
+            if let (Ok(()), Some(open)) = (&result, &self.open) {
+                let from = open.bytes - batch.bytes;
+                added.into_iter().for_each(|(conn, offset, line)| lines.remember(conn, from + offset, line));
+            }
+            self.shared = Some(lines);
+        }
         match &result {
             Ok(()) => self.missed = None,
             Err(failure) => {
@@ -319,6 +375,8 @@ impl Writer {
             .open
             .as_ref()
             .is_some_and(|segment| segment.bytes > 0 && segment.bytes + batch.bytes > self.segment_bytes_max);
+        // References name an offset in this segment, so they stay in it.
+        let full = full && !batch.shared.as_ref().is_some_and(|shared| shared.refers);
         if self.open.is_none() || full {
             match self.open_next() {
                 Ok(()) => {}
@@ -418,6 +476,7 @@ fn write_all(mut file: &File, mut slices: &mut [IoSlice<'_>]) -> Result<(), (io:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::reader::Step;
     use crate::journal::{FORMAT, ServerOrigin};
     use crate::wire::LineEnd;
     use std::fs;
@@ -511,5 +570,76 @@ mod tests {
         commit(&mut writer, 1, &["1", &long, "2", &long]).expect("it works");
         let record = |line: &str| format!("{{\"at\":1,\"from\":\"client\",\"line\":{line}}}");
         assert_eq!(read(dir.path()), ["header".to_owned(), record("1"), record(&long), record("2"), record(&long)]);
+    }
+
+    /// The records of lines as a reader returns them, and how many segments there are.
+    fn lines_read(dir: &Path) -> (Vec<String>, usize) {
+        let mut reader = super::super::reader::Reader::new(dir, None);
+        let (mut lines, mut segments) = (Vec::new(), 0);
+        loop {
+            match reader.step().expect("it can be read") {
+                Step::Record { bytes, .. } if bytes.starts_with(b"{\"journal\"") => segments += 1,
+                Step::Record { bytes, .. } => lines.push(String::from_utf8_lossy(bytes).into_owned()),
+                Step::Lost { at } => panic!("a segment is missing: {at:?}"),
+                Step::End => return (lines, segments),
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Each delivery is a batch of one connection with some messages, long and short ones among them.
+        #[test]
+        fn shared_lines_are_read_like_whole_ones(
+            deliveries in proptest::collection::vec((0..4_u32, proptest::collection::vec(0..12_usize, 1..6)), 1..60),
+            segment_bytes_max in 500..20_000_u64,
+        ) {
+            let message = |number: usize| {
+                let text = "x".repeat(if number % 4 == 3 { 9_000 } else { number * 40 });
+                format!("{{\"method\":\"m{number}\",\"params\":\"{text}\",\"same\":{number}}}")
+            };
+            let dirs = [(); 2].map(|()| tempfile::tempdir().expect("BUG: a temporary folder"));
+            let mut writers = dirs.each_ref().map(|dir| writer(dir.path(), segment_bytes_max));
+            writers[1].shared = Some(SharedLines::default());
+            for (now, (conn, numbers)) in (1..).zip(&deliveries) {
+                let messages: Vec<String> = numbers.iter().map(|number| message(*number)).collect();
+                for writer in &mut writers {
+                    let mut batch = writer.batch(Now { unix_us: now, elapsed: Duration::ZERO });
+                    batch.on(Conn(*conn));
+                    for message in &messages {
+                        let line = Line { bytes: message.as_bytes(), end: LineEnd::Newline };
+                        batch.push_line(Side::Server, &Form::Verbatim, line);
+                    }
+                    writer.commit(batch).expect("there is room");
+                }
+            }
+            let [whole, shared] = dirs.each_ref().map(|dir| lines_read(dir.path()));
+            proptest::prop_assert_eq!(&whole.0, &shared.0);
+            proptest::prop_assert!(shared.1 <= whole.1);
+        }
+    }
+
+    #[test]
+    fn line_of_three_connections_is_stored_once() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let mut writer = writer(dir.path(), 1 << 20).sharing_lines();
+        let message = format!("{{\"method\":\"m\",\"params\":\"{}\"}}", "x".repeat(10_000));
+        for conn in 1..=3 {
+            let mut batch = writer.batch(Now { unix_us: 7, elapsed: Duration::ZERO });
+            batch.on(Conn(conn));
+            batch.push_line(
+                Side::Server,
+                &Form::Verbatim,
+                Line { bytes: message.as_bytes(), end: LineEnd::Newline },
+            );
+            writer.commit(batch).expect("there is room");
+        }
+        let stored = read(dir.path());
+        let offset = fs::read(dir.path().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string())).expect("a file");
+        let offset = memchr::memchr(b'\n', &offset).expect("it has a header") + 1;
+        assert_eq!(stored[2], format!(r#"{{"at":7,"conn":2,"from":"server","same":{offset}}}"#));
+        assert_eq!(stored[3], format!(r#"{{"at":7,"conn":3,"from":"server","same":{offset}}}"#));
+        assert!(lines_read(dir.path()).0[2].ends_with(&format!("{message}}}")));
     }
 }
