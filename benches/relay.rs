@@ -15,6 +15,7 @@
 )]
 
 mod history;
+mod hub;
 mod index;
 mod instructions;
 mod scale;
@@ -24,7 +25,7 @@ use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{Process, Sample, Subject, Sum, Table, median, on_one_core, percentile};
+use support::{Process, Sample, Subject, Sum, Table, median, on_one_core, percentile, rounds};
 
 const PING_BYTES: usize = 200;
 const PINGS: usize = 3_000;
@@ -37,6 +38,7 @@ const STORM_LINES: usize = 1_000_000;
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {
+        Some((role, rest)) if role == "server" && rest[0] == "websocket" => return hub::serve(&rest[1]),
         Some((role, rest)) if role == "server" => return support::serve(rest),
         Some((role, rest)) if role == "index-lines" => return index::index_lines(rest),
         Some(_) | None => {}
@@ -83,6 +85,9 @@ fn main() {
     if wanted("context") {
         context(&mut table);
     }
+    if wanted("hub") {
+        hub::hub(&mut table);
+    }
     let mut is_within_baseline = true;
     if wanted("instructions") {
         is_within_baseline = instructions::instructions(&mut table);
@@ -95,11 +100,6 @@ fn main() {
         eprintln!("more than a tenth over a figure of benches/baseline.toml");
         std::process::exit(1);
     }
-}
-
-/// Rounds of each measurement.
-fn rounds() -> usize {
-    if support::is_quick() { 3 } else { 7 }
 }
 
 /// Round trips of one line, with everything on one core and on the cores that the scheduler chooses.

@@ -349,6 +349,11 @@ pub fn median(times: &[Duration]) -> Duration {
     percentile(&mut times.to_vec(), 50)
 }
 
+/// Rounds of each measurement.
+pub fn rounds() -> usize {
+    if is_quick() { 3 } else { 7 }
+}
+
 /// Fewer and shorter measurements, for a look in less than a minute: `make bench QUICK=1`.
 pub fn is_quick() -> bool {
     std::env::var_os("QUICK").is_some_and(|quick| !quick.is_empty())

@@ -110,13 +110,7 @@ impl Engine {
     }
 
     /// The server responds to a call that begins or ends a subscription.
-    pub(super) fn subscribed(
-        &mut self,
-        conn: Conn,
-        call: &OpenCall,
-        response: &Event<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn subscribed(&mut self, conn: Conn, call: &OpenCall, response: &Event<'_>, effects: &mut Vec<Effect>) {
         let subscribes = call.method.is_some_and(|method| method.opens_thread() || method == Method::ThreadUnsubscribe);
         if !self.is_hub || !subscribes {
             return;

@@ -22,8 +22,8 @@ use memchr::memchr;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
-use super::{record, segment, shared};
 use super::segment::{Position, SegmentName};
+use super::{record, segment, shared};
 use crate::files::{self, Access};
 
 /// Size of one read, in bytes; the buffer grows temporarily for a longer record. Each relay has such a buffer.

@@ -314,8 +314,7 @@ impl Writer {
         }
         let shared = self.shared.take().map(|lines| Sharing { lines, added: Vec::new(), refers: false });
         let (parts, records) = (Vec::new(), Vec::new());
-        let mut batch =
-            Batch { at_us, start, own, parts, own_from: 0, records, bytes: 0, conn: Conn::OWN, shared };
+        let mut batch = Batch { at_us, start, own, parts, own_from: 0, records, bytes: 0, conn: Conn::OWN, shared };
         if let Some(missed) = &self.missed {
             batch.push_gap(missed);
         }
@@ -628,15 +627,13 @@ mod tests {
         for conn in 1..=3 {
             let mut batch = writer.batch(Now { unix_us: 7, elapsed: Duration::ZERO });
             batch.on(Conn(conn));
-            batch.push_line(
-                Side::Server,
-                &Form::Verbatim,
-                Line { bytes: message.as_bytes(), end: LineEnd::Newline },
-            );
+            batch.push_line(Side::Server, &Form::Verbatim, Line { bytes: message.as_bytes(), end: LineEnd::Newline });
             writer.commit(batch).expect("there is room");
         }
         let stored = read(dir.path());
-        let offset = fs::read(dir.path().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string())).expect("a file");
+        let offset =
+            fs::read(dir.path().join(SegmentName { generation: Generation::after(None, 1, 0), number: 1 }.to_string()))
+                .expect("a file");
         let offset = memchr::memchr(b'\n', &offset).expect("it has a header") + 1;
         assert_eq!(stored[2], format!(r#"{{"at":7,"conn":2,"from":"server","same":{offset}}}"#));
         assert_eq!(stored[3], format!(r#"{{"at":7,"conn":3,"from":"server","same":{offset}}}"#));

@@ -282,11 +282,13 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
     let text = |name: &str| params[name].as_str().map(one_line);
     let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
     let summary = match kind {
-        RequestKind::Command | RequestKind::HumanCommand => match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
-            (_, Some(host)) => format!("reach {}{because}", one_line(host)),
-            (Some(command), None) => format!("run {}{because}", without_system_shell(&command)),
-            (None, None) => format!("run a command{because}"),
-        },
+        RequestKind::Command | RequestKind::HumanCommand => {
+            match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
+                (_, Some(host)) => format!("reach {}{because}", one_line(host)),
+                (Some(command), None) => format!("run {}{because}", without_system_shell(&command)),
+                (None, None) => format!("run a command{because}"),
+            }
+        }
         RequestKind::OldCommand => {
             let words: Vec<&str> =
                 params["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

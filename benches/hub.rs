@@ -1,0 +1,193 @@
+//! What a hub costs a client: the same server is reached at its own socket and through the hub, in turns.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket};
+
+use crate::support::{self, SHIM, Table, median, percentile};
+
+const CALLS: usize = 3_000;
+const DELTAS: u64 = 100_000;
+
+/// Round trips of a cheap call, and a long answer of the model.
+pub fn hub(table: &mut Table) {
+    let scripted = |dir: &Path| {
+        let path = dir.join("codex");
+        let this = std::env::current_exe().unwrap();
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo 'codex-cli 0.169.0' && exit\n\
+             exec '{}' server websocket \"${{3#unix://}}\"\n",
+            this.display()
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+        path
+    };
+    let hub = Hub::start(scripted);
+    let sockets = [hub.session().join("server.sock"), hub.session().join("codex.sock")];
+    let mut p50s = [const { Vec::new() }; 2];
+    let mut deltas = [const { Vec::new() }; 2];
+    for _ in 0..support::rounds() {
+        for (index, socket) in sockets.iter().enumerate() {
+            p50s[index].push(percentile(&mut calls(socket, "x/cheap", CALLS), 50));
+            deltas[index].push(receive_deltas(socket));
+        }
+    }
+    let [direct, through] = p50s.map(|times| median(&times));
+    table.pair("hub: round trip of a cheap call, p50", direct, through, 1.5);
+    let [direct, through] = deltas.map(|times| median(&times));
+    table.pair("hub: 100,000 deltas to one client (0.7 of the direct rate)", direct, through, 1.0 / 0.7);
+    drop(hub);
+    let Some(codex) = support::codex() else {
+        println!("codex: not installed (make codex), its measurement behind a hub is left out");
+        return;
+    };
+    let hub = Hub::start(|_| codex);
+    let sockets = [hub.session().join("server.sock"), hub.session().join("codex.sock")];
+    let mut p50s = [const { Vec::new() }; 2];
+    for _ in 0..3 {
+        for (index, socket) in sockets.iter().enumerate() {
+            p50s[index].push(percentile(&mut calls(socket, "thread/loaded/list", 600), 50));
+        }
+    }
+    let [direct, through] = p50s.map(|times| median(&times));
+    table.pair("hub: thread/loaded/list of the real codex, p50", direct, through, 1.5);
+}
+
+/// A hub and its server, which end with it.
+struct Hub {
+    dir: tempfile::TempDir,
+    process: Child,
+}
+
+impl Hub {
+    fn start(codex: impl FnOnce(&Path) -> PathBuf) -> Hub {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let codex = codex(dir.path());
+        let mut command = Hub::command(dir.path(), &["hub", "--no-default-socket"]);
+        let process = command.env("CODEX_SHIM_CODEX", codex).stdout(Stdio::null()).spawn().unwrap();
+        let hub = Hub { dir, process };
+        let began = Instant::now();
+        while UnixStream::connect(hub.session().join("codex.sock")).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(30), "the hub does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        hub
+    }
+
+    fn command(dir: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(SHIM);
+        command.args(args).args(["--session", "bench"]).env("HOME", dir).env("CODEX_HOME", dir);
+        command.env("CODEX_SHIM_HOME", dir.join("home")).current_dir(dir);
+        command
+    }
+
+    fn session(&self) -> PathBuf {
+        self.dir.path().join("home/sessions/bench")
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let mut stop = Hub::command(self.dir.path(), &["hub", "stop"]);
+        let _ = stop.stdout(Stdio::null()).status();
+        let _ = self.process.wait();
+    }
+}
+
+fn connect(socket: &Path) -> WebSocket<UnixStream> {
+    let stream = UnixStream::connect(socket).unwrap();
+    let (mut client, _) = tungstenite::client("ws://localhost/rpc", stream).unwrap();
+    let info = json!({"clientInfo": {"name": "bench", "version": "1"}});
+    call(&mut client, 0, "initialize", &info);
+    client.send(Message::text(r#"{"method":"initialized"}"#)).unwrap();
+    client
+}
+
+fn call(client: &mut WebSocket<UnixStream>, id: usize, method: &str, params: &Value) {
+    let call = format!(r#"{{"id":{id},"method":"{method}","params":{params}}}"#);
+    client.send(Message::text(call)).unwrap();
+    let answer = format!(r#"{{"id":{id},"#);
+    while !text(client).starts_with(&answer) {}
+}
+
+fn text(client: &mut WebSocket<UnixStream>) -> tungstenite::Utf8Bytes {
+    loop {
+        if let Message::Text(text) = client.read().unwrap() {
+            return text;
+        }
+    }
+}
+
+fn calls(socket: &Path, method: &str, count: usize) -> Vec<Duration> {
+    let mut client = connect(socket);
+    let mut times = Vec::with_capacity(count);
+    for turn in 0..count + 200 {
+        let began = Instant::now();
+        call(&mut client, turn + 1, method, &json!({}));
+        if turn >= 200 {
+            times.push(began.elapsed());
+        }
+    }
+    times
+}
+
+fn receive_deltas(socket: &Path) -> Duration {
+    let mut client = connect(socket);
+    let began = Instant::now();
+    client.send(Message::text(r#"{"id":1,"method":"x/deltas"}"#)).unwrap();
+    for number in 0..DELTAS {
+        let came = text(&mut client);
+        assert!(came.ends_with(&format!("{number}}}")), "a delta is missing: {came}");
+    }
+    began.elapsed()
+}
+
+fn delta(number: u64) -> String {
+    let ids = r#""threadId":"01a208f9-090e-71a1-bd9a-d2c30188af7e","turnId":"01a208f9-090e-71a1","itemId":"msg_1""#;
+    let params = format!(r#"{{{ids},"delta":" forty or so letters of some long answer"}}"#);
+    format!(r#"{{"method":"item/agentMessage/delta","params":{params},"emittedAtMs":{number}}}"#)
+}
+
+/// The server: answers each call, and sends the deltas, one frame each with a write of its own, as codex does.
+pub fn serve(socket: &str) {
+    let listener = UnixListener::bind(socket).unwrap();
+    for stream in listener.incoming() {
+        let stream = stream.unwrap();
+        std::thread::spawn(move || {
+            let Ok(mut client) = tungstenite::accept(stream) else { return };
+            while let Some(asked) = received(&mut client) {
+                let asked: Value = serde_json::from_str(&asked).unwrap();
+                let Some(id) = asked["id"].as_u64() else { continue };
+                if asked["method"] == "x/deltas" {
+                    for number in 0..DELTAS {
+                        if client.send(Message::text(delta(number))).is_err() {
+                            return;
+                        }
+                    }
+                }
+                let result = json!({"userAgent": "bench/0.169.0 (a text of about as many bytes as codex has here)"});
+                if client.send(Message::text(format!(r#"{{"id":{id},"result":{result}}}"#))).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+fn received(client: &mut WebSocket<UnixStream>) -> Option<String> {
+    loop {
+        match client.read() {
+            Ok(Message::Text(text)) => return Some(text.to_string()),
+            Ok(_) => {}
+            Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}
