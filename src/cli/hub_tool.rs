@@ -226,7 +226,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// The sessions of the hub that is meant, the live one first; none if there never was one.
+    /// The sessions of the hub for this `CODEX_HOME` or with this name, the live one first.
     fn all(session: Option<&SessionName>, environment: &Environment) -> Result<Vec<Hub>, CliError> {
         let place = hub::place(&codex_home(environment), session);
         let found = select_session::all_quietly(environment)?.into_iter().filter(|found| match session {
@@ -381,7 +381,7 @@ fn words(flags: &HubFlags) -> Vec<OsString> {
     words
 }
 
-/// What a hub has printed so far, without our name before each line.
+/// What a hub has printed so far. Each line loses its `codex-shim: `.
 fn said_by(stderr: Option<&mut ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(stderr) = stderr {

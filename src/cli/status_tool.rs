@@ -389,6 +389,13 @@ fn server(document: &SessionDocument, session: &Found) -> String {
 }
 
 fn client(document: &SessionDocument) -> String {
+    if let Some(hub) = &document.hub {
+        let names: Vec<&str> = hub.connections.iter().filter_map(|each| each.client.name.as_deref()).collect();
+        return match names.is_empty() {
+            true => "none is connected".to_owned(),
+            false => names.join(", "),
+        };
+    }
     match (&document.client.name, &document.client.version) {
         (Some(name), Some(version)) => format!("{name} {version}"),
         (Some(name), None) => name.clone(),

@@ -133,7 +133,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message)
         }
         Some(ApiReply::NotServed) => {
-            let message = "this server belongs to its client; only a server of `codex-shim serve` can be stopped, started and attached to";
+            let message = "this server belongs to its client or to a hub; only a server of `codex-shim serve` can be stopped, started and attached to";
             Refusal::new(StatusCode::CONFLICT, "not_served", message)
         }
         Some(ApiReply::ClientAttached { name }) => {

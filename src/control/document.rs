@@ -123,7 +123,7 @@ pub(crate) struct ConnectionDocument {
     pub since: String,
     /// The threads that it has subscribed to.
     pub threads: Vec<String>,
-    /// What it has not read yet.
+    /// How many bytes the client has not read yet.
     pub waiting_bytes: u64,
 }
 

@@ -117,7 +117,7 @@ pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
 ///
 /// # Errors
 ///
-/// Reading the link failed; [`io::ErrorKind::NotFound`] if there is no socket.
+/// [`io::ErrorKind::NotFound`] if nothing has that path, or the error of reading the link.
 pub(crate) fn resolve_at(path: &Path) -> io::Result<PathBuf> {
     if std::fs::symlink_metadata(path)?.is_symlink() { std::fs::read_link(path) } else { Ok(path.to_owned()) }
 }

@@ -52,6 +52,8 @@ pub(super) struct Hub {
     published_at: Duration,
     /// The published state of the connections is old.
     pub(super) is_stale: bool,
+    /// It was reported that the server is outdated.
+    outdated_reported: bool,
 }
 
 /// Why the loop ended.
@@ -87,6 +89,7 @@ impl Hub {
             check_due: Duration::ZERO,
             published_at: Duration::ZERO,
             is_stale: true,
+            outdated_reported: false,
         };
         hub.publish_now();
         hub
@@ -161,7 +164,7 @@ impl Hub {
     /// Goes on with a server that was started anew.
     pub(super) fn next_server(&mut self, server: ServerProcess, listeners: Vec<Listener>) {
         self.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
-        (self.server, self.listeners) = (server, listeners);
+        (self.server, self.listeners, self.outdated_reported) = (server, listeners, false);
         self.publish_now();
     }
 
@@ -201,6 +204,11 @@ impl Hub {
         }
         self.check_due = now + CHECK_EVERY;
         self.server.bound_log();
+        if !self.outdated_reported && self.server.is_outdated() {
+            self.outdated_reported = true;
+            let remedy = "`codex-shim hub restart --server` starts the new one";
+            self.core.notices.report(&format!("codex has changed since its server started; {remedy}"));
+        }
         self.server.is_alive()
     }
 

@@ -15,6 +15,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
@@ -144,6 +145,8 @@ pub(crate) struct ServerProcess {
     pub adopted: bool,
     /// The generation of this run of the server, the same for each hub that has it.
     pub generation: String,
+    /// The program that was started; `None` if a version before has recorded it.
+    program: Option<ProgramFile>,
     session_dir: PathBuf,
     /// The process that this hub has started; to be reaped.
     launcher: Option<Child>,
@@ -170,6 +173,27 @@ struct Record {
     launcher: ProcessIdentity,
     /// `None` until it listens.
     server: Option<ProcessIdentity>,
+    #[serde(default)]
+    program: Option<ProgramFile>,
+}
+
+/// A program's file, as it was when it was started. An upgrade of codex replaces it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ProgramFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Time of the last change, in seconds and nanoseconds since the Unix epoch.
+    modified: (i64, i64),
+}
+
+impl ProgramFile {
+    fn of(path: &Path) -> Option<ProgramFile> {
+        let file = std::fs::metadata(path).ok()?;
+        let modified = (file.mtime(), file.mtime_nsec());
+        Some(ProgramFile { path: path.to_owned(), device: file.dev(), inode: file.ino(), bytes: file.len(), modified })
+    }
 }
 
 impl Record {
@@ -351,6 +375,7 @@ impl Starting {
             // If it has exited already, that is noticed next.
             launcher: identity.unwrap_or(ProcessIdentity { pid: launcher.id(), started: String::new() }),
             server: None,
+            program: ProgramFile::of(&options.command.program),
         };
         if let Err(error) = record.write(&options.session_dir) {
             kill_group_of(&mut launcher);
@@ -471,9 +496,16 @@ impl ServerProcess {
             started_at_us: record.started_at_us,
             adopted: launcher.is_none(),
             generation: record.generation,
+            program: record.program,
             session_dir: session_dir.to_owned(),
             launcher,
         }
+    }
+
+    /// Whether the program has been replaced since the server started. A program that is missing may be back soon.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let now = self.program.as_ref().and_then(|before| ProgramFile::of(&before.path));
+        now.is_some() && now != self.program
     }
 
     fn identity(&self) -> ProcessIdentity {
@@ -585,6 +617,7 @@ mod tests {
                 started_at_us: 17,
                 launcher,
                 server,
+                program: None,
             };
             record.write(self.dir.path()).expect("it can be written");
             record

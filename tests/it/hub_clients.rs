@@ -569,6 +569,16 @@ fn answer_by_policy_waits_for_a_connection() {
 }
 
 #[test]
+fn changed_codex_is_reported_once() {
+    let hub = Hub::new();
+    let script = fs::read(&hub.codex).unwrap();
+    assert!(!hub.said().contains("has changed"));
+    fs::write(&hub.codex, script).unwrap();
+    eventually("the report", || hub.said().contains("codex has changed since its server started").then_some(()));
+    assert_eq!(hub.said().matches("has changed").count(), 1);
+}
+
+#[test]
 fn clients_with_one_id_get_their_own_responses() {
     let hub = Hub::new();
     let mut clients: Vec<Client> = (0..100).map(|number| hub.client(&format!("client {number}"))).collect();
