@@ -351,28 +351,50 @@ fn open_approval_survives_the_hub() {
 }
 
 #[test]
-fn killed_hub_has_recorded_what_clients_received() {
+fn hundred_kills_lose_no_line_and_no_request() {
     let mut hub = Hub::new();
     let mut seen: HashMap<String, u64> = HashMap::new();
+    let mut asked: Vec<Value> = Vec::new();
     // A fixed sequence of moments, in deltas that the client has received.
     let mut moment: u64 = 17;
-    for run in 0..20 {
+    for run in 0..100 {
         if run > 0 {
             hub.start();
         }
         let mut client = hub.client("tui");
         resume(&mut client);
         let mut server = hub.server();
+        if asked.last().is_none_or(|id| !answers_at(&mut server, id).is_empty()) {
+            asked.push(ask(&mut server));
+        }
+        client.wait_for("the open approval", |message| is_asked(message) && message["id"] == *asked.last().unwrap());
         let sender = std::thread::spawn(move || server.deltas("t", 600));
         moment = (moment * 31 + 7) % 500;
         let last = moment.to_string();
         client.wait_for("a delta", |message| message["params"]["delta"] == *last);
+        // The answer is on its way, or was never given.
+        if run % 3 > 0 {
+            client.answer(asked.last().unwrap(), decision("accept"));
+        }
+        match run % 3 {
+            1 if moment % 2 == 0 => drop(hub.server()),
+            2 => drop(client.wait_for("the end", is_resolved)),
+            _ => {}
+        }
         hub.kill();
         while client.receive().is_some() {}
         sender.join().unwrap();
         for text in client.seen {
             *seen.entry(text).or_default() += 1;
         }
+    }
+    hub.start();
+    let mut server = hub.server();
+    let mut client = hub.client("last");
+    resume(&mut client);
+    if answers_at(&mut server, asked.last().unwrap()).is_empty() {
+        client.wait_for("the open approval", |message| is_asked(message) && message["id"] == *asked.last().unwrap());
+        client.answer(asked.last().unwrap(), decision("accept"));
     }
     let mut recorded: HashMap<String, u64> = HashMap::new();
     for line in hub.journal().server.into_iter().flatten() {
@@ -382,6 +404,17 @@ fn killed_hub_has_recorded_what_clients_received() {
     for (text, count) in seen {
         let of = recorded.get(&text).copied().unwrap_or_default();
         assert!(of >= count, "received {count} times, recorded {of} times: {text}");
+    }
+    let answers: Vec<usize> = asked.iter().map(|id| answers_at(&mut server, id).len()).collect();
+    assert_eq!(answers, vec![1; asked.len()]);
+    assert!(asked.len() > 30, "{}", asked.len());
+    let rows = eventually("no open request", || {
+        let rows = hub.rows();
+        rows.iter().all(|row| row["status"] != "pending").then_some(rows)
+    });
+    for id in &asked {
+        let of_request: Vec<&Value> = rows.iter().filter(|row| row["rpc_request_id"] == *id).collect();
+        assert!(!of_request.is_empty() && of_request.iter().all(|row| row["status"] == "resolved"), "{of_request:#?}");
     }
 }
 
@@ -593,7 +626,7 @@ fn clients_with_one_id_get_their_own_responses() {
 }
 
 #[test]
-fn connections_leave_no_descriptors() {
+fn connections_leave_nothing() {
     let hub = Hub::new();
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", hub.pid())).unwrap().count();
     let mut server = hub.server();
@@ -603,7 +636,11 @@ fn connections_leave_no_descriptors() {
     settled();
     // The control socket's connections come and go.
     let before = descriptors();
-    for number in 0..300 {
+    let mut resident = 0;
+    for number in 0..1_000 {
+        if number == 500 {
+            resident = resident_kib(hub.pid());
+        }
         let mut client = Client::connect(&hub.socket());
         match number % 3 {
             0 => client.close(),
@@ -619,6 +656,15 @@ fn connections_leave_no_descriptors() {
     }
     settled();
     eventually("the descriptors are closed", || (descriptors() <= before).then_some(()));
+    // Five hundred connections that left 8 KiB each would be 4 MiB.
+    let grown = resident_kib(hub.pid()).saturating_sub(resident);
+    assert!(grown < 4 << 10, "{grown} KiB more");
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 fn item(method: &str, item: &Value) -> String {
