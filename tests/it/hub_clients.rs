@@ -172,7 +172,8 @@ impl Drop for Hub {
 /// The process id of the server that the hub has recorded.
 fn server_pid(hub: &Hub) -> Option<u64> {
     let bytes = fs::read(hub.session().join("server.json")).ok()?;
-    serde_json::from_slice::<Value>(&bytes).ok()?["pid"].as_u64()
+    let record = serde_json::from_slice::<Value>(&bytes).ok()?;
+    record["server"]["pid"].as_u64().or_else(|| record["launcher"]["pid"].as_u64())
 }
 
 fn pid_of(pid: u64) -> Pid {
