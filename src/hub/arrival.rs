@@ -154,7 +154,7 @@ impl Hub {
         let conn = Conn(self.last_conn);
         self.links.insert(conn, link);
         self.core.handle(Input::Connected { conn, peer }, effects);
-        self.is_stale = true;
+        self.clients_changed();
         self.pass(conn, Side::Client, effects);
     }
 

@@ -334,6 +334,13 @@ impl Hub {
         }
     }
 
+    /// Several clients may get the same lines.
+    pub(super) fn clients_changed(&mut self) {
+        let clients = self.links.iter().filter(|(conn, link)| **conn != Conn::OWN && !link.is_ending());
+        self.core.recorder.share_lines(clients.count() > 1);
+        self.is_stale = true;
+    }
+
     /// Reads from one side of a link, and records and passes what it has written.
     pub(super) fn pass(&mut self, conn: Conn, from: Side, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&conn) else { return };
@@ -429,7 +436,7 @@ impl Hub {
             // The server itself may have ended.
             self.check_due = Duration::ZERO;
         }
-        self.is_stale = true;
+        self.clients_changed();
     }
 
     /// Writes what a link takes, and reports the marks that are reached to the engine.

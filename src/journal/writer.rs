@@ -261,10 +261,14 @@ impl Writer {
         }
     }
 
-    /// Records a line of the server that several connections deliver once in full, and then as a reference.
-    #[must_use]
-    pub fn sharing_lines(self) -> Writer {
-        Writer { shared: Some(SharedLines::default()), ..self }
+    /// Whether a line of the server that several connections deliver is recorded once in full, and then as a reference. At first
+    /// each is recorded in full, which costs less as long as there is one connection. Call it while there is no batch.
+    pub fn share_lines(&mut self, share: bool) {
+        match (share, &self.shared) {
+            (true, None) => self.shared = Some(SharedLines::default()),
+            (false, Some(_)) => self.shared = None,
+            (true, Some(_)) | (false, None) => {}
+        }
     }
 
     /// Replaces the bounds.
@@ -600,7 +604,7 @@ mod tests {
             };
             let dirs = [(); 2].map(|()| tempfile::tempdir().expect("BUG: a temporary folder"));
             let mut writers = dirs.each_ref().map(|dir| writer(dir.path(), segment_bytes_max));
-            writers[1].shared = Some(SharedLines::default());
+            writers[1].share_lines(true);
             for (now, (conn, numbers)) in (1..).zip(&deliveries) {
                 let messages: Vec<String> = numbers.iter().map(|number| message(*number)).collect();
                 for writer in &mut writers {
@@ -622,7 +626,8 @@ mod tests {
     #[test]
     fn line_of_three_connections_is_stored_once() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
-        let mut writer = writer(dir.path(), 1 << 20).sharing_lines();
+        let mut writer = writer(dir.path(), 1 << 20);
+        writer.share_lines(true);
         let message = format!("{{\"method\":\"m\",\"params\":\"{}\"}}", "x".repeat(10_000));
         for conn in 1..=3 {
             let mut batch = writer.batch(Now { unix_us: 7, elapsed: Duration::ZERO });

@@ -146,6 +146,13 @@ impl Recorder {
         self.published.bound_context(context_bounds);
     }
 
+    /// See [`Writer::share_lines`].
+    pub(crate) fn share_lines(&mut self, share: bool) {
+        if let State::Open(writer) = &mut self.state {
+            writer.share_lines(share);
+        }
+    }
+
     /// A batch for the time `now` and the lines of a connection; `None` if there is no journal.
     pub(crate) fn batch<'a>(&mut self, now: Now, conn: Conn, notices: &Notices) -> Option<Batch<'a>> {
         let mut batch = self.any_batch(now, notices)?;

@@ -58,8 +58,6 @@ pub(super) struct Opening {
     pub(super) server_run: Option<String>,
     /// The server was started by another hub.
     pub(super) adopted: bool,
-    /// Whether several connections may deliver one line.
-    pub(super) shares_lines: bool,
     pub(super) outbox: Outbox,
 }
 
@@ -248,8 +246,6 @@ impl Opening {
             shim: env!("CARGO_PKG_VERSION").to_owned(),
             previous: Previous::of_end(&session.journal_dir),
         };
-        let (dir, indexed_to) = (session.journal_dir.clone(), self.indexed_to.clone());
-        let writer = Writer::new(dir, generation, header, self.bounds, indexed_to);
-        if self.shares_lines { writer.sharing_lines() } else { writer }
+        Writer::new(session.journal_dir.clone(), generation, header, self.bounds, self.indexed_to.clone())
     }
 }

@@ -161,7 +161,6 @@ impl Start<'_> {
     pub(crate) fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
         let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, hub } = self;
         let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
-        let shares_lines = hub.is_some();
         let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
         let published = Arc::new(Published::default());
@@ -190,7 +189,6 @@ impl Start<'_> {
             context_engine: settings.assembly().context_engine,
             server_run,
             adopted,
-            shares_lines,
             outbox,
         };
         let recorder = match session {

@@ -712,6 +712,11 @@ fn subscribers_see_history_once() {
     for words in ["What is it?", "hahaha"] {
         assert_eq!(lines.matches(words).count(), 1, "{words}: {lines}");
     }
+    // Each client got the end of the item; the journal has it once.
+    let segments = fs::read_dir(hub.session().join("journal")).unwrap();
+    let stored: String = segments.map(|segment| fs::read_to_string(segment.unwrap().path()).unwrap()).collect();
+    assert_eq!(recorded(&hub.journal(), "hahaha"), 3);
+    assert_eq!((stored.matches("hahaha").count(), stored.contains(r#","from":"server","same":"#)), (1, true));
 }
 
 #[test]
