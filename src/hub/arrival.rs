@@ -1,11 +1,12 @@
 //! How connections of a hub begin: a client's handshake, which the hub repeats to the server, and the hub's own.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::event_loop::Hub;
+use super::event_loop::{Hub, Reach};
 use super::link::Link;
 use super::sockets::Accepted;
 use crate::engine::{Effect, Input, Peer, Transport};
@@ -137,11 +138,26 @@ impl Hub {
             Ok(Some(request)) => match self.connect(&request) {
                 Ok(connecting) => Stage::Waits(accepting, connecting),
                 Err(error) => {
-                    tracing::warn!(%error, "connect to the server");
-                    self.check_due = Duration::ZERO;
+                    self.not_connected(&error);
                     Stage::Gone
                 }
             },
+        }
+    }
+
+    /// The server did not take a connection: it has ended, or its socket is gone, or too many clients wait there. Codex exits if a
+    /// listener closes its connection, so there must be none in the first two cases.
+    fn not_connected(&mut self, error: &std::io::Error) {
+        tracing::warn!(%error, "connect to the server");
+        self.check_due = Duration::ZERO;
+        let is_gone = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+        if is_gone && self.reach == Reach::Listening && self.server.is_alive() {
+            self.listeners.clear();
+            self.reach = Reach::SocketGone;
+            let socket = self.server.socket.display();
+            self.core.notices.report(&format!(
+                "the server runs, but its socket {socket} is gone; it is replaced once its last client has left"
+            ));
         }
     }
 
@@ -166,7 +182,7 @@ impl Hub {
             OwnConnection::Due(due) if due <= now => match self.connect(&Request::of_path("/rpc")) {
                 Ok(connecting) => OwnConnection::Connecting(connecting, now),
                 Err(error) => {
-                    tracing::warn!(%error, "connect the hub to the server");
+                    self.not_connected(&error);
                     again
                 }
             },

@@ -37,8 +37,9 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(200);
 pub(super) struct Hub {
     pub(super) core: Core,
     pub(super) server: ServerProcess,
-    /// Empty while no server runs: codex then starts one of its own.
+    /// Empty while no server can be reached: codex then starts one of its own.
     pub(super) listeners: Vec<Listener>,
+    pub(super) reach: Reach,
     pub(super) arrivals: Vec<Arrival>,
     pub(super) links: BTreeMap<Conn, Link>,
     pub(super) last_conn: u32,
@@ -54,6 +55,15 @@ pub(super) struct Hub {
     pub(super) is_stale: bool,
     /// It was reported that the server is outdated.
     outdated_reported: bool,
+}
+
+/// Whether clients get through to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    Listening,
+    /// It runs, but nothing listens at its socket. Clients that are connected stay so.
+    SocketGone,
+    Ended,
 }
 
 /// Why the loop ended.
@@ -80,6 +90,7 @@ impl Hub {
             core,
             server,
             listeners,
+            reach: Reach::Listening,
             arrivals: Vec::new(),
             links: BTreeMap::new(),
             last_conn: 0,
@@ -138,6 +149,7 @@ impl Hub {
     pub(super) fn finish(mut self) {
         // Codex looks for a server at the default socket, so it must be gone before anything else.
         self.listeners.clear();
+        self.reach = Reach::Ended;
         let until = self.core.clock.elapsed() + FINISH_MAX;
         let mut effects = Vec::new();
         self.disconnect_all(|link| link.end_both(until), &mut effects);
@@ -165,11 +177,14 @@ impl Hub {
     pub(super) fn next_server(&mut self, server: ServerProcess, listeners: Vec<Listener>) {
         self.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
         (self.server, self.listeners, self.outdated_reported) = (server, listeners, false);
+        self.reach = Reach::Listening;
         self.publish_now();
     }
 
     /// Ends this run of the server: all connections are gone, and so are its requests.
     pub(super) fn server_ended(&mut self) {
+        self.listeners.clear();
+        self.reach = Reach::Ended;
         let mut effects = Vec::new();
         let cut_at = self.core.clock.elapsed() + CLOSING_MAX;
         self.disconnect_all(|link| link.end(Side::Server, None, cut_at), &mut effects);
@@ -197,7 +212,11 @@ impl Hub {
         }
     }
 
+    /// Whether to go on with this server. One that cannot be reached is of use only to the clients that it has.
     fn server_runs(&mut self) -> bool {
+        if self.reach == Reach::SocketGone && !self.has_clients() {
+            return false;
+        }
         let now = self.core.clock.elapsed();
         if now < self.check_due {
             return true;
@@ -265,8 +284,7 @@ impl Hub {
             OwnConnection::AfterClient | OwnConnection::Open => None,
         };
         let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
-        // There are listeners as long as a server runs.
-        let check = (!self.listeners.is_empty()).then_some(self.check_due);
+        let check = (self.reach != Reach::Ended).then_some(self.check_due);
         let publish = self.is_stale.then(|| self.published_at + PUBLISH_EVERY);
         let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
         let cut = self.links.values().filter_map(Link::cut_at).min();
@@ -334,10 +352,17 @@ impl Hub {
         }
     }
 
+    fn clients(&self) -> usize {
+        self.links.iter().filter(|(conn, link)| **conn != Conn::OWN && !link.is_ending()).count()
+    }
+
+    fn has_clients(&self) -> bool {
+        self.clients() > 0 || !self.arrivals.is_empty()
+    }
+
     /// Several clients may get the same lines.
     pub(super) fn clients_changed(&mut self) {
-        let clients = self.links.iter().filter(|(conn, link)| **conn != Conn::OWN && !link.is_ending());
-        self.core.recorder.share_lines(clients.count() > 1);
+        self.core.recorder.share_lines(self.clients() > 1);
         self.is_stale = true;
     }
 

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use uuid::Uuid;
 
-use super::event_loop::{End, Hub};
+use super::event_loop::{End, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{self, Claim, ClaimError, Listener};
 use crate::config::{Complaint, Environment, SessionName, Settings};
@@ -130,10 +130,13 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         if hub.core.clock.elapsed() - began >= BACK_OFF_FORGOTTEN_AFTER {
             back_off = BACK_OFF_MIN;
         }
-        // Without a server nothing may answer on the default socket: codex exits if it hears nothing there.
-        hub.listeners.clear();
+        let mut why = match hub.reach {
+            Reach::SocketGone => "the server is replaced".to_owned(),
+            Reach::Listening | Reach::Ended => {
+                format!("the server has ended, see {}", session_dir.join(process::SERVER_LOG).display())
+            }
+        };
         hub.server_ended();
-        let mut why = format!("the server has ended, see {}", session_dir.join(process::SERVER_LOG).display());
         loop {
             hub.core.notices.report(&format!("{why}; it restarts in {back_off:?}"));
             if hub.pause(back_off) {

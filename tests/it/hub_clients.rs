@@ -559,6 +559,26 @@ fn killed_server_is_restarted() {
 }
 
 #[test]
+fn server_without_its_socket_is_replaced() {
+    let hub = Hub::new();
+    let mut stays = hub.client("stays");
+    let pid = hub.server().pid();
+    fs::remove_file(hub.session().join("server.sock")).unwrap();
+    let mut late = Client::try_connect(&hub.socket(), "/rpc", &[]);
+    assert!(late.is_err(), "{:?}", late.as_mut().map(Client::receive));
+    // Codex would exit if something listened there.
+    eventually("the end of the socket", || fs::symlink_metadata(hub.default_socket()).is_err().then_some(()));
+    stays.call("marker", json!({}));
+    assert_eq!(hub.get("/sessions/self")["server"]["pid"], pid);
+    stays.close();
+    let mut again = Client::connect(&hub.default_socket());
+    again.initialize("again");
+    assert_ne!(hub.server().pid(), pid);
+    let said = hub.said();
+    assert!(said.contains("its socket") && !said.contains("the server has ended"), "{said}");
+}
+
+#[test]
 fn what_a_dead_server_wrote_reaches_a_slow_client() {
     let mut hub = Hub::new();
     let mut client = hub.client("slow");
