@@ -261,13 +261,13 @@ fn a_full_disk_is_a_gap_that_is_marked_once_there_is_room() {
 }
 
 /// A file system of 4 MiB.
-struct SmallDisk {
-    path: std::path::PathBuf,
+pub struct SmallDisk {
+    pub path: std::path::PathBuf,
 }
 
 impl SmallDisk {
     /// Mounts one; prints that the test is skipped if mounting is not permitted.
-    fn mount(path: &Path) -> Option<SmallDisk> {
+    pub fn mount(path: &Path) -> Option<SmallDisk> {
         std::fs::create_dir(path).expect("a folder");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=700", "none"]).arg(path).output();
         if mounted.is_ok_and(|output| output.status.success()) {

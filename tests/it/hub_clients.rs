@@ -12,6 +12,7 @@ use codex_shim::testing::control::client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::faults::SmallDisk;
 use crate::support::both_ends::{told, turn};
 use crate::support::eventually;
 use crate::support::journal::Journal;
@@ -576,6 +577,43 @@ fn server_without_its_socket_is_replaced() {
     assert_ne!(hub.server().pid(), pid);
     let said = hub.said();
     assert!(said.contains("its socket") && !said.contains("the server has ended"), "{said}");
+}
+
+#[test]
+fn full_disk_of_a_hub_disturbs_no_client() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(&home.path()) else { return };
+    let hub = Hub::at(home);
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    hub.own_connection(&mut server);
+    let filler = disk.path.join("filler");
+    let _ = fs::write(&filler, vec![0; 8 << 20]);
+    let text = |number: u32| format!(r#"{{"method":"x/{number}","params":"{}"}}"#, "x".repeat(10_000));
+    for number in 0..10 {
+        server.notify("t", &text(number));
+    }
+    let id = ask(&mut server);
+    for client in [&mut first, &mut second] {
+        for number in 0..10 {
+            client.wait_for("a message", |message| message["method"] == format!("x/{number}"));
+        }
+        client.wait_for("the approval", is_asked);
+    }
+    second.answer(&id, decision("accept"));
+    first.wait_for("the end", is_resolved);
+    assert_eq!(answers_at(&mut server, &id).len(), 1);
+    assert!(hub.said().contains("No space left on device"), "{}", hub.said());
+    fs::remove_file(filler).unwrap();
+    server.notify("t", &text(10));
+    first.wait_for("a message", |message| message["method"] == "x/10");
+    let journal = eventually("the record goes on", || {
+        let journal = hub.journal();
+        (recorded(&journal, r#""method":"x/10""#) > 0).then_some(journal)
+    });
+    assert!(!journal.gaps.is_empty());
 }
 
 #[test]
