@@ -121,9 +121,12 @@ struct StopArguments {
 /// For an upgrade of codex-shim, or a changed setting. No turn is lost. Terminals of codex 0.153 and later connect again by
 /// themselves; older ones exit, and `codex resume` continues. A terminal without a message yet has to be opened again. If no
 /// hub runs, one is started. Give the options of the hub again.
+///
+/// `--server` also replaces the server. If turns are running or requests are open, it asks first; without a terminal, it then does
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: that of `hub start`.
+Exit status: that of `hub start`; 1 also if the server is busy and nobody agreed.
 
 Examples:
   codex-shim hub restart
@@ -134,6 +137,9 @@ struct RestartArguments {
     /// Also replace the server, which interrupts running turns
     #[arg(long)]
     server: bool,
+    /// Do not ask before running turns are interrupted
+    #[arg(long, requires = "server")]
+    yes: bool,
 }
 
 /// Show a hub: its server, its sockets and its clients
@@ -438,10 +444,33 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
     }
 }
 
+/// What the server of a hub is doing, in words; `None` if it is idle or does not say.
+fn interrupted_work(hub: &Hub) -> Option<String> {
+    let document = client::get(&hub.found.dir, "/sessions/self").ok()?.document::<Value>().ok()?;
+    let threads = document["threads"].as_array()?;
+    let is_running = |thread: &&Value| !matches!(thread["activity_state"].as_str(), Some("idle" | "stopped") | None);
+    let running = threads.iter().filter(is_running).count() as u64;
+    let turns = counted(running, "turn is running", "turns are running");
+    let open = document["pending_requests"].as_u64().unwrap_or_default();
+    let requests = counted(open, "request is open", "requests are open");
+    let work: Vec<String> = turns.into_iter().chain(requests).collect();
+    (!work.is_empty()).then(|| work.join(", "))
+}
+
 /// Replaces the hub, and the server if the user says so.
 fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
-    let RestartArguments { flags, server } = restart;
+    let RestartArguments { flags, server, yes } = restart;
     if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
+        if let Some(work) = Some(&hub).filter(|_| server && !yes).and_then(interrupted_work) {
+            let told = format!("{work}; replacing the server interrupts that");
+            if !screen::can_ask() {
+                return Err(CliError::failed(told).with_remedy("wait for the end, or add --yes"));
+            }
+            say(&told);
+            if !screen::is_agreed("replace it? [y/N] ")? {
+                return Ok(FAILED);
+            }
+        }
         hub.end()?;
         if server {
             screen::print(&stop_server(&hub.found.dir)?);
@@ -467,6 +496,7 @@ fn run_status(arguments: &StatusArguments, environment: &Environment) -> Done {
             Some(_) | None => server_on_record(&hub.found.dir),
         },
         connections: document.get("connections").cloned().unwrap_or(json!([])),
+        outdated: process::recorded(&hub.found.dir).is_some_and(|server| server.is_outdated()),
         sockets: sockets(&hub, environment),
         fault,
     };
@@ -528,6 +558,8 @@ fn sockets(hub: &Hub, environment: &Environment) -> Vec<PathBuf> {
 struct Status {
     server: Value,
     connections: Value,
+    /// Codex has changed since the server started.
+    outdated: bool,
     sockets: Vec<PathBuf>,
     /// Why it does not answer.
     fault: Option<String>,
@@ -541,6 +573,7 @@ impl Status {
             "pid": hub.pid(),
             "started_at": hub.found.holder.as_ref().map(|holder| holder.started_at.clone()),
             "server": self.server,
+            "outdated": self.outdated,
             "sockets": self.sockets,
             "connections": self.connections,
             "fault": self.fault,
@@ -568,6 +601,10 @@ impl Status {
             ),
             ("server", self.server(&clock)),
         ];
+        if self.outdated {
+            let remedy = "`codex-shim hub restart --server` starts the new one".to_owned();
+            rows.push(("", format!("codex has changed since; {remedy}")));
+        }
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
         let connections = self.connections.as_array().map_or(0, Vec::len) as u64;
         rows.push(("clients", counted(connections, "connection", "connections").unwrap_or_else(|| "none".to_owned())));

@@ -348,6 +348,12 @@ fn e2e_restarted_hub_loses_no_turn() {
     says_to(&second, "do it");
     [&first, &second].iter().for_each(|tui| drop(tui.shows(DIALOG)));
     let before = bench.status();
+    let mut command = bench.lab.command(SHIM);
+    let replace = bench.home.adopt(&mut command).args(["hub", "restart", "--server"]).stderr(Stdio::piped());
+    let refused = replace.output().expect("the shim runs");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("1 turn is running, 1 request is open"), "{refused:?}");
+    assert_eq!((refused.status.code(), &bench.status()["pid"]), (Some(1), &before["pid"]));
     bench.shim(&["hub", "restart"]);
     bench.joined_again(2);
     let after = bench.status();
