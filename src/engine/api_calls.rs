@@ -51,6 +51,8 @@ pub(super) enum Purpose {
     Watch { thread_id: String },
     /// The hub ends such a subscription.
     Unwatch,
+    /// The hub reads the state of a thread.
+    Look,
 }
 
 /// Interrupts for the next turns of threads: caller, thread and deadline, oldest first.
@@ -313,7 +315,7 @@ impl Engine {
             (Purpose::ReasonAhead, Some(_), _) => return effects.push(Effect::Warn(Warning::ReasonNotSent)),
             (Purpose::ReasonAhead, None, _)
             | (Purpose::Initialize, Some(_), _)
-            | (Purpose::Context | Purpose::Fragments { .. } | Purpose::Unwatch, _, _)
+            | (Purpose::Context | Purpose::Fragments { .. } | Purpose::Unwatch | Purpose::Look, _, _)
             | (Purpose::Watch { .. }, None, _) => return,
             (Purpose::Watch { thread_id }, Some(_), _) => return self.watched.forget(&thread_id),
             (Purpose::Initialize, None, result) => {
@@ -321,6 +323,7 @@ impl Engine {
                 let bytes = notification_line(Method::Initialized);
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
                 effects.push(inject(Conn::OWN, vec![line]));
+                self.look_after_requests(effects);
                 return;
             }
             (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.threads.keep_reason(&thread_id, reason),
@@ -363,6 +366,7 @@ impl Purpose {
             | Purpose::Initialize
             | Purpose::Watch { .. }
             | Purpose::Unwatch
+            | Purpose::Look
             | Purpose::Context
             | Purpose::Fragments { .. } => {}
         }

@@ -228,6 +228,9 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<Purpose> {
         self.subscribed(seen.conn, &call, event, &mut decision.then);
+        if self.is_hub && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
+            self.thread_told(seen.now, event, &mut decision.then);
+        }
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
         }

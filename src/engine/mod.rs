@@ -51,7 +51,7 @@ pub(crate) use requests::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
     without_system_shell,
 };
-pub use requests::{GivenAnswer, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
 pub use visible::one_line;
@@ -174,6 +174,8 @@ impl Engine {
             Input::Context(change) => self.context.changed(change, &mut self.threads),
             Input::Remembered(mut remembered) => {
                 self.requests.remember(std::mem::take(&mut remembered.requests));
+                self.requests.remember_open(std::mem::take(&mut remembered.open_requests));
+                self.look_after_requests(effects);
                 self.threads.remember(*remembered);
             }
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,

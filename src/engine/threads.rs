@@ -362,7 +362,7 @@ mod tests {
     fn remembered(thread_id: &str) -> Remembered {
         let (name, text) = ("f".to_owned(), "x".to_owned());
         let fragment = SentFragment { name, role: "developer", carrier: FragmentCarrier::InjectItems, text };
-        Remembered { fragments: vec![(thread_id.to_owned(), fragment)], epochs: Vec::new(), requests: Vec::new() }
+        Remembered { fragments: vec![(thread_id.to_owned(), fragment)], ..Remembered::default() }
     }
 
     #[test]

@@ -11,8 +11,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
-use super::{Effect, Engine, free_line, inject};
-use crate::protocol::Method;
+use super::{Effect, Engine, Now, free_line, inject};
+use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members};
 
 /// Threads that the hub watches at once.
@@ -44,6 +44,30 @@ impl Engine {
         let purpose = Purpose::Watch { thread_id: thread_id.to_owned() };
         let params = json!({ "threadId": thread_id, "excludeTurns": true });
         self.call_about(Method::ThreadResume, &params.to_string(), purpose, effects);
+    }
+
+    /// Asks for the state of the threads that waited for an answer when an earlier hub ended.
+    pub(super) fn look_after_requests(&mut self, effects: &mut Vec<Effect>) {
+        if !self.is_hub || !self.is_initialized(Conn::OWN) {
+            return;
+        }
+        for thread_id in self.requests.threads_before() {
+            if self.clients.follow(&thread_id) {
+                let params = json!({ "threadId": thread_id, "includeTurns": false });
+                self.call_about(Method::ThreadRead, &params.to_string(), Purpose::Look, effects);
+            } else {
+                self.watch(&thread_id, effects);
+            }
+        }
+    }
+
+    /// The server responds with a thread.
+    pub(super) fn thread_told(&mut self, now: Now, response: &Event<'_>, effects: &mut Vec<Effect>) {
+        let thread = response.result.and_then(Members::of).and_then(|result| result.get("thread"));
+        let Some(thread) = thread.and_then(Members::of) else { return };
+        if let (Some(thread_id), Some(status)) = (thread.text("id"), thread.get("status")) {
+            self.requests.thread_status(now, &thread_id, status, effects);
+        }
     }
 
     /// Ends the hub's own subscription to a thread, if there is one.
@@ -101,8 +125,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Now, Peer, RequestSettings,
-        ServerOwner, Transport,
+        ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, Peer,
+        Remembered, RequestSettings, ServerOwner, Transport,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -242,6 +266,78 @@ mod tests {
         assert_eq!(send(&mut hub), "thread/resume(no turns) turn/start");
         hub.join(1);
         assert_eq!(send(&mut hub), "turn/start");
+    }
+
+    /// Two requests were open when an earlier hub ended, in threads `t` and `o`.
+    fn taken_over() -> Hub {
+        let mut hub = Hub::new();
+        let row = |id: &str, thread: &str| OpenBefore {
+            request_id: format!("g-{id}"),
+            rpc_request_id: id.to_owned(),
+            thread_id: Some(thread.to_owned()),
+            turn_id: Some("u".to_owned()),
+        };
+        let open_requests = vec![row("5", "t"), row("6", "o")];
+        let remembered = Remembered { open_requests, ..Remembered::default() };
+        let asked = hub.handle(Input::Remembered(Box::new(remembered)));
+        assert_eq!(asked, "thread/resume(no turns) thread/resume(no turns)");
+        hub
+    }
+
+    /// What a line of the server ends.
+    fn ended(hub: &mut Hub, line: &str) -> Vec<String> {
+        let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+        let mut effects = Vec::new();
+        let decision = hub.0.read(NOW, Conn::OWN, Side::Server, Incoming::Line(line), &mut effects);
+        effects.extend(decision.expect("BUG: nothing is held").then);
+        let note = |effect: &Effect| match effect {
+            Effect::Note(Note::RequestResolved { request_id, .. }) => Some(request_id.clone()),
+            _ => None,
+        };
+        effects.iter().filter_map(note).collect()
+    }
+
+    fn resumed(call: u32, thread: &str, status: &str) -> String {
+        format!(r#"{{"id":"own:{call}","result":{{"thread":{{"id":"{thread}","status":{status}}}}}}}"#)
+    }
+
+    const WAITING: &str = r#"{"type":"active","activeFlags":["waitingOnApproval"]}"#;
+
+    #[test]
+    fn request_that_ended_without_a_hub_is_over() {
+        let mut hub = taken_over();
+        // The threads are asked for in the order of their ids.
+        assert_eq!(ended(&mut hub, &resumed(2, "o", r#"{"type":"idle"}"#)), ["g-6"]);
+        assert_eq!(ended(&mut hub, &resumed(3, "t", WAITING)), [""; 0]);
+        let resolved = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":5}}"#;
+        assert_eq!(ended(&mut hub, resolved), ["g-5"]);
+    }
+
+    #[test]
+    fn request_that_is_asked_again_is_answered_by_an_api_caller() {
+        let mut hub = taken_over();
+        assert_eq!(ended(&mut hub, &resumed(3, "t", WAITING)), [""; 0]);
+        let params = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        let again = format!(r#"{{"id":5,"method":"item/fileChange/requestApproval","params":{params}}}"#);
+        hub.read(&format!("0<{again}"));
+        assert!(hub.0.requests.threads_before().contains(&"o".to_owned()));
+        assert!(!hub.0.requests.threads_before().contains(&"t".to_owned()));
+        assert_eq!(hub.0.requests_pending(), 1);
+    }
+
+    #[test]
+    fn state_of_a_thread_that_a_client_has_is_read() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        let row = OpenBefore {
+            request_id: "g-5".to_owned(),
+            rpc_request_id: "5".to_owned(),
+            thread_id: Some("t".to_owned()),
+            turn_id: None,
+        };
+        let remembered = Remembered { open_requests: vec![row], ..Remembered::default() };
+        assert_eq!(hub.handle(Input::Remembered(Box::new(remembered))), "thread/read");
+        assert_eq!(ended(&mut hub, &resumed(2, "t", r#"{"type":"active","activeFlags":[]}"#)), ["g-5"]);
     }
 
     #[test]

@@ -391,7 +391,7 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
     let mut epochs = transaction.prepare_cached(EPOCHS)?;
     let epochs = epochs.query_map([REMEMBERED_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let epochs = epochs.collect::<rusqlite::Result<_>>()?;
-    Ok(Remembered { fragments, epochs, requests: Vec::new() })
+    Ok(Remembered { fragments, epochs, ..Remembered::default() })
 }
 
 /// Fragments sent to threads, the most recent last.

@@ -216,6 +216,7 @@ impl LedgerWriter {
                 beginnings: context_table::beginnings(transaction)?,
                 remembered: Remembered {
                     requests: request_table::ended_in(transaction, &self.run.generation)?,
+                    open_requests: request_table::open_in(transaction, &self.run.generation)?,
                     ..context_table::remembered(transaction)?
                 },
             })

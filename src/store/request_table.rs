@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{
-    FIELD_ORDER, GivenRow, LedgerEntry, RequestEnd, RequestKind, RequestRow, field_order, kept_result,
+    FIELD_ORDER, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, field_order, kept_result,
 };
 use crate::history::rfc3339_millis;
 
@@ -203,6 +203,21 @@ pub(super) fn ended_in(transaction: &Transaction<'_>, generation: &str) -> rusql
     const SQL: &str = "SELECT request_id FROM codex_pending_requests
         WHERE process_generation = ?1 AND status NOT IN ('pending', 'expired') ORDER BY rowid DESC LIMIT ?2";
     transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], |row| row.get(0))?.collect()
+}
+
+/// The open requests of a run, at most [`ENDED_MAX`].
+pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<Vec<OpenBefore>> {
+    const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id FROM codex_pending_requests
+        WHERE process_generation = ?1 AND status IN ('pending', 'expired') ORDER BY rowid DESC LIMIT ?2";
+    let read = |row: &Row<'_>| {
+        Ok(OpenBefore {
+            request_id: row.get(0)?,
+            rpc_request_id: row.get(1)?,
+            thread_id: row.get(2)?,
+            turn_id: row.get(3)?,
+        })
+    };
+    transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], read)?.collect()
 }
 
 /// The runs that have open requests.

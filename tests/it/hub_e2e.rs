@@ -414,6 +414,52 @@ fn e2e_turn_goes_on_without_clients() {
 }
 
 #[test]
+fn e2e_next_hub_looks_after_open_approvals() {
+    let test = "e2e_next_hub_looks_after_open_approvals";
+    let Some(bench) = Bench::start(test, &[], vec![run(), run(), says(), says()]) else { return };
+    let is_asked = |message: &Value| message["method"] == "item/commandExecution/requestApproval";
+    let mut bot = Client::connect(&bench.session().join("codex.sock"));
+    bot.initialize("bot");
+    let threads = [(); 2].map(|()| {
+        let started = bot.call("thread/start", json!({"cwd": bench.lab.cwd()}));
+        let thread = text(&started["thread"]["id"]);
+        bot.call("turn/start", json!({"threadId": thread, "input": [{"type": "text", "text": "do it"}]}));
+        bot.wait_for("the approval", is_asked);
+        thread
+    });
+    let rows = eventually("both requests", || Some(bench.rows()).filter(|rows| rows.len() == 2));
+    let of_thread = |rows: &[Value], thread: &String| {
+        rows.iter().find(|row| row["thread_id"] == **thread).expect("each thread has one").clone()
+    };
+    bench.kill_hub();
+    drop(bot);
+    // The first one is answered while no hub hears it.
+    let mut direct = Client::connect(&bench.session().join("server.sock"));
+    direct.initialize("direct");
+    direct.call("thread/resume", json!({"threadId": threads[0]}));
+    let asked = direct.wait_for("the approval", is_asked);
+    direct.answer(&asked["id"], json!({"decision": "accept"}));
+    direct.wait_for("the end", |message| message["method"] == "turn/completed");
+    direct.close();
+    bench.shim(&["hub", "start"]);
+    let over = eventually("the end of the first request", || {
+        let row = of_thread(&bench.rows(), &threads[0]);
+        (row["status"] == "resolved").then_some(row)
+    });
+    assert_eq!(over["error_code"], "withdrawn_by_server", "{over:#}");
+    // The second one is answered although no client is there.
+    let second = of_thread(&rows, &threads[1]);
+    let id = text(&second["request_id"]);
+    eventually("the server asks the hub", || {
+        let mut command = bench.lab.command(SHIM);
+        let respond = bench.home.adopt(&mut command).args(["respond", &id, "accept", "--session", "latest"]);
+        respond.output().expect("the shim runs").status.success().then_some(())
+    });
+    assert_eq!(bench.conversation(&threads[1], 1).last().map(|(_, status)| status.as_str()), Some("completed"));
+    assert_eq!(bench.rows().len(), 2);
+}
+
+#[test]
 fn e2e_stopped_hub_does_not_block_codex() {
     let test = "e2e_stopped_hub_does_not_block_codex";
     let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };

@@ -431,7 +431,11 @@ mod tests {
         let fragment = fragment("b", FragmentRole::Developer, FragmentThreads::New)
             .as_sent("<b>\nx\n</b>".to_owned(), FragmentCarrier::InjectItems);
         let epochs = vec![("t".to_owned(), "e".to_owned())];
-        play.threads.remember(Remembered { fragments: vec![("t".to_owned(), fragment)], epochs, requests: Vec::new() });
+        play.threads.remember(Remembered {
+            fragments: vec![("t".to_owned(), fragment)],
+            epochs,
+            ..Remembered::default()
+        });
         play.set_states("1", "x");
         assert_eq!(play.turn("t", None), "user:<a>|1|</a>");
         assert_eq!(play.threads.known("t", &play.calls.to_server).epoch(), Some("e"));

@@ -10,6 +10,7 @@ pub(super) mod projection;
 
 use std::time::Duration;
 
+use super::requests::OpenBefore;
 use fragments::{Fragments, bounded_addition, inject_params};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -496,6 +497,8 @@ pub struct Remembered {
     pub epochs: Vec<(String, String)>,
     /// Names of requests of this run of the server that have ended under another hub.
     pub requests: Vec<String>,
+    /// Those that were open when it ended.
+    pub open_requests: Vec<OpenBefore>,
 }
 
 #[cfg(test)]

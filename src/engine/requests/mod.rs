@@ -15,6 +15,7 @@
 //! for the ledger; after a timeout nothing waits until a commit succeeds again.
 
 pub(super) mod answer;
+mod before;
 mod items;
 mod kind;
 mod open;
@@ -36,6 +37,7 @@ use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
+pub use before::OpenBefore;
 pub(super) use items::Items;
 use items::is_same_item;
 use kind::summary;
@@ -80,6 +82,8 @@ pub(super) struct Requests {
     /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
     open: HashMap<RpcId, Request>,
+    /// Open rows of an earlier hub that the server has not asked for again.
+    before: Vec<OpenBefore>,
     ended: Ended,
     /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
@@ -114,6 +118,7 @@ impl Requests {
             last_conn: Conn::OWN,
             generation: None,
             open: HashMap::new(),
+            before: Vec::new(),
             ended: Ended::default(),
             names: HashMap::new(),
             commits: HashMap::new(),
@@ -235,6 +240,7 @@ impl Requests {
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
+        self.is_asked_again(&name);
         let can_expire = is_for_human && !kind.needs_person();
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && can_expire);
         let expiry = expiry.map(|(_, after)| *after);

@@ -204,14 +204,15 @@ impl Request {
     }
 }
 
-const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
-const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
+pub(super) const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
+pub(super) const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
 
 impl Requests {
     /// The server sent `serverRequest/resolved`.
     pub(in crate::engine) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
         if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
             self.end(now, &id, &Why::Confirmed, effects);
+            self.resolved_before(now, &id, effects);
         }
     }
 
@@ -233,6 +234,7 @@ impl Requests {
         for id in self.ids_where(of_turn) {
             self.end(now, &id, &Why::TurnOver, effects);
         }
+        self.turn_before_completed(now, place, effects);
     }
 
     /// The server has ended, and all its output was processed.
@@ -240,6 +242,7 @@ impl Requests {
         for id in self.ids_where(|_| true) {
             self.end(now, &id, &Why::ServerExited, effects);
         }
+        self.server_ended_before(now, effects);
         for (token, _) in std::mem::take(&mut self.holds) {
             effects.push(Effect::Release(token));
         }

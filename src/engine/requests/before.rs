@@ -1,0 +1,124 @@
+//! Requests that were open when an earlier hub ended. The server that it has left behind may have had an answer since.
+//!
+//! The server asks again what is still open when somebody resumes the thread. What it does not ask again is over, and the state
+//! of the thread tells so: a thread that waits for nobody has no open requests.
+
+use serde_json::value::RawValue;
+
+use super::open::{SERVER_EXITED, WITHDRAWN};
+use super::{Requests, resolve};
+use crate::engine::interface::{Effect, Now};
+use crate::engine::ledger::{RequestEnd, RequestSource, RequestStatus};
+use crate::protocol::ItemPlace;
+use crate::wire::{Members, RpcId, elements};
+
+/// A row of the ledger that was open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenBefore {
+    pub request_id: String,
+    /// The server's id, as written.
+    pub rpc_request_id: String,
+    pub thread_id: Option<String>,
+    pub turn_id: Option<String>,
+}
+
+impl OpenBefore {
+    fn has_rpc_id(&self, id: &RpcId) -> bool {
+        serde_json::from_str::<&RawValue>(&self.rpc_request_id).is_ok_and(|raw| RpcId::from_raw(raw) == *id)
+    }
+
+    fn is_of(&self, place: &ItemPlace) -> bool {
+        self.thread_id.is_some()
+            && self.thread_id == place.thread_id
+            && (self.turn_id.is_none() || self.turn_id == place.turn_id)
+    }
+}
+
+impl Requests {
+    /// The ledger may be opened again while requests are open here.
+    pub(in crate::engine) fn remember_open(&mut self, mut rows: Vec<OpenBefore>) {
+        rows.retain(|row| self.open.values().all(|request| request.row.request_id != row.request_id));
+        self.before = rows;
+    }
+
+    /// The threads that may still wait for an answer.
+    pub(in crate::engine) fn threads_before(&self) -> Vec<String> {
+        let mut threads: Vec<String> = self.before.iter().filter_map(|row| row.thread_id.clone()).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        threads
+    }
+
+    /// The server tells the state of a thread.
+    pub(in crate::engine) fn thread_status(
+        &mut self,
+        now: Now,
+        thread_id: &str,
+        status: &RawValue,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.before.is_empty() && waits_for_nobody(status) {
+            self.end_before(now, |row| row.thread_id.as_deref() == Some(thread_id), effects);
+        }
+    }
+
+    pub(super) fn turn_before_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
+        self.end_before(now, |row| row.is_of(place), effects);
+    }
+
+    pub(super) fn resolved_before(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
+        self.end_before(now, |row| row.has_rpc_id(id), effects);
+    }
+
+    /// The server asks for one of them again.
+    pub(super) fn is_asked_again(&mut self, request_id: &str) {
+        self.before.retain(|row| row.request_id != request_id);
+    }
+
+    pub(super) fn server_ended_before(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for row in self.before.drain(..) {
+            let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
+            resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, SERVER_EXITED), effects);
+        }
+    }
+
+    fn end_before(&mut self, now: Now, is_over: impl Fn(&OpenBefore) -> bool, effects: &mut Vec<Effect>) {
+        for row in self.before.extract_if(.., |row| is_over(row)) {
+            let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
+            resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, WITHDRAWN), effects);
+        }
+    }
+}
+
+/// Whether a thread in this state has no open request for a human.
+fn waits_for_nobody(status: &RawValue) -> bool {
+    let Some(status) = Members::of(status) else { return false };
+    match status.text("type").as_deref() {
+        Some("active") => {
+            let flags = status.get("activeFlags").and_then(elements);
+            flags.is_some_and(|flags| !flags.iter().any(|flag| flag.get().starts_with("\"waitingOn")))
+        }
+        Some("idle" | "notLoaded" | "systemError") => true,
+        Some(_) | None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_threads() {
+        let check = |status: &str, expect| {
+            let status: &RawValue = serde_json::from_str(status).expect("BUG: a test gives JSON");
+            assert_eq!(waits_for_nobody(status), expect, "{status}");
+        };
+        check(r#"{"type":"idle"}"#, true);
+        check(r#"{"type":"active","activeFlags":[]}"#, true);
+        check(r#"{"type":"active","activeFlags":["waitingOnApproval"]}"#, false);
+        check(r#"{"type":"active","activeFlags":["x","waitingOnUserInput"]}"#, false);
+        for unclear in [r#"{"type":"active"}"#, r#"{"type":"new"}"#, "{}", "7"] {
+            check(unclear, false);
+        }
+    }
+}
