@@ -89,7 +89,7 @@ impl Engine {
     }
 
     /// The client of a connection; `None` if that is not on record.
-    pub(crate) fn client(&self, conn: Conn) -> Option<&ClientName> {
+    pub fn client(&self, conn: Conn) -> Option<&ClientName> {
         let client = self.clients.of(conn);
         (client.on_record == OnRecord::Yes).then_some(&client.name)
     }

@@ -33,12 +33,12 @@ use crate::wire::Side;
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
-    FragmentThreads, QuotedMessage, Remembered, SentFragment, project,
+    FragmentThreads, QuotedMessage, SentFragment, project,
 };
-pub use assembly::{AssemblySettings, PROJECTION_START};
+pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
-pub(crate) use connections::{Peer, Transport};
+pub use connections::{Peer, Transport};
 pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
 };

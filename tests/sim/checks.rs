@@ -135,7 +135,7 @@ type Indexed = (String, String, Option<u64>);
 
 /// The records of a run, or of all runs, read from the files independently of the reader under test. A torn record does
 /// not count.
-fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
+pub fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(journal).expect("the journal can be read").map(|file| file.expect("it is a file"));
     let of_run = files.filter(|file| file.file_name().to_string_lossy().starts_with(generation));
     let read = |file: std::fs::DirEntry| {
