@@ -95,8 +95,13 @@ impl Engine {
     }
 
     /// Whether the server has answered this connection's `initialize`, so that it takes further lines.
-    pub(crate) fn is_initialized(&self, conn: Conn) -> bool {
+    pub fn is_initialized(&self, conn: Conn) -> bool {
         self.clients.of(conn).version == VersionWatch::Done
+    }
+
+    /// Whether the messages of a connection are recorded. Those of a relay on pipes always are.
+    pub(super) fn is_on_record(&self, conn: Conn) -> bool {
+        conn == Conn::OWN || self.clients.of(conn).on_record == OnRecord::Yes
     }
 
     /// Whether the subscriptions of any client have changed since the last call.
@@ -295,6 +300,9 @@ mod tests {
         assert_eq!(hub.read(&initialize(1, PROBE)), "forward");
         assert_eq!(hub.read(r#"1<{"id":1,"result":{"userAgent":"x/0.169.0"}}"#), "forward");
         assert_eq!(hub.read(r#"1<{"method":"configWarning","params":{}}"#), "forward");
+        // Nor does a message that needs no parsing, as those about the threads of other clients.
+        let status = r#"1<{"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
+        assert_eq!(hub.read(status), "forward");
         assert_eq!(hub.read(r#"1>{"method":"initialized"}"#), "forward");
         assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "");
     }

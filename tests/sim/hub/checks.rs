@@ -147,6 +147,7 @@ pub fn counts(session: &Path) -> Result<(), String> {
                 false => count == sent,
             };
             if !is_right {
+                for bytes in records(&journal, &generation) { eprintln!("{}", String::from_utf8_lossy(&bytes)); }
                 return Err(format!("4: counted otherwise: {count} × {method} in {generation}, and {sent} were sent"));
             }
         }

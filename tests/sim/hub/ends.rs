@@ -127,6 +127,7 @@ impl HubWorld {
     /// Completes everything in flight without faults, and has everything answered that still waits.
     pub fn come_to_rest(&mut self) {
         (self.house.room_bytes, self.house.ledger_works, self.house.ledger_hangs) = (None, true, false);
+        self.rests = true;
         self.drain();
         let last = self.last_client();
         self.drain();

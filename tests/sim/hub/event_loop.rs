@@ -224,11 +224,11 @@ impl HubWorld {
         if self.house.canary == Canary::PassesFirst {
             self.queue(conn, to, std::mem::take(&mut queued));
             self.flush(conn, usize::MAX, effects);
-            if self.house.dice.once_in(4) {
+            if self.house.dice.once_in(4) && !self.rests {
                 return self.killed();
             }
         }
-        let torn = self.house.dice.once_in(400).then(|| self.journal_end());
+        let torn = (self.house.dice.once_in(400) && !self.rests).then(|| self.journal_end());
         let Some(hub) = &mut self.hub else { return };
         commit(&mut hub.writer, batch, self.house.room_bytes);
         if let Some(before) = torn {
@@ -279,8 +279,7 @@ impl HubWorld {
         let now = self.now().elapsed;
         let Some(hub) = &mut self.hub else { return };
         if let Some(link) = hub.links.get_mut(&conn) {
-            self.house.happened.add(Event::LeftWithHold, u64::from(link.held_since().is_some()));
-            link.end(from, now);
+            link.end(from, now).into_iter().for_each(|token| self.referee.let_go(token));
             if self.house.canary == Canary::DropsAtDisconnect && from == Side::Client {
                 link.server.abandon();
             }
@@ -373,7 +372,7 @@ impl HubWorld {
     pub fn carry_out_all(&mut self, effects: &mut Vec<Effect>) {
         while !effects.is_empty() {
             for effect in std::mem::take(effects) {
-                if self.hub.is_some() && self.house.dice.once_in(4_000) {
+                if self.hub.is_some() && self.house.dice.once_in(4_000) && !self.rests {
                     self.killed();
                 }
                 if self.hub.is_some() {

@@ -75,17 +75,20 @@ impl Link {
         self.client.as_ref().is_some_and(|client| client.queue.len() > WAITING_MAX)
     }
 
-    /// Ends the link: what is queued is still delivered, for at most [`CLOSING_MAX`].
-    pub fn end(&mut self, from: Side, now: Duration) {
+    /// Ends the link: what is queued is still delivered, for at most [`CLOSING_MAX`], and what is held at once. Returns what was
+    /// held.
+    pub fn end(&mut self, from: Side, now: Duration) -> Vec<Token> {
         self.cut_at = Some(now + CLOSING_MAX);
         let (gone, stays) = match from {
             Side::Client => (self.client.as_mut(), Some(&mut self.server)),
             Side::Server => (Some(&mut self.server), self.client.as_mut()),
         };
         gone.into_iter().for_each(Way::abandon);
-        if let Some(stays) = stays {
-            stays.queue.retain(|piece| !matches!(piece, Piece::Hold(..)));
-        }
+        let Some(stays) = stays else { return Vec::new() };
+        let (held, rest): (Vec<Piece>, Vec<Piece>) =
+            stays.queue.drain(..).partition(|piece| matches!(piece, Piece::Hold(..)));
+        stays.queue.extend(rest);
+        held.iter().filter_map(|piece| if let Piece::Hold(token, _) = piece { Some(*token) } else { None }).collect()
     }
 
     pub fn is_ending(&self) -> bool {

@@ -46,6 +46,8 @@ pub struct Referee {
     ended_turns: BTreeSet<String>,
     commits: BTreeMap<Token, (RowNumber, About)>,
     holds: BTreeMap<Token, Duration>,
+    /// What a client still gets of a server that is gone waits for nothing.
+    is_server_gone: bool,
     marks: BTreeMap<Token, RowNumber>,
     wires: BTreeMap<u32, Wire>,
     /// Answers of ours on their way to the server, which takes them from any connection.
@@ -136,6 +138,8 @@ pub struct Asked {
     /// The request, or its answer, may be passed on before it is stored.
     is_excused: bool,
     payload: Option<String>,
+    /// Its connection has ended while it waited for a commit.
+    is_let_go: bool,
     has_reached_server: bool,
     pub was_late: bool,
     pub end: Option<End>,
@@ -320,6 +324,7 @@ impl Referee {
             may_be_lost: false,
             is_excused: self.is_distrusting,
             payload: None,
+            is_let_go: false,
             has_reached_server: false,
             was_late: false,
             end: None,
@@ -397,6 +402,7 @@ impl Referee {
         let all: Vec<u64> = self.open.keys().copied().collect();
         all.into_iter().for_each(|id| self.over(id, Over::ServerGone));
         self.holds.clear();
+        self.is_server_gone = true;
     }
 
     /// The name of an open request, or of one that is over; `None` if there is none of this number.
@@ -485,6 +491,14 @@ impl Referee {
             (About::Opening | About::Answer, _) => {}
             (About::Decision, _) => self.decided(number, done),
             (About::Expiry, _) => self.policy_answers(number, !done),
+        }
+    }
+
+    /// The hub passes on what a connection held when it ended, stored or not.
+    pub fn let_go(&mut self, token: Token) {
+        if let Some((number, _)) = self.commits.get(&token) {
+            self.happened.count(Event::LeftWithHold);
+            self.rows[*number].is_let_go = true;
         }
     }
 
@@ -627,6 +641,9 @@ impl Referee {
         if let Some(number) = due.row {
             let asked = &mut self.rows[number];
             let is_kept = asked.name.as_ref().is_some_and(|name| ledger.get(name).is_some());
+            if self.is_server_gone || asked.is_let_go {
+                return Ok(());
+            }
             if !is_kept && !asked.is_excused {
                 return Err(format!("3: client {} sees {:?} before it is kept", conn.0, asked.name));
             }
@@ -674,7 +691,7 @@ impl Referee {
         let row = ledger.get(&name);
         let is_policys = asked.payload.as_deref() == Some(BY_POLICY)
             && row.is_some_and(|row| row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server));
-        if row.is_some_and(|row| row.payload == asked.payload) || is_policys {
+        if row.is_some_and(|row| row.payload == asked.payload) || is_policys || asked.is_let_go {
             return Ok(());
         }
         if !asked.is_excused {
@@ -697,6 +714,10 @@ impl Referee {
         let in_flight = self.carried.values().flatten();
         if let Some(twice) = in_flight.chain(&self.delivered).find(|command| commands.contains(*command)) {
             return Err(format!("7: the model is told twice of command {twice}: {envelope}"));
+        }
+        // Nobody hears whether the server takes the turn of a client that has left.
+        if self.wires[&conn.0].has_left {
+            return Ok(());
         }
         let id = Message::read(line).and_then(|message| message.id).unwrap_or_default();
         self.carried.insert((conn.0, id.to_string()), commands);

@@ -40,6 +40,8 @@ pub struct HubWorld {
     answers: u64,
     commands: i64,
     pub expires: bool,
+    /// Nothing fails any more.
+    pub rests: bool,
 }
 
 impl HubWorld {
@@ -56,6 +58,7 @@ impl HubWorld {
             answers: 0,
             commands: 0,
             expires: false,
+            rests: false,
         }
     }
 
