@@ -14,7 +14,7 @@ use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Side};
 
 /// The client name with which codex's daemon looks whether a server answers.
-const PROBE: &str = "codex_app_server_daemon";
+pub(crate) const PROBE: &str = "codex_app_server_daemon";
 
 /// Subscriptions that are remembered for each connection.
 const SUBSCRIPTIONS_MAX: usize = 1_024;

@@ -38,6 +38,7 @@ pub(crate) use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
+pub(crate) use connections::PROBE;
 pub use connections::{Peer, Transport};
 pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
