@@ -64,6 +64,17 @@ impl Client {
         self.subscribing.insert(id, ());
     }
 
+    /// Follows a thread of the server, or a new one.
+    pub fn joins(&mut self, dice: &mut Dice, server: &Server) {
+        match server.some_thread(dice) {
+            Some(thread) if !dice.once_in(6) => self.subscribe(dice, &thread),
+            Some(_) | None => {
+                let id = self.call(dice, "thread/start", &json!({}));
+                self.subscribing.insert(id, ());
+            }
+        }
+    }
+
     /// Writes a message.
     pub fn speak(&mut self, dice: &mut Dice, server: &Server, answers: &mut u64) {
         let thread = match self.threads.len() as u64 {
@@ -76,14 +87,8 @@ impl Client {
                 let id = self.call(dice, "thread/start", &params);
                 self.subscribing.insert(id, ());
             }
-            (1..=3, _) => match server.some_thread(dice) {
-                Some(thread) => self.subscribe(dice, &thread),
-                None => {
-                    let id = self.call(dice, "thread/start", &json!({}));
-                    self.subscribing.insert(id, ());
-                }
-            },
-            (4..=7, Some(thread)) => {
+            (1, _) => self.joins(dice, server),
+            (2..=7, Some(thread)) => {
                 let words = ["fix it", "what was that?", "\u{1e}CODEX quoted", "äöü € 😀"][dice.roll(4) as usize];
                 let input = json!([{"type": "text", "text": format!("{words} {}", self.calls), "text_elements": []}]);
                 self.call(dice, "turn/start", &json!({"threadId": thread, "input": input}));

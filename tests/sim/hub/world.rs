@@ -26,6 +26,9 @@ use super::server::{Key, Server};
 /// Clients at once.
 const CLIENTS_MAX: usize = 4;
 
+/// How much moves in a step.
+const MOVES: usize = 20;
+
 pub struct HubWorld {
     /// The session's folder, the time and the faults.
     pub house: World,
@@ -193,11 +196,11 @@ impl HubWorld {
             self.start();
         }
         match self.house.dice.roll(48) {
-            0..=2 => self.connects(),
-            3 => self.leaves(),
-            4..=10 => self.client_speaks(),
-            11..=16 => self.server_works(),
-            17..=36 => (0..6).for_each(|_| self.something_moves()),
+            0 | 1 => self.connects(),
+            2 if self.house.dice.once_in(3) => self.leaves(),
+            2..=9 => self.client_speaks(),
+            10..=18 => self.server_works(),
+            19..=36 => (0..MOVES).for_each(|_| self.something_moves()),
             37..=40 => (0..1 + self.house.dice.roll(6)).for_each(|_| self.ledger_works()),
             41 | 42 => self.somebody(),
             43 | 44 => self.time_passes(),
@@ -208,7 +211,7 @@ impl HubWorld {
                 3 => self.house.ledger_hangs = self.house.dice.once_in(2),
                 _ => self.house.ledger_works = !self.house.dice.once_in(3),
             },
-            _ => match self.house.dice.roll(10) {
+            _ => match self.house.dice.roll(20) {
                 0 | 1 => self.killed(),
                 2 => self.server_dies(),
                 3 => self.server_cuts(),
@@ -238,6 +241,7 @@ impl HubWorld {
         }
         let mut client = Client::default();
         client.begin(&mut self.house.dice);
+        client.joins(&mut self.house.dice, &self.server);
         let key = self.next_key();
         self.connect(key, client);
     }
