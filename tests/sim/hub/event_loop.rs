@@ -351,10 +351,9 @@ impl HubWorld {
         let done: Vec<Conn> = hub.links.iter().filter(|(_, link)| link.is_done(now)).map(|(conn, _)| *conn).collect();
         for conn in done {
             let Some(link) = self.hub.as_mut().and_then(|hub| hub.links.remove(&conn)) else { return };
-            if !link.is_busy() && self.server.sessions.contains_key(&link.key) {
-                let checked = self.referee.removed(conn);
-                self.house.holds(checked);
-            }
+            let is_delivered = !link.is_busy() && self.server.sessions.contains_key(&link.key);
+            let checked = self.referee.removed(conn, is_delivered);
+            self.house.holds(checked);
             self.close(link.key);
         }
     }

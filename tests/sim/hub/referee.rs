@@ -135,8 +135,10 @@ pub struct Asked {
     over: Option<u32>,
     /// Nothing shows that the server got the answer, and its connection is gone.
     may_be_lost: bool,
-    /// The request, or its answer, may be passed on before it is stored.
+    /// The request may be passed on before it is stored.
     is_excused: bool,
+    /// Its answer may.
+    is_answer_excused: bool,
     payload: Option<String>,
     /// Its connection has ended while it waited for a commit.
     is_let_go: bool,
@@ -204,7 +206,12 @@ impl Referee {
 
     /// Everything that its client had written must have reached the server, unless the server has closed the connection, or
     /// has not read for too long.
-    pub fn removed(&self, conn: Conn) -> Result<(), String> {
+    pub fn removed(&mut self, conn: Conn, is_delivered: bool) -> Result<(), String> {
+        let rows = &self.rows;
+        self.ours.retain(|(_, number)| rows[*number].over != Some(conn.0));
+        if !is_delivered {
+            return Ok(());
+        }
         let due = self.wires.get(&conn.0).and_then(|wire| wire.to_server.front());
         due.map_or(Ok(()), |due| Err(format!("1: the server never got {}", shown(&due.line))))
     }
@@ -323,6 +330,7 @@ impl Referee {
             over: None,
             may_be_lost: false,
             is_excused: self.is_distrusting,
+            is_answer_excused: false,
             payload: None,
             is_let_go: false,
             has_reached_server: false,
@@ -357,7 +365,7 @@ impl Referee {
                 asked.state = State::Answered;
                 asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
                 (asked.payload, asked.over, asked.answered_at) = (Some(payload), Some(conn.0), self.newest);
-                asked.is_excused = is_excused;
+                asked.is_answer_excused = is_excused;
                 self.to_server(conn, line, Some(number), false);
             }
             State::Deciding { runner_up, .. } if runner_up.is_none() => {
@@ -487,7 +495,8 @@ impl Referee {
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((number, about)) = self.commits.remove(&token) else { return };
         match (about, done) {
-            (About::Opening | About::Answer, false) if was_waited_for => self.rows[number].is_excused = true,
+            (About::Opening, false) if was_waited_for => self.rows[number].is_excused = true,
+            (About::Answer, false) if was_waited_for => self.rows[number].is_answer_excused = true,
             (About::Opening | About::Answer, _) => {}
             (About::Decision, _) => self.decided(number, done),
             (About::Expiry, _) => self.policy_answers(number, !done),
@@ -515,7 +524,7 @@ impl Referee {
             (true, _, runner_up) => {
                 asked.state = State::Answered;
                 asked.ends(RequestStatus::Resolved, RequestSource::Api, Some(payload.clone()));
-                (asked.payload, asked.is_excused, asked.answered_at) = (Some(payload.clone()), false, self.newest);
+                (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload.clone()), false, self.newest);
                 if is_over.is_some() {
                     self.open.remove(&id);
                     self.over.insert(id, number);
@@ -528,7 +537,7 @@ impl Referee {
                 self.happened.count(Event::SentRunnerUp);
                 asked.state = State::Answered;
                 asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
-                (asked.payload, asked.is_excused, asked.answered_at) = (Some(payload), true, self.newest);
+                (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
                 self.ours.push((line, number));
             }
             (false, None, None) => {}
@@ -544,7 +553,7 @@ impl Referee {
         if asked.end.is_none() && matches!(asked.state, State::Expired) {
             asked.state = State::PolicySpoke;
             asked.payload = Some(BY_POLICY.to_owned());
-            asked.is_excused |= is_excused;
+            asked.is_answer_excused |= is_excused;
             self.ours.push((format!("{{\"id\":{},\"result\":{BY_POLICY}}}", asked.id).into_bytes(), number));
         }
     }
@@ -590,7 +599,8 @@ impl Referee {
             self.holds.remove(&token);
             let (number, about) = self.commits[&token];
             match about {
-                About::Opening | About::Answer => self.rows[number].is_excused = true,
+                About::Opening => self.rows[number].is_excused = true,
+                About::Answer => self.rows[number].is_answer_excused = true,
                 About::Expiry => self.policy_answers(number, true),
                 About::Decision => {}
             }
@@ -694,7 +704,7 @@ impl Referee {
         if row.is_some_and(|row| row.payload == asked.payload) || is_policys || asked.is_let_go {
             return Ok(());
         }
-        if !asked.is_excused {
+        if !asked.is_answer_excused {
             return Err(format!("3: the server gets {:?} for {name} before it is kept: {row:?}", asked.payload));
         }
         asked.was_late |= !matches!(asked.state, State::PolicySpoke);
