@@ -395,6 +395,26 @@ mod tests {
     }
 
     #[test]
+    fn resolved_request_that_was_asked_again_takes_no_answer() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+            hub.read(&format!("{conn}{ASKED}"));
+        }
+        hub.handle(Input::Committed { token: 1, done: true });
+        hub.read(r#"1>{"id":0,"result":{"decision":"accept"}}"#);
+        hub.handle(Input::Committed { token: 2, done: true });
+        hub.handle(Input::Written(2));
+        // The server asks a client that has come since, and only then reads the answer.
+        hub.connect(3);
+        hub.read(&initialize(3, "tui"));
+        hub.read(&format!("3{ASKED}"));
+        hub.read(r#"1<{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#);
+        assert_eq!(hub.read(r#"3>{"id":0,"result":{"decision":"accept"}}"#), "keep(AnswerLost) record withhold");
+    }
+
+    #[test]
     fn request_that_ended_under_another_hub_gets_another_name() {
         let mut hub = Hub::new();
         let requests = ["g-0", "g-0.2", "g-s.5"].map(str::to_owned).to_vec();

@@ -133,7 +133,7 @@ impl HubWorld {
         }
         self.flush(conn, usize::MAX, &mut effects);
         let is_too_slow = |hub: &Hub| hub.links.get(&conn).is_some_and(Link::is_too_slow);
-        if self.hub.as_ref().is_some_and(is_too_slow) {
+        if !self.rests && self.hub.as_ref().is_some_and(is_too_slow) {
             self.house.happened.count(Event::SlowClient);
             self.link_ended(conn, Side::Client, &mut effects);
         }
@@ -176,6 +176,8 @@ impl HubWorld {
         }
         let mut queued = Vec::new();
         for (index, bytes) in messages.iter().enumerate() {
+            let sign = if from == Side::Client { '>' } else { '<' };
+            self.house.say(|| format!("{} {sign} read {}", conn.0, String::from_utf8_lossy(bytes)));
             self.referee_reads(conn, from, key, bytes, messages.len() - index);
             let line = Line { bytes, end: LineEnd::Newline };
             let mut before = Vec::new();
@@ -325,6 +327,8 @@ impl HubWorld {
     fn write(&mut self, conn: Conn, key: Key, side: Side) {
         let Some(way) = self.way_mut(conn, side) else { return };
         let Some(Piece::Text(line)) = way.queue.pop_front() else { return };
+        let sign = if side == Side::Server { '>' } else { '<' };
+        self.house.say(|| format!("{} {sign} passed {}", conn.0, String::from_utf8_lossy(&line)));
         let checked = match side {
             Side::Client => match self.clients.get_mut(&key).filter(|client| !client.has_left) {
                 Some(client) => {
@@ -479,6 +483,7 @@ impl HubWorld {
                 }
             }
             (Some(Job::Order(told, entry)), false) => {
+                self.house.say(|| format!("stored {entry:?}"));
                 let forgets = match (&entry, self.house.canary) {
                     (LedgerEntry::RequestEnded(end), Canary::HubLeavesOpen) => end.payload.is_none(),
                     (LedgerEntry::AnswerLost(_), Canary::HubForgetsLostAnswers) => true,

@@ -258,23 +258,23 @@ impl Server {
         }
         let (thread, turn) = running[dice.roll(running.len() as u64) as usize].clone();
         match dice.roll(20) {
-            0..=6 => {
+            0..=8 => {
                 let params = json!({"threadId": thread, "turnId": turn, "itemId": "a1", "delta": "some words "});
                 self.tell(dice, &thread, "item/agentMessage/delta", &params);
             }
-            7..=9 => {
+            9..=11 => {
                 let item = json!({"type": "agentMessage", "id": "a1", "text": "some words"});
                 let params = json!({"threadId": thread, "turnId": turn, "item": item});
                 self.tell(dice, &thread, "item/completed", &params);
             }
-            10 => self.tell_all(dice, "thread/name/updated", &json!({"threadId": thread, "threadName": "a name"})),
-            11 => {
+            12 => self.tell_all(dice, "thread/name/updated", &json!({"threadId": thread, "threadName": "a name"})),
+            13 => {
                 // The server withdraws a request.
                 let Some(id) = self.waiting.keys().next().copied() else { return };
                 let Some(Waiting { thread, .. }) = self.waiting.remove(&id) else { return };
                 self.tell(dice, &thread, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
             }
-            12..=18 => self.ask(dice, &thread, &turn),
+            14..=18 => self.ask(dice, &thread, &turn),
             _ => self.end_turn(dice, &thread, "completed"),
         }
     }

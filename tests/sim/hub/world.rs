@@ -179,6 +179,7 @@ impl HubWorld {
     /// The ledger is open: the engine learns what it has to know.
     pub fn load(&mut self, generation: String) {
         let mut requests = self.ledger.load(generation);
+        self.house.say(|| format!("the ledger is open: {requests:?} have ended"));
         if self.house.canary == Canary::ForgetsEnded {
             requests.clear();
         }
@@ -236,7 +237,8 @@ impl HubWorld {
     }
 
     fn connects(&mut self) {
-        if self.hub.is_none() || self.clients.values().filter(|client| !client.has_left).count() >= CLIENTS_MAX {
+        let is_loading = self.ledger.jobs.iter().any(|job| matches!(job, Job::Load(_)));
+        if is_loading || self.hub.is_none() || self.clients.values().filter(|client| !client.has_left).count() >= CLIENTS_MAX {
             return;
         }
         let mut client = Client::default();
@@ -307,7 +309,11 @@ impl HubWorld {
     }
 
     pub fn server_reads(&mut self, key: Key) -> bool {
-        self.server.read(&mut self.house.dice, key).is_some()
+        let line = self.server.read(&mut self.house.dice, key);
+        if let Some(line) = &line {
+            self.house.say(|| format!("the server reads from {key}: {}", String::from_utf8_lossy(line)));
+        }
+        line.is_some()
     }
 
     /// An API caller makes a call.
