@@ -150,7 +150,7 @@ impl Canary {
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
-        (Canary::TrustsEarlierHub, "1: the server never got"),
+        (Canary::TrustsEarlierHub, "1: the server "),
         (Canary::TellsWrongClient, "1: a client sees an envelope"),
         (Canary::MixesClients, "1: client"),
         (Canary::PassesFirst, "2: the "),

@@ -57,6 +57,8 @@ pub enum Event {
     HubKill,
     /// A hub is killed in the middle of an append.
     TornAppend,
+    /// A hub is killed between a commit and the passing of what waited for it.
+    KillAfterCommit,
     /// A hub takes over the server of an earlier one.
     Adoption,
     /// The server of a hub dies.
@@ -72,7 +74,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 37] = [
+    const ALL: [Event; 38] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -104,6 +106,7 @@ impl Event {
         Event::ServerCuts,
         Event::HubKill,
         Event::TornAppend,
+        Event::KillAfterCommit,
         Event::Adoption,
         Event::DeathOfTheServer,
         Event::Copy,

@@ -490,6 +490,11 @@ impl HubWorld {
                     _ => false,
                 };
                 let changed = forgets || self.ledger.keep(entry);
+                if !matches!(told, Told::Nothing) && !self.rests && self.house.dice.once_in(50) {
+                    // Before the hub learns of it.
+                    self.house.happened.count(Event::KillAfterCommit);
+                    return self.killed();
+                }
                 match told {
                     Told::Nothing => {}
                     Told::First(token) => self.tell(Input::Committed { token, done: true }),
