@@ -89,6 +89,10 @@ pub enum Canary {
     TrustsEarlierHub,
     /// Shows the envelope in an echo to clients other than the first.
     TellsWrongClient,
+    /// Tells a terminal command to another thread than its own.
+    MixesThreads,
+    /// Tells delivered terminal commands again.
+    TellsAgain,
     /// Passes a message to another client.
     MixesClients,
     /// Passes a message on before it is recorded.
@@ -146,12 +150,14 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 11] = [
+    pub const OF_HUBS: [(Canary, &'static str); 13] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
         (Canary::TrustsEarlierHub, "1: the server "),
         (Canary::TellsWrongClient, "1: a client sees an envelope"),
+        (Canary::MixesThreads, "7: command"),
+        (Canary::TellsAgain, "7: the model is told twice"),
         (Canary::MixesClients, "1: client"),
         (Canary::PassesFirst, "2: the "),
         (Canary::HoldsNothing, "3: "),

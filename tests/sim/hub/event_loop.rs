@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    Decision, Effect, Engine, Incoming, Input, LedgerEntry, Order, Passage, Peer, Token, Transport,
+    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Order, Passage, Peer, Token, Transport,
+    WaitingCommand,
 };
 use codex_shim::testing::journal::Writer;
 use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
 
 use super::super::canary::Canary;
 use super::super::happened::Event;
+use super::super::lines::{Message, shown, without_envelope};
 use super::super::shim::{Told, commit};
 use super::client::{self, Client};
 use super::ledger::Job;
 use super::link::{Link, Piece, Way};
+use super::referee::commands_in;
 use super::server::{self, Key, Session};
 use super::world::HubWorld;
 
@@ -340,12 +343,29 @@ impl HubWorld {
             Side::Server => match self.server.sessions.get_mut(&key) {
                 Some(session) => {
                     session.unread.push_back(line.clone());
-                    self.referee.server_got(conn, &line, &self.ledger)
+                    let told = self.may_tell(&line);
+                    told.and_then(|()| self.referee.server_got(conn, &line, &self.ledger))
                 }
                 None => return self.way_mut(conn, side).into_iter().for_each(Way::abandon),
             },
         };
         self.house.holds(checked);
+    }
+
+    /// Context goes to its own thread, and to none in which a client asks for a title.
+    fn may_tell(&self, line: &[u8]) -> Result<(), String> {
+        let Some(message) = without_envelope(line).and_then(|_| Message::read(line)) else { return Ok(()) };
+        let thread = message.params["threadId"].as_str().unwrap_or_default();
+        let told = commands_in(line);
+        let is_told = |command: &&WaitingCommand| told.contains(&command.row.to_string());
+        let is_wrong = |command: &&WaitingCommand| command.thread_id.as_deref().is_some_and(|of| of != thread);
+        if self.server.is_title(thread) {
+            return Err(format!("7: a title is asked for with context: {}", shown(line)));
+        }
+        match self.ledger.commands.iter().filter(is_told).find(is_wrong) {
+            Some(command) => Err(format!("7: command {} is told to {thread}", command.row)),
+            None => Ok(()),
+        }
     }
 
     /// Closes the links that have ended and delivered everything.
@@ -489,7 +509,16 @@ impl HubWorld {
                     (LedgerEntry::AnswerLost(_), Canary::HubForgetsLostAnswers) => true,
                     _ => false,
                 };
+                let again: Vec<WaitingCommand> = match &entry {
+                    LedgerEntry::Settled { delete, .. } if self.house.canary == Canary::TellsAgain => {
+                        self.ledger.commands.iter().filter(|command| delete.contains(&command.row)).cloned().collect()
+                    }
+                    _ => Vec::new(),
+                };
                 let changed = forgets || self.ledger.keep(entry);
+                if !again.is_empty() {
+                    self.tell(Input::Context(ContextChange::Added(again)));
+                }
                 if !matches!(told, Told::Nothing) && !self.rests && self.house.dice.once_in(50) {
                     // Before the hub learns of it.
                     self.house.happened.count(Event::KillAfterCommit);

@@ -713,17 +713,14 @@ impl Referee {
 
     /// A turn carries each terminal command once, whoever begins it.
     fn tells_context(&mut self, conn: Conn, line: &[u8]) -> Result<(), String> {
-        let Some(bare) = without_envelope(line) else { return Ok(()) };
+        if without_envelope(line).is_none() {
+            return Ok(());
+        }
         self.happened.count(Event::Envelope);
-        let envelope = String::from_utf8_lossy(&line[..line.len() - bare.len()]).into_owned();
-        let text = shown(line);
-        let commands: BTreeSet<String> = text
-            .match_indices("cargo test ")
-            .map(|(at, _)| text[at + "cargo test ".len()..].chars().take_while(char::is_ascii_digit).collect())
-            .collect();
+        let commands = commands_in(line);
         let in_flight = self.carried.values().flatten();
         if let Some(twice) = in_flight.chain(&self.delivered).find(|command| commands.contains(*command)) {
-            return Err(format!("7: the model is told twice of command {twice}: {envelope}"));
+            return Err(format!("7: the model is told twice of command {twice}: {}", shown(line)));
         }
         // Nobody hears whether the server takes the turn of a client that has left.
         if self.wires[&conn.0].has_left {
@@ -771,4 +768,11 @@ impl Referee {
             of(Side::Client).chain(of(Side::Server))
         })
     }
+}
+
+/// The numbers of the terminal commands in a turn.
+pub fn commands_in(line: &[u8]) -> BTreeSet<String> {
+    let text = shown(line);
+    let number = |(at, start): (usize, &str)| text[at + start.len()..].chars().take_while(char::is_ascii_digit).collect();
+    text.match_indices("cargo test ").map(number).collect()
 }

@@ -363,10 +363,13 @@ impl HubWorld {
         let mut pushed: PushedCommand = serde_json::from_value(json!({"cmd": cmd})).expect("BUG: a command");
         pushed.output = Some("one\ntwo \u{1f} three".to_owned());
         let Ok(command) = pushed.into_command(1, &ContextBounds::default()) else { return };
-        let waiting = WaitingCommand { row, thread_id: None, forgotten_before: 0, command };
+        // For the next turn of any thread, or of one.
+        let thread_id = if self.house.dice.once_in(3) { self.server.some_thread(&mut self.house.dice) } else { None };
+        let waiting = WaitingCommand { row, thread_id, forgotten_before: 0, command };
         self.ledger.commands.push(waiting.clone());
         if !self.ledger.jobs.iter().any(|job| matches!(job, Job::Load(_))) {
-            self.tell(Input::Context(ContextChange::Added(vec![waiting])));
+            let thread_id = waiting.thread_id.clone().filter(|_| self.house.canary != Canary::MixesThreads);
+            self.tell(Input::Context(ContextChange::Added(vec![WaitingCommand { thread_id, ..waiting }])));
         }
     }
 
