@@ -83,7 +83,9 @@ impl HubWorld {
         if keys.is_empty() {
             return;
         }
-        let key = keys[self.dice().roll(keys.len() as u64) as usize];
+        let own = self.hub.as_ref().and_then(|hub| hub.links.get(&Conn::OWN)).map(|link| link.key);
+        let some = keys[self.dice().roll(keys.len() as u64) as usize];
+        let key = own.filter(|own| self.house.dice.once_in(2) && keys.contains(own)).unwrap_or(some);
         self.house.say(|| format!("the server closes {key}"));
         self.house.happened.count(Event::ServerCuts);
         self.server.sessions.remove(&key);

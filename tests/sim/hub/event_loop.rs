@@ -509,6 +509,7 @@ impl HubWorld {
                     (LedgerEntry::AnswerLost(_), Canary::HubForgetsLostAnswers) => true,
                     _ => false,
                 };
+                let is_answer = matches!(&entry, LedgerEntry::RequestEnded(end) if end.payload.is_some());
                 let again: Vec<WaitingCommand> = match &entry {
                     LedgerEntry::Settled { delete, .. } if self.house.canary == Canary::TellsAgain => {
                         self.ledger.commands.iter().filter(|command| delete.contains(&command.row)).cloned().collect()
@@ -519,7 +520,7 @@ impl HubWorld {
                 if !again.is_empty() {
                     self.tell(Input::Context(ContextChange::Added(again)));
                 }
-                if !matches!(told, Told::Nothing) && !self.rests && self.house.dice.once_in(50) {
+                if is_answer && !self.rests && self.house.dice.once_in(12) {
                     // Before the hub learns of it.
                     self.house.happened.count(Event::KillAfterCommit);
                     return self.killed();
