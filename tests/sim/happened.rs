@@ -67,8 +67,8 @@ pub enum Event {
     Copy,
     /// The server asks again because it has not got the answer.
     AskedAgain,
-    /// No connection takes an answer of ours.
-    Undeliverable,
+    /// An answer of ours waits for a connection.
+    Unsent,
     /// A check of a hub's history.
     HubHistory,
 }
@@ -111,7 +111,7 @@ impl Event {
         Event::DeathOfTheServer,
         Event::Copy,
         Event::AskedAgain,
-        Event::Undeliverable,
+        Event::Unsent,
         Event::HubHistory,
     ];
 }

@@ -53,14 +53,15 @@ impl HubWorld {
         (self.house.ledger_works, self.house.ledger_hangs) = (true, false);
         let mut effects = Vec::new();
         for conn in self.hub.iter().flat_map(|hub| hub.links.keys().copied()).collect::<Vec<Conn>>() {
-            self.handle(Input::Disconnected { conn }, &mut effects);
+            self.link_ended(conn, Side::Server, &mut effects);
         }
+        self.carry_out_all(&mut effects);
         self.handle(Input::Closed { from: Side::Server }, &mut effects);
         self.carry_out_all(&mut effects);
         if let Some(hub) = &mut self.hub {
-            (hub.links, hub.own) = (std::collections::BTreeMap::new(), Own::AfterClient);
+            hub.own = Own::AfterClient;
+            hub.unsent.clear();
         }
-        self.close_all();
         // The hub waits before it starts another server.
         for _ in 0..ROUNDS_MAX {
             if self.ledger.jobs.is_empty() || self.hub.is_none() {

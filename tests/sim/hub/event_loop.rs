@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Order, Passage, Peer, Token, Transport,
+    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Order, OwnLine, Passage, Peer, Token, Transport,
     WaitingCommand,
 };
 use codex_shim::testing::journal::Writer;
@@ -44,6 +44,8 @@ pub struct Hub {
     pub links: BTreeMap<Conn, Link>,
     pub last_conn: u32,
     pub own: Own,
+    /// Messages of ours that no connection took.
+    pub unsent: VecDeque<(Conn, Vec<OwnLine>, Option<Token>)>,
     pub started: Duration,
 }
 
@@ -90,6 +92,7 @@ impl HubWorld {
         self.clients.insert(key, client);
         self.server.sessions.insert(key, Session::default());
         self.house.say(|| format!("client {key} is connection {}", conn.0));
+        self.clients_changed();
         self.tell(Input::Connected { conn, peer });
     }
 
@@ -99,21 +102,30 @@ impl HubWorld {
         let key = self.next_key();
         let Some(hub) = self.hub.as_mut().filter(|hub| matches!(hub.own, Own::Due(due) if due <= now)) else { return };
         hub.own = Own::Open;
-        hub.links.insert(Conn::OWN, Link::new(key, None));
+        let before = hub.links.insert(Conn::OWN, Link::new(key, None));
+        if let Some(before) = before {
+            let checked = self.referee.removed(Conn::OWN, false);
+            self.house.holds(checked);
+            self.close(before.key);
+        }
         self.server.sessions.insert(key, Session::default());
         self.house.say(|| format!("the hub connects as {key}"));
         let peer = Peer { transport: Transport::WebSocket, pid: Some(1) };
         self.tell(Input::Connected { conn: Conn::OWN, peer });
     }
 
-    /// The connection for messages of ours that any may carry.
+    /// The connection for messages of ours that any may carry: the hub's own, or else that of any client.
     pub fn answers_to(&self) -> Option<Conn> {
         let hub = self.hub.as_ref()?;
-        let is_open = |conn: &Conn| hub.links.get(conn).is_some_and(|link| !link.is_ending());
-        let is_client = |conn: &Conn| is_open(conn) && hub.engine.client(*conn).is_some();
-        is_open(&Conn::OWN).then_some(Conn::OWN).or_else(|| {
-            hub.links.keys().copied().find(|conn| *conn != Conn::OWN && is_client(conn))
-        })
+        let mut open = hub.links.iter().filter(|(_, link)| !link.is_ending()).map(|(conn, _)| *conn);
+        open.find(|conn| hub.engine.is_initialized(*conn))
+    }
+
+    /// The record refers to a message that another client has got.
+    fn clients_changed(&mut self) {
+        let Some(hub) = &mut self.hub else { return };
+        let clients = hub.links.iter().filter(|(conn, link)| **conn != Conn::OWN && !link.is_ending()).count();
+        hub.writer.share_lines(clients > 1);
     }
 
     /// Reads from one side of a link, and records and passes what it has written.
@@ -292,6 +304,7 @@ impl HubWorld {
         if conn == Conn::OWN {
             hub.own = Own::Due(now + RECONNECT_AFTER);
         }
+        self.clients_changed();
     }
 
     /// Writes what a link takes, and reports the marks that are reached to the engine.
@@ -423,24 +436,7 @@ impl HubWorld {
                 hub.links.values_mut().for_each(|link| link.release(token));
                 conns.into_iter().for_each(|conn| self.flush(conn, usize::MAX, effects));
             }
-            Effect::Inject(injection) => {
-                let is_open = hub.links.get(&injection.conn).is_some_and(|link| !link.is_ending());
-                let conn = if is_open { Some(injection.conn) } else { self.answers_to() };
-                let lines = &injection.lines;
-                lines.iter().for_each(|line| self.referee.injects(conn, &line.bytes, injection.mark));
-                let (Some(conn), Some(hub)) = (conn, &mut self.hub) else { return };
-                let mut batch = hub.writer.batch(now);
-                if conn != Conn::OWN {
-                    batch.on(conn);
-                }
-                lines.iter().for_each(|line| batch.push_own_line(line));
-                commit(&mut hub.writer, batch, self.house.room_bytes);
-                if let Some(link) = hub.links.get_mut(&conn) {
-                    injection.lines.into_iter().for_each(|line| link.push(Side::Server, Piece::Text(line.bytes)));
-                    injection.mark.into_iter().for_each(|mark| link.push(Side::Server, Piece::Mark(mark)));
-                }
-                self.flush(conn, usize::MAX, effects);
-            }
+            Effect::Inject(injection) => self.inject(injection.conn, injection.lines, injection.mark, effects),
             Effect::Reply(api_call, reply) => {
                 let checked = self.referee.replied(api_call, &reply);
                 self.house.holds(checked);
@@ -456,6 +452,49 @@ impl HubWorld {
             | Effect::DrainServer { .. }
             | Effect::Finish(_) => {}
             other => self.house.broken(format!("what is not to be done here: {other:?}")),
+        }
+    }
+
+    /// Records and sends messages of ours. If their connection is gone, answers go out on another, or wait for the next one.
+    fn inject(&mut self, conn: Conn, mut lines: Vec<OwnLine>, mark: Option<Token>, effects: &mut Vec<Effect>) {
+        let now = self.now();
+        let Some(hub) = &mut self.hub else { return };
+        let is_open = hub.links.get(&conn).is_some_and(|link| !link.is_ending());
+        if !is_open {
+            lines.retain(|line| Message::read(&line.bytes).is_some_and(|message| message.method.is_none()));
+        }
+        if lines.is_empty() {
+            return;
+        }
+        let other = if is_open { Some(conn) } else { self.answers_to() };
+        let Some(hub) = &mut self.hub else { return };
+        let Some(conn) = other else {
+            self.house.happened.count(Event::Unsent);
+            hub.unsent.push_back((conn, lines, mark));
+            return;
+        };
+        lines.iter().for_each(|line| self.referee.injects(conn, &line.bytes, mark));
+        let mut batch = hub.writer.batch(now);
+        if conn != Conn::OWN {
+            batch.on(conn);
+        }
+        lines.iter().for_each(|line| batch.push_own_line(line));
+        commit(&mut hub.writer, batch, self.house.room_bytes);
+        if let Some(link) = hub.links.get_mut(&conn) {
+            lines.into_iter().for_each(|line| link.push(Side::Server, Piece::Text(line.bytes)));
+            mark.into_iter().for_each(|mark| link.push(Side::Server, Piece::Mark(mark)));
+        }
+        self.flush(conn, usize::MAX, effects);
+    }
+
+    /// Sends what waited for a connection to the server.
+    pub fn send_unsent(&mut self) {
+        let mut effects = Vec::new();
+        while self.answers_to().is_some()
+            && let Some((conn, lines, mark)) = self.hub.as_mut().and_then(|hub| hub.unsent.pop_front())
+        {
+            self.inject(conn, lines, mark, &mut effects);
+            self.carry_out_all(&mut effects);
         }
     }
 

@@ -75,20 +75,25 @@ impl Link {
         self.client.as_ref().is_some_and(|client| client.queue.len() > WAITING_MAX)
     }
 
-    /// Ends the link: what is queued is still delivered, for at most [`CLOSING_MAX`], and what is held at once. Returns what was
-    /// held.
-    pub fn end(&mut self, from: Side, now: Duration) -> Vec<Token> {
+    /// Ends the link because one side is gone: what is queued for the other is still delivered, for at most [`CLOSING_MAX`], and
+    /// what is held at once. Returns what was held.
+    pub fn end(&mut self, gone: Side, now: Duration) -> Vec<Token> {
+        if self.cut_at.is_some() {
+            return Vec::new();
+        }
+        self.way_mut(gone).into_iter().for_each(Way::abandon);
         self.cut_at = Some(now + CLOSING_MAX);
-        let (gone, stays) = match from {
-            Side::Client => (self.client.as_mut(), Some(&mut self.server)),
-            Side::Server => (Some(&mut self.server), self.client.as_mut()),
-        };
-        gone.into_iter().for_each(Way::abandon);
-        let Some(stays) = stays else { return Vec::new() };
-        let (held, rest): (Vec<Piece>, Vec<Piece>) =
-            stays.queue.drain(..).partition(|piece| matches!(piece, Piece::Hold(..)));
-        stays.queue.extend(rest);
-        held.iter().filter_map(|piece| if let Piece::Hold(token, _) = piece { Some(*token) } else { None }).collect()
+        let mut held = Vec::new();
+        for way in self.client.iter_mut().chain([&mut self.server]) {
+            way.queue.retain(|piece| match piece {
+                Piece::Hold(token, _) => {
+                    held.push(*token);
+                    false
+                }
+                Piece::Text(_) | Piece::Mark(_) => true,
+            });
+        }
+        held
     }
 
     pub fn is_ending(&self) -> bool {

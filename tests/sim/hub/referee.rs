@@ -140,6 +140,8 @@ pub struct Asked {
     /// Its answer may.
     is_answer_excused: bool,
     payload: Option<String>,
+    /// The hub itself has got it first: nothing waits for the row.
+    is_for_hub: bool,
     /// Its connection has ended while it waited for a commit.
     is_let_go: bool,
     has_reached_server: bool,
@@ -181,6 +183,17 @@ enum Reply {
 impl Referee {
     pub fn new(generation: String, expires: bool) -> Referee {
         Referee { generation, expires, ..Referee::default() }
+    }
+
+    /// The referee of the next server. Clients of the last one still get what waits for them.
+    pub fn next(self, generation: String, expires: bool) -> Referee {
+        let last = |wire: Wire| {
+            let due = |due: Due| Due { row: None, is_unrecorded: true, ..due };
+            let to_client = wire.to_client.into_iter().map(due).collect();
+            Wire { to_client, has_left: true, record: wire.record, ..Wire::default() }
+        };
+        let wires = self.wires.into_iter().map(|(conn, wire)| (conn, last(wire))).collect();
+        Referee { wires, newest: self.newest, ..Referee::new(generation, expires) }
     }
 
     pub fn connected(&mut self, conn: Conn) {
@@ -314,7 +327,9 @@ impl Referee {
             let asked = &self.rows[number];
             if asked.is_open() || conn.0 <= asked.answered_at {
                 self.happened.count(Event::Copy);
-                self.copied(now, number);
+                if conn != Conn::OWN {
+                    self.copied(now, number);
+                }
                 return Some(number);
             }
             self.happened.count(Event::AskedAgain);
@@ -329,9 +344,10 @@ impl Referee {
             answered_at: 0,
             over: None,
             may_be_lost: false,
-            is_excused: self.is_distrusting,
+            is_excused: self.is_distrusting && conn != Conn::OWN,
             is_answer_excused: false,
             payload: None,
+            is_for_hub: conn == Conn::OWN,
             is_let_go: false,
             has_reached_server: false,
             was_late: false,
@@ -479,7 +495,8 @@ impl Referee {
         };
         self.commits.insert(token, (number, about));
         let waits = match about {
-            About::Opening | About::Answer => !self.is_distrusting,
+            About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub,
+            About::Answer => !self.is_distrusting,
             About::Decision => false,
             About::Expiry => true,
         };
@@ -558,19 +575,11 @@ impl Referee {
         }
     }
 
-    /// A message of ours goes to the server over a connection, if there is any.
-    pub fn injects(&mut self, conn: Option<Conn>, line: &[u8], mark: Option<Token>) {
+    /// A message of ours goes to the server over a connection.
+    pub fn injects(&mut self, conn: Conn, line: &[u8], mark: Option<Token>) {
         let Some(at) = self.ours.iter().position(|(ours, _)| ours == line) else { return };
         let number = self.ours[at].1;
-        let asked = &mut self.rows[number];
-        match conn {
-            Some(conn) => asked.over = Some(conn.0),
-            None => {
-                self.happened.count(Event::Undeliverable);
-                asked.may_be_lost = true;
-                self.ours.swap_remove(at);
-            }
-        }
+        self.rows[number].over = Some(conn.0);
         self.marks.extend(mark.map(|mark| (mark, number)));
     }
 

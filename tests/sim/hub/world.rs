@@ -1,6 +1,6 @@
 //! The world of a hub: the server, the clients, the hub that runs now, and what outlives it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
@@ -112,7 +112,8 @@ impl HubWorld {
         self.house.generation = Some(generation);
         let own = if adopted { Own::Due(Duration::ZERO) } else { Own::AfterClient };
         let started = self.house.now.elapsed;
-        self.hub = Some(Hub { engine, writer, links: BTreeMap::new(), last_conn: 0, own, started });
+        self.referee = Referee::new(server_run.clone(), self.expires);
+        self.hub = Some(Hub { engine, writer, links: BTreeMap::new(), last_conn: 0, own, unsent: VecDeque::new(), started });
         self.begin_run(server_run, adopted);
     }
 
@@ -126,6 +127,7 @@ impl HubWorld {
         let engine = self.engine(&generation, last);
         self.house.generation = Some(generation);
         self.server_run = Some(server_run.clone());
+        self.referee = std::mem::take(&mut self.referee).next(server_run.clone(), self.expires);
         if let Some(hub) = &mut self.hub {
             (hub.writer, hub.engine) = (writer, engine);
         }
@@ -133,7 +135,6 @@ impl HubWorld {
     }
 
     fn begin_run(&mut self, server_run: String, adopted: bool) {
-        self.referee = Referee::new(server_run.clone(), self.expires);
         self.ledger.lost.clear();
         self.ledger.jobs.push_back(Job::Load(server_run.clone()));
         self.tell(Input::ServerStarted { pid: 7, adopted });
@@ -230,6 +231,7 @@ impl HubWorld {
     /// What the hub does before it waits.
     pub fn go_on(&mut self) {
         self.advance_own();
+        self.send_unsent();
         self.tick();
         self.remove_ended();
         self.forget_departed();
