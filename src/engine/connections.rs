@@ -427,6 +427,40 @@ mod tests {
     }
 
     #[test]
+    fn request_asked_before_the_ledger_is_open_gets_a_row_of_its_own() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+            let line = format!("{conn}{ASKED}").replace("\"id\":0", &format!("\"id\":{conn}"));
+            hub.read(&line);
+        }
+        hub.read(r#"2>{"id":2,"result":{"decision":"accept"}}"#);
+        let requests = ["g-1", "g-2"].map(str::to_owned).to_vec();
+        let remembered = hub.handle(Input::Remembered(Box::new(Remembered { requests, ..Remembered::default() })));
+        for name in ["g-1.2", "g-2.2"] {
+            assert!(remembered.contains(&format!(r#""request_id":"{name}""#)), "{remembered}");
+        }
+        // The answer goes along.
+        assert_eq!(remembered.matches("(RequestOpened").count(), 2);
+        assert!(remembered.ends_with("keep(RequestEnded)"), "{remembered}");
+        hub.handle(Input::Committed { token: 1, done: true });
+        let answered = hub.read(r#"1>{"id":1,"result":{"decision":"accept"}}"#);
+        assert!(answered.contains(r#""request_id":"g-1.2""#), "{answered}");
+    }
+
+    #[test]
+    fn client_that_sees_a_request_of_the_hub_before_it_is_stored_is_noted() {
+        let mut hub = Hub::new();
+        hub.connect(0);
+        hub.connect(1);
+        hub.read(&initialize(1, "tui"));
+        hub.read(&format!("0{ASKED}"));
+        hub.handle(Input::Committed { token: 1, done: false });
+        assert_eq!(hub.read(&format!("1{ASKED}")), "keep(RequestLate) record forward");
+    }
+
+    #[test]
     fn secret_answer_to_a_request_that_others_were_asked_is_left_out() {
         let mut hub = Hub::new();
         for conn in 1..=2 {

@@ -174,7 +174,7 @@ impl Engine {
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change, &mut self.threads),
             Input::Remembered(mut remembered) => {
-                self.requests.remember(std::mem::take(&mut remembered.requests));
+                self.requests.remember(&std::mem::take(&mut remembered.requests), effects);
                 self.threads.remember(*remembered);
             }
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,

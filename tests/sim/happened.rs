@@ -67,6 +67,8 @@ pub enum Event {
     Copy,
     /// The server asks again because it has not got the answer.
     AskedAgain,
+    /// A request gets another row because the ledger was opened late.
+    OpenedAnew,
     /// An answer of ours waits for a connection.
     Unsent,
     /// A check of a hub's history.
@@ -74,7 +76,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 38] = [
+    const ALL: [Event; 39] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -112,6 +114,7 @@ impl Event {
         Event::Copy,
         Event::AskedAgain,
         Event::Unsent,
+        Event::OpenedAnew,
         Event::HubHistory,
     ];
 }

@@ -60,6 +60,10 @@ pub(super) struct Request {
     pub(super) answered: Option<AnsweredOver>,
     /// The connection of its answer has closed, and nothing shows that the server got the answer.
     pub(super) may_be_lost: bool,
+    /// Its row could not be stored at once, and is retried.
+    pub(super) is_unstored: bool,
+    /// Its answer, as the ledger of a hub gets it.
+    pub(super) end: Option<Box<RequestEnd>>,
     pub(super) state: State,
 }
 

@@ -504,12 +504,12 @@ impl HubWorld {
         let (told, entry) = match order {
             Order::Keep(entry) => (Told::Nothing, entry),
             Order::KeepFirst(token, entry) => {
-                let checked = self.referee.ordered(now, token, &entry, false);
+                let checked = self.referee.ordered(now, token, &entry, false, &self.ledger);
                 self.house.holds(checked);
                 (Told::First(token), entry)
             }
             Order::Commit(token, entry) => {
-                let checked = self.referee.ordered(now, token, &entry, true);
+                let checked = self.referee.ordered(now, token, &entry, true, &self.ledger);
                 self.house.holds(checked);
                 (Told::Whether(token), entry)
             }

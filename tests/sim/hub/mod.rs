@@ -9,10 +9,8 @@
 //! - several clients and API callers answer the same request, also ones that were not asked, late or twice;
 //! - the hub is killed between any two effects, and in the middle of an append: the journal ends at any byte that was not
 //!   passed on, and the ledger at its last commit. The server goes on, and the next hub adopts it;
+//! - the hub opens the ledger late, when clients are already connected;
 //! - the server dies, with or without a hub, or closes one connection, also the hub's own.
-//!
-//! A client reaches a hub only once the ledger is open: until then, a hub that has taken over a server may give a request that
-//! is asked again the name of its answered row. So far nothing but the speed of a ledger prevents that.
 //!
 //! Not simulated: the bytes of WebSocket frames, handshakes, limits in bytes, and two hubs at once.
 //!

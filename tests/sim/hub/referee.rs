@@ -471,13 +471,24 @@ impl Referee {
         token: Token,
         entry: &LedgerEntry,
         is_waited_for: bool,
+        ledger: &Ledger,
     ) -> Result<(), String> {
+        let mut is_anew = false;
         let (name, about) = match entry {
             LedgerEntry::RequestOpened(row) => {
                 let id: u64 = row.rpc_request_id.parse().expect("ids are numbers");
                 let number = self.open.get(&id).copied();
-                let asked = number.map(|number| &mut self.rows[number]).filter(|asked| asked.name.is_none());
-                let Some(asked) = asked else { return Err(format!("3: opened twice: {}", row.request_id)) };
+                let is_taken = |name: &String| ledger.get(name).is_some_and(|row| !row.is_open());
+                let asked = number.map(|number| (number, &mut self.rows[number]));
+                let Some((number, asked)) = asked.filter(|(_, asked)| asked.name.as_ref().is_none_or(is_taken)) else {
+                    return Err(format!("3: opened twice: {}", row.request_id));
+                };
+                if asked.name.is_some() {
+                    // The ledger was opened late, and has an ended row of this name.
+                    self.happened.count(Event::OpenedAnew);
+                    self.commits.retain(|_, (of, about)| *of != number || *about != About::Opening);
+                    (asked.is_excused, asked.is_answer_excused, is_anew) = (true, true, true);
+                }
                 let first = format!("{}-{id}", self.generation);
                 if row.request_id.strip_prefix(&first).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('.')) {
                     return Err(format!("3: the row of request {id} is named {}", row.request_id));
@@ -495,7 +506,7 @@ impl Referee {
         };
         self.commits.insert(token, (number, about));
         let waits = match about {
-            About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub,
+            About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub && !is_anew,
             About::Answer => !self.is_distrusting,
             About::Decision => false,
             About::Expiry => true,
@@ -512,7 +523,9 @@ impl Referee {
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((number, about)) = self.commits.remove(&token) else { return };
         match (about, done) {
-            (About::Opening, false) if was_waited_for => self.rows[number].is_excused = true,
+            (About::Opening, false) if was_waited_for || self.rows[number].is_for_hub => {
+                self.rows[number].is_excused = true;
+            }
             (About::Answer, false) if was_waited_for => self.rows[number].is_answer_excused = true,
             (About::Opening | About::Answer, _) => {}
             (About::Decision, _) => self.decided(number, done),
@@ -606,7 +619,7 @@ impl Referee {
             self.happened.count(Event::HoldUntilDeadline);
             self.is_distrusting = true;
             self.holds.remove(&token);
-            let (number, about) = self.commits[&token];
+            let Some((number, about)) = self.commits.get(&token).copied() else { continue };
             match about {
                 About::Opening => self.rows[number].is_excused = true,
                 About::Answer => self.rows[number].is_answer_excused = true,

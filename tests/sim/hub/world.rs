@@ -239,8 +239,7 @@ impl HubWorld {
     }
 
     fn connects(&mut self) {
-        let is_loading = self.ledger.jobs.iter().any(|job| matches!(job, Job::Load(_)));
-        if is_loading || self.hub.is_none() || self.clients.values().filter(|client| !client.has_left).count() >= CLIENTS_MAX {
+        if self.hub.is_none() || self.clients.values().filter(|client| !client.has_left).count() >= CLIENTS_MAX {
             return;
         }
         let mut client = Client::default();
