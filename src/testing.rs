@@ -20,9 +20,9 @@ pub mod engine {
     pub use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Decision,
         Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START, Now,
-        OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Preview, Provenance, PushedCommand, RequestKind,
-        RequestSettings, RequestSource, RequestStatus, RequestType, ServerOwner, Token, WaitingCommand, decisions,
-        one_line, valid,
+        OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer, Preview, Provenance, PushedCommand, Remembered,
+        RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, ServerOwner, Token, Transport,
+        WaitingCommand, decisions, one_line, valid,
     };
 }
 

@@ -14,7 +14,7 @@ use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Side};
 
 /// The client name with which codex's daemon looks whether a server answers.
-const PROBE: &str = "codex_app_server_daemon";
+pub(crate) const PROBE: &str = "codex_app_server_daemon";
 
 /// Subscriptions that are remembered for each connection.
 const SUBSCRIPTIONS_MAX: usize = 1_024;
@@ -89,14 +89,19 @@ impl Engine {
     }
 
     /// The client of a connection; `None` if that is not on record.
-    pub(crate) fn client(&self, conn: Conn) -> Option<&ClientName> {
+    pub fn client(&self, conn: Conn) -> Option<&ClientName> {
         let client = self.clients.of(conn);
         (client.on_record == OnRecord::Yes).then_some(&client.name)
     }
 
     /// Whether the server has answered this connection's `initialize`, so that it takes further lines.
-    pub(crate) fn is_initialized(&self, conn: Conn) -> bool {
+    pub fn is_initialized(&self, conn: Conn) -> bool {
         self.clients.of(conn).version == VersionWatch::Done
+    }
+
+    /// Whether the messages of a connection are recorded. Those of a relay on pipes always are.
+    pub(super) fn is_on_record(&self, conn: Conn) -> bool {
+        conn == Conn::OWN || self.clients.of(conn).on_record == OnRecord::Yes
     }
 
     /// Whether the subscriptions of any client have changed since the last call.
@@ -295,6 +300,9 @@ mod tests {
         assert_eq!(hub.read(&initialize(1, PROBE)), "forward");
         assert_eq!(hub.read(r#"1<{"id":1,"result":{"userAgent":"x/0.169.0"}}"#), "forward");
         assert_eq!(hub.read(r#"1<{"method":"configWarning","params":{}}"#), "forward");
+        // Nor does a message that needs no parsing, as those about the threads of other clients.
+        let status = r#"1<{"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
+        assert_eq!(hub.read(status), "forward");
         assert_eq!(hub.read(r#"1>{"method":"initialized"}"#), "forward");
         assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "");
     }
@@ -387,6 +395,26 @@ mod tests {
     }
 
     #[test]
+    fn resolved_request_that_was_asked_again_takes_no_answer() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+            hub.read(&format!("{conn}{ASKED}"));
+        }
+        hub.handle(Input::Committed { token: 1, done: true });
+        hub.read(r#"1>{"id":0,"result":{"decision":"accept"}}"#);
+        hub.handle(Input::Committed { token: 2, done: true });
+        hub.handle(Input::Written(2));
+        // The server asks a client that has come since, and only then reads the answer.
+        hub.connect(3);
+        hub.read(&initialize(3, "tui"));
+        hub.read(&format!("3{ASKED}"));
+        hub.read(r#"1<{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#);
+        assert_eq!(hub.read(r#"3>{"id":0,"result":{"decision":"accept"}}"#), "keep(AnswerLost) record withhold");
+    }
+
+    #[test]
     fn request_that_ended_under_another_hub_gets_another_name() {
         let mut hub = Hub::new();
         let requests = ["g-0", "g-0.2", "g-s.5"].map(str::to_owned).to_vec();
@@ -396,6 +424,40 @@ mod tests {
         hub.read(&initialize(1, "tui"));
         let again = hub.read(&format!("1{ASKED}"));
         assert!(again.contains(r#""request_id":"g-0.3""#), "{again}");
+    }
+
+    #[test]
+    fn request_asked_before_the_ledger_is_open_gets_a_row_of_its_own() {
+        let mut hub = Hub::new();
+        for conn in 1..=2 {
+            hub.connect(conn);
+            hub.read(&initialize(conn, "tui"));
+            let line = format!("{conn}{ASKED}").replace("\"id\":0", &format!("\"id\":{conn}"));
+            hub.read(&line);
+        }
+        hub.read(r#"2>{"id":2,"result":{"decision":"accept"}}"#);
+        let requests = ["g-1", "g-2"].map(str::to_owned).to_vec();
+        let remembered = hub.handle(Input::Remembered(Box::new(Remembered { requests, ..Remembered::default() })));
+        for name in ["g-1.2", "g-2.2"] {
+            assert!(remembered.contains(&format!(r#""request_id":"{name}""#)), "{remembered}");
+        }
+        // The answer goes along.
+        assert_eq!(remembered.matches("(RequestOpened").count(), 2);
+        assert!(remembered.ends_with("keep(RequestEnded)"), "{remembered}");
+        hub.handle(Input::Committed { token: 1, done: true });
+        let answered = hub.read(r#"1>{"id":1,"result":{"decision":"accept"}}"#);
+        assert!(answered.contains(r#""request_id":"g-1.2""#), "{answered}");
+    }
+
+    #[test]
+    fn client_that_sees_a_request_of_the_hub_before_it_is_stored_is_noted() {
+        let mut hub = Hub::new();
+        hub.connect(0);
+        hub.connect(1);
+        hub.read(&initialize(1, "tui"));
+        hub.read(&format!("0{ASKED}"));
+        hub.handle(Input::Committed { token: 1, done: false });
+        assert_eq!(hub.read(&format!("1{ASKED}")), "keep(RequestLate) record forward");
     }
 
     #[test]

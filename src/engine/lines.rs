@@ -63,6 +63,7 @@ impl Engine {
     /// session are such.
     fn is_inert(&self, conn: Conn, line: &[u8]) -> bool {
         self.clients.of(conn).is_owner()
+            && self.is_on_record(conn)
             && self.secrets.is_quiet()
             && self.context.hides_only_envelopes()
             && plain_notification(line, |method| Method::of(method).is_some_and(Method::is_inert))

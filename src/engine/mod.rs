@@ -33,12 +33,13 @@ use crate::wire::Side;
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
-    FragmentThreads, QuotedMessage, Remembered, SentFragment, project,
+    FragmentThreads, QuotedMessage, SentFragment, project,
 };
-pub use assembly::{AssemblySettings, PROJECTION_START};
+pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
-pub(crate) use connections::{Peer, Transport};
+pub(crate) use connections::PROBE;
+pub use connections::{Peer, Transport};
 pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
 };
@@ -173,7 +174,7 @@ impl Engine {
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change, &mut self.threads),
             Input::Remembered(mut remembered) => {
-                self.requests.remember(std::mem::take(&mut remembered.requests));
+                self.requests.remember(&std::mem::take(&mut remembered.requests), effects);
                 self.requests.remember_open(std::mem::take(&mut remembered.open_requests));
                 self.look_after_requests(effects);
                 self.threads.remember(*remembered);

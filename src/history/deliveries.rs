@@ -14,9 +14,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
 use super::record_event::{RecordEvent, Seen};
+use crate::engine::PROBE;
 
 /// Messages remembered for each thread. The hub reads all connections all the time, so they are seldom this far apart; beyond it,
 /// a message counts again.
@@ -60,11 +62,11 @@ impl Deliveries {
     pub(super) fn is_first(&mut self, seen: &Seen<'_>) -> bool {
         let message = match &seen.event {
             RecordEvent::ShimEvent { event: "conn_open", data } => {
-                self.open(conn_in(*data));
+                self.open(*data);
                 return true;
             }
             RecordEvent::ShimEvent { event: "conn_close", data } => {
-                self.close(conn_in(*data));
+                self.close(*data);
                 return true;
             }
             RecordEvent::ShimEvent { event: "generation_started", .. } => {
@@ -91,16 +93,18 @@ impl Deliveries {
         is_first
     }
 
-    fn open(&mut self, conn: Option<u32>) {
-        let Some(conn) = conn else { return };
+    fn open(&mut self, data: Option<&RawValue>) {
+        let Some(OfConn { conn, name }) = OfConn::read(data) else { return };
         if self.opened.len() >= CONNECTIONS_MAX {
             self.opened.pop_first();
         }
-        self.opened.insert(conn, self.counted);
+        // One that might have been a probe goes on record late, and may be behind the others by then.
+        let opened = if name.as_deref() == Some(PROBE) { 0 } else { self.counted };
+        self.opened.insert(conn, opened);
     }
 
-    fn close(&mut self, conn: Option<u32>) {
-        let Some(conn) = conn else { return };
+    fn close(&mut self, data: Option<&RawValue>) {
+        let Some(OfConn { conn, .. }) = OfConn::read(data) else { return };
         // The last one leaves its mark: the hub's own connection goes on.
         if self.opened.len() > 1 {
             self.opened.remove(&conn);
@@ -157,12 +161,17 @@ impl Sequence {
     }
 }
 
-fn conn_in(data: Option<&serde_json::value::RawValue>) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Data {
-        conn: u32,
+/// The connection that an event of ours is about, and the name of its client.
+#[derive(Deserialize)]
+struct OfConn {
+    conn: u32,
+    name: Option<String>,
+}
+
+impl OfConn {
+    fn read(data: Option<&RawValue>) -> Option<OfConn> {
+        serde_json::from_str(data?.get()).ok()
     }
-    serde_json::from_str::<Data>(data?.get()).ok().map(|data| data.conn)
 }
 
 /// A digest that tells the few messages apart by which two connections differ.
@@ -176,7 +185,7 @@ mod tests {
     use crate::journal::Record;
 
     /// Feeds lines such as `1 a` (the message `a` of the thread `t` on connection 1), `+1` and `-1` (a connection opens and
-    /// closes) and returns the messages that counted.
+    /// closes) and `~1` (the connection of a daemon that stays goes on record), and returns the messages that counted.
     fn counted(script: &str) -> String {
         let mut deliveries = Deliveries::default();
         let mut counted = Vec::new();
@@ -186,6 +195,7 @@ mod tests {
             };
             let record = match step.split_at(1) {
                 ("+", conn) => event("conn_open", conn),
+                ("~", conn) => event("conn_open", &format!(r#"{conn},"name":"codex_app_server_daemon""#)),
                 ("-", conn) => event("conn_close", conn),
                 (conn, text) => format!(
                     r#"{{"at":1,"conn":{conn},"from":"server","line":{{"method":"m","params":{{"threadId":"t","x":"{}"}}}}}}"#,
@@ -193,7 +203,7 @@ mod tests {
                 ),
             };
             let parsed = Record::parse(record.as_bytes()).expect("BUG: a test gives records");
-            if deliveries.is_first(&Seen::of(&parsed, None)) && !step.starts_with(['+', '-']) {
+            if deliveries.is_first(&Seen::of(&parsed, None)) && !step.starts_with(['+', '-', '~']) {
                 counted.push(step.split_at(1).1.trim());
             }
         }
@@ -227,6 +237,11 @@ mod tests {
     #[test]
     fn client_that_gets_fewer_messages_disturbs_nothing() {
         assert_eq!(counted("+1, +2, 1 a, 1 b, 2 b, 1 c, 1 d, 2 d, 2 e, 1 e"), "a b c d e");
+    }
+
+    #[test]
+    fn connection_on_record_late_doubles_nothing() {
+        assert_eq!(counted("+1, 1 a, 1 b, ~2, 2 b, 2 c, 1 c"), "a b c");
     }
 
     /// Clients come and go and are behind each other at random; every message is different, or one of two. In the latter case all

@@ -79,6 +79,32 @@ pub enum Canary {
     NeverExpires,
     /// Stops forwarding.
     Stalls,
+    /// Passes a second answer to the server.
+    PassesSecondAnswer,
+    /// Does not record that clients connect, so that the history counts each delivery.
+    CountsTwice,
+    /// Drops what a client has written before it left.
+    DropsAtDisconnect,
+    /// Takes a request for answered if an earlier hub has stored an answer to it, sent or not.
+    TrustsEarlierHub,
+    /// Shows the envelope in an echo to clients other than the first.
+    TellsWrongClient,
+    /// Tells a terminal command to another thread than its own.
+    MixesThreads,
+    /// Tells delivered terminal commands again.
+    TellsAgain,
+    /// Passes a message to another client.
+    MixesClients,
+    /// Passes a message on before it is recorded.
+    PassesFirst,
+    /// Waits for no commit.
+    HoldsNothing,
+    /// Loses the end of an unanswered request from the ledger.
+    HubLeavesOpen,
+    /// Does not store a late answer.
+    HubForgetsLostAnswers,
+    /// Gives a request that is asked again the name of its answered row.
+    ForgetsEnded,
 }
 
 impl Canary {
@@ -121,5 +147,22 @@ impl Canary {
         (Canary::ReleasesLate, "6: held"),
         (Canary::NeverExpires, "6: waits past its expiry"),
         (Canary::Stalls, "it does not come to rest"),
+    ];
+
+    /// The broken hubs.
+    pub const OF_HUBS: [(Canary, &'static str); 13] = [
+        (Canary::PassesSecondAnswer, "1: the server got"),
+        (Canary::CountsTwice, "4: counted otherwise"),
+        (Canary::DropsAtDisconnect, "1: the server never got"),
+        (Canary::TrustsEarlierHub, "1: the server "),
+        (Canary::TellsWrongClient, "1: a client sees an envelope"),
+        (Canary::MixesThreads, "7: command"),
+        (Canary::TellsAgain, "7: the model is told twice"),
+        (Canary::MixesClients, "1: client"),
+        (Canary::PassesFirst, "2: the "),
+        (Canary::HoldsNothing, "3: "),
+        (Canary::HubLeavesOpen, "3: open for ever"),
+        (Canary::HubForgetsLostAnswers, "3: lost answers"),
+        (Canary::ForgetsEnded, "3: kept otherwise"),
     ];
 }

@@ -135,16 +135,34 @@ type Indexed = (String, String, Option<u64>);
 
 /// The records of a run, or of all runs, read from the files independently of the reader under test. A torn record does
 /// not count.
-fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
+pub fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(journal).expect("the journal can be read").map(|file| file.expect("it is a file"));
     let of_run = files.filter(|file| file.file_name().to_string_lossy().starts_with(generation));
     let read = |file: std::fs::DirEntry| {
         let bytes = std::fs::read(file.path()).expect("a segment can be read");
-        let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         lines.pop();
-        lines
+        lines.into_iter().map(|line| in_full(line, &bytes)).collect::<Vec<_>>()
     };
     of_run.flat_map(read).collect()
+}
+
+/// A record, or what it refers to in its segment with its own start.
+fn in_full(record: &[u8], segment: &[u8]) -> Vec<u8> {
+    const REFERS: &str = ",\"from\":\"server\",\"same\":";
+    const STARTS: &str = ",\"from\":\"server\",";
+    let text = String::from_utf8_lossy(record);
+    let reference =
+        text.split_once(REFERS).filter(|(start, _)| start.starts_with("{\"at\":") && !start.contains("line"));
+    let Some((start, offset)) =
+        reference.and_then(|(start, rest)| Some((start, rest.strip_suffix('}')?.parse().ok()?)))
+    else {
+        return record.to_vec();
+    };
+    let full = segment.get(offset..).and_then(|rest| rest.split(|byte| *byte == b'\n').next()).unwrap_or_default();
+    let full = String::from_utf8_lossy(full);
+    let (_, rest) = full.split_once(STARTS).expect("it refers to a line of the server");
+    format!("{start}{STARTS}{rest}").into_bytes()
 }
 
 /// The beginnings of records, without those that replace another.

@@ -43,10 +43,40 @@ pub enum Event {
     LookAtActivity,
     /// Stored data was restored or lost.
     Harm,
+    /// A client connects to a hub.
+    Connected,
+    /// A client closes its connection to a hub.
+    ClientLeaves,
+    /// A connection ends while one of its messages waits for a commit.
+    LeftWithHold,
+    /// A hub disconnects a client that reads nothing.
+    SlowClient,
+    /// The server closes a connection.
+    ServerCuts,
+    /// A hub is killed.
+    HubKill,
+    /// A hub is killed in the middle of an append.
+    TornAppend,
+    /// A hub is killed between a commit and the passing of what waited for it.
+    KillAfterCommit,
+    /// A hub takes over the server of an earlier one.
+    Adoption,
+    /// The server of a hub dies.
+    DeathOfTheServer,
+    /// One more delivery of an open request.
+    Copy,
+    /// The server asks again because it has not got the answer.
+    AskedAgain,
+    /// A request gets another row because the ledger was opened late.
+    OpenedAnew,
+    /// An answer of ours waits for a connection.
+    Unsent,
+    /// A check of a hub's history.
+    HubHistory,
 }
 
 impl Event {
-    const ALL: [Event; 24] = [
+    const ALL: [Event; 39] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -71,6 +101,21 @@ impl Event {
         Event::History,
         Event::LookAtActivity,
         Event::Harm,
+        Event::Connected,
+        Event::ClientLeaves,
+        Event::LeftWithHold,
+        Event::SlowClient,
+        Event::ServerCuts,
+        Event::HubKill,
+        Event::TornAppend,
+        Event::KillAfterCommit,
+        Event::Adoption,
+        Event::DeathOfTheServer,
+        Event::Copy,
+        Event::AskedAgain,
+        Event::Unsent,
+        Event::OpenedAnew,
+        Event::HubHistory,
     ];
 }
 

@@ -29,6 +29,17 @@ impl Message<'_> {
         self.id.as_ref().and_then(Value::as_str).is_some_and(|id| id.starts_with(OURS))
     }
 
+    /// Whether a response is not an error.
+    pub fn succeeds(&self) -> bool {
+        self.error.is_none()
+    }
+
+    /// Whether a response is that to `initialize`.
+    pub fn names_server(&self) -> bool {
+        let result = self.result.and_then(|result| serde_json::from_str::<Value>(result.get()).ok());
+        result.is_some_and(|result| result.get("userAgent").is_some())
+    }
+
     /// The answered request and the answer.
     pub fn answer(&self) -> Option<(u64, String)> {
         let id = self.id.as_ref()?.as_u64().filter(|_| self.method.is_none())?;

@@ -381,7 +381,7 @@ fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mu
 }
 
 /// Records a batch, as far as there is space.
-fn commit(writer: &mut Writer, batch: Batch<'_>, room_bytes: Option<u64>) {
+pub fn commit(writer: &mut Writer, batch: Batch<'_>, room_bytes: Option<u64>) {
     let _limit = room_bytes.map(Limit::set);
     // Missing lines are counted, and marked as soon as there is space.
     let _ = writer.commit(batch);

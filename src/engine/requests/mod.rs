@@ -145,18 +145,52 @@ impl Requests {
         self.tokens
     }
 
-    /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers.
-    pub(super) fn remember(&mut self, ended: Vec<String>) {
+    /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers. A request
+    /// that it has asked again before this was known gets another row.
+    pub(super) fn remember(&mut self, ended: &[String], effects: &mut Vec<Effect>) {
         for name in ended {
             let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
             let (name, number) = match numbered {
                 // A point also separates the text of an id; see [`request_name`].
-                Some((base, number)) if !base.ends_with("-s") => (base.to_owned(), number),
-                Some(_) | None => (name, 1),
+                Some((base, number)) if !base.ends_with("-s") => (base, number),
+                Some(_) | None => (name.as_str(), 1),
             };
-            let used = self.names.entry(name).or_insert(0);
+            let used = self.names.entry(name.to_owned()).or_insert(0);
             *used = number.max(*used);
         }
+        for id in self.ids_where(|request| ended.contains(&request.row.request_id)) {
+            self.open_anew(&id, effects);
+        }
+    }
+
+    /// Opens a row for a request whose name belongs to a row that has ended. A client may have got it by now.
+    fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
+        let (Some(generation), Some(request)) = (self.generation.clone(), self.open.get(id)) else { return };
+        let name = self.free_name(request_name(&generation, id, &request.row.rpc_request_id));
+        let Some(request) = self.open.get_mut(id) else { return };
+        let before = std::mem::replace(&mut request.row.request_id, name.clone());
+        request.row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
+        let (row, request_type) = (request.row.clone(), request.kind.request_type().name());
+        let held = request.withheld.is_some();
+        if let Some(end) = &mut request.end {
+            end.request_id.clone_from(&name);
+        }
+        let end = request.end.clone();
+        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Opens { request_id } if *request_id == before));
+        for commit in self.commits.values_mut() {
+            if let Commit::GoesOn { request_id } = commit
+                && *request_id == before
+            {
+                request_id.clone_from(&name);
+            }
+        }
+        let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
+        let by_policy = self.by_policy.values_mut().map(|(_, end)| &mut end.request_id);
+        dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| of.clone_from(&name));
+        let entry = LedgerEntry::RequestOpened(Box::new(row));
+        self.keep_first(entry, Commit::Opens { request_id: name }, effects);
+        effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(end))));
     }
 
     pub(super) fn connected(&mut self, conn: Conn) {
@@ -272,6 +306,8 @@ impl Requests {
             answered_before,
             answered: None,
             may_be_lost: false,
+            is_unstored: false,
+            end: None,
             state: State::Pending,
         };
         self.open.insert(id, request);
@@ -292,6 +328,11 @@ impl Requests {
     fn repeated(&mut self, now: Now, request_id: String, decision: &mut Decision, effects: &mut Vec<Effect>) {
         let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
+            // Nobody was shown the request when its row could not be stored, as if only the hub itself had got it.
+            let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
+            if !self.is_trusted && self.open.values().any(is_unstored) {
+                effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+            }
             return;
         };
         if self.holds.iter().any(|(held, _)| *held == token) {
@@ -376,6 +417,7 @@ impl Requests {
         request.is_answered(seen.conn, self.last_conn);
         let request_id = request.row.request_id.clone();
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        request.end = self.is_hub.then(|| Box::new(end.clone()));
         effects.push(resolved_note(&end));
         let entry = LedgerEntry::RequestEnded(Box::new(end));
         let token = self.keep_first(entry, Commit::GoesOn { request_id }, effects);
@@ -445,6 +487,8 @@ impl Requests {
                     .for_each(|request| request.withheld = Some(Withheld::Kept));
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
+                let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
+                request.into_iter().for_each(|request| request.is_unstored |= request.end.is_none());
                 if was_waited_for {
                     self.forward_late(request_id, clients, effects);
                 }
@@ -468,6 +512,7 @@ impl Requests {
             } else if let Some((bytes, given)) = runner_up {
                 request.is_answered(Conn::OWN, self.last_conn);
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+                request.end = self.is_hub.then(|| Box::new(end.clone()));
                 resolve(end, effects);
                 self.tokens += 1;
                 effects.push(inject(bytes, &request.verdict, self.tokens));
@@ -536,6 +581,7 @@ impl Requests {
             && request.row.request_id == end.request_id
         {
             request.is_answered(Conn::OWN, self.last_conn);
+            request.end = self.is_hub.then(|| Box::new(end.clone()));
             self.dispatches.insert(token, (id, end.request_id.clone()));
             resolve(end, effects);
         }

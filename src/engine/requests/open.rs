@@ -60,6 +60,10 @@ pub(super) struct Request {
     pub(super) answered: Option<AnsweredOver>,
     /// The connection of its answer has closed, and nothing shows that the server got the answer.
     pub(super) may_be_lost: bool,
+    /// Its row could not be stored at once, and is retried.
+    pub(super) is_unstored: bool,
+    /// Its answer, as the ledger of a hub gets it.
+    pub(super) end: Option<Box<RequestEnd>>,
     pub(super) state: State,
 }
 
@@ -293,10 +297,11 @@ impl Requests {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
         let at_us = now.unix_us;
-        let has_followed = !request.answered_before.is_empty();
+        // The server of a hub resolves a request once, whichever of the answers it has got.
+        let has_followed = !self.is_hub && !request.answered_before.is_empty();
         let policy_answers = self.by_policy.values().any(|(_, end)| end.request_id == request_id);
-        // `serverRequest/resolved` confirms one answer, the other ends confirm all.
-        let confirmed = if matches!(why, Why::Confirmed) { 1 } else { usize::MAX };
+        // `serverRequest/resolved` confirms one answer of a client on pipes, the other ends confirm all.
+        let confirmed = if matches!(why, Why::Confirmed) && !self.is_hub { 1 } else { usize::MAX };
         for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
             effects.extend(later_entry(why, request_id, at_us));
         }

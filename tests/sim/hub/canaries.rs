@@ -1,0 +1,42 @@
+//! What the deliberately broken hubs do to messages.
+
+use codex_shim::testing::wire::{Conn, Side};
+
+use super::super::canary::Canary;
+use super::super::lines::Message;
+use super::world::HubWorld;
+
+impl HubWorld {
+    /// Whether a client other than the first one gets a message.
+    pub fn is_bystander(&self, conn: Conn) -> bool {
+        let first = self.hub.as_ref().and_then(|hub| hub.links.keys().copied().find(|conn| *conn != Conn::OWN));
+        first != Some(conn)
+    }
+
+    /// Whether a message to the server answers a request that an earlier hub has seen end.
+    pub fn is_answer_to_ended(&self, to: Side, line: &[u8]) -> bool {
+        let answered = Message::read(line).as_ref().and_then(Message::answer).map(|(id, _)| id);
+        let Some((id, run)) = answered.zip(self.server_run.as_ref()) else { return false };
+        let is_ended = self.ledger.get(&format!("{run}-{id}")).is_some_and(|row| !row.is_open());
+        let is_again = self.referee.name_of(id).is_some_and(|name| name.ends_with(".2"));
+        to == Side::Server && is_ended && is_again
+    }
+
+    /// The message that some canaries pass instead; `None` if they pass none.
+    pub fn go_wrong(&mut self, conn: Conn, to: Side, line: Vec<u8>) -> Option<Vec<u8>> {
+        let canary = self.house.canary;
+        match canary {
+            Canary::TrustsEarlierHub if self.is_answer_to_ended(to, &line) => None,
+            Canary::MixesClients if to == Side::Client && self.dice().once_in(40) => {
+                let other =
+                    self.hub.as_ref()?.links.keys().copied().find(|other| *other != Conn::OWN && *other != conn);
+                if let Some(link) = other.and_then(|other| self.hub.as_mut()?.links.get_mut(&other)) {
+                    link.push(to, super::link::Piece::Text(line));
+                    return None;
+                }
+                Some(line)
+            }
+            _ => Some(line),
+        }
+    }
+}

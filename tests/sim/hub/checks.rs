@@ -1,0 +1,181 @@
+//! The promises that are checked on the remains of a hub: the record, the ledger's rows, the history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use codex_shim::testing::engine::RequestStatus;
+use codex_shim::testing::index::HISTORY_FILE;
+use codex_shim::testing::journal::{Origin, Record, SegmentName};
+use codex_shim::testing::wire::Side;
+use rusqlite::Connection;
+use serde_json::Value;
+
+use super::super::checks::{Ending, records};
+use super::ledger::Ledger;
+use super::referee::Referee;
+
+/// The message of which several are one event.
+const PIECE: &str = "item/agentMessage/delta";
+
+/// The remains of a run of a hub with one server.
+pub struct Life<'a> {
+    /// Of the journal.
+    pub generation: String,
+    pub referee: &'a Referee,
+    pub ledger: &'a Ledger,
+    /// Messages that are counted as missing and not marked yet.
+    pub unmarked_lines: u64,
+    pub ending: Ending,
+}
+
+pub fn life(life: &Life<'_>, journal: &Path) -> Result<(), String> {
+    on_record(life, journal)?;
+    rows(life)?;
+    let (kept, due) = (&life.ledger.lost, life.referee.lost());
+    let is_right = match life.ending {
+        Ending::Killed => due.starts_with(kept),
+        Ending::ChildGone | Ending::Rest => due == *kept,
+    };
+    if !is_right {
+        return Err(format!("3: lost answers: {kept:?} are kept, and there were {due:?}"));
+    }
+    match life.ending {
+        Ending::Killed => Ok(()),
+        Ending::ChildGone | Ending::Rest => life.referee.all_are_told(),
+    }
+}
+
+/// Promise 2: each message that a side has received is on record under its connection, or counted as missing.
+fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
+    let mut on_record: BTreeMap<(u32, usize, Vec<u8>), i64> = BTreeMap::new();
+    let mut missing = life.unmarked_lines;
+    for bytes in records(journal, &life.generation) {
+        let text = String::from_utf8_lossy(&bytes);
+        match Record::parse(&bytes).map_err(|error| format!("2: {text} is no record: {error}"))? {
+            Record::Gap { lines, .. } => missing += lines,
+            Record::Line { conn, from, to, content, .. } => {
+                let to = match from {
+                    Origin::Side(Side::Client) => Side::Server,
+                    Origin::Side(Side::Server) => Side::Client,
+                    Origin::Shim => to.unwrap_or(Side::Server),
+                };
+                let line = content.bytes().unwrap_or_default().to_vec();
+                *on_record.entry((conn.0, to as usize, line)).or_default() += 1;
+            }
+            Record::Header(_) | Record::Event { .. } => {}
+        }
+    }
+    let mut unrecorded = 0;
+    for (conn, side, line) in life.referee.got() {
+        match on_record.get_mut(&(conn, side as usize, line.clone())).filter(|left| **left > 0) {
+            Some(left) => *left -= 1,
+            None => unrecorded += 1,
+        }
+        if unrecorded > missing {
+            let line = String::from_utf8_lossy(line);
+            return Err(format!("2: the {} got on connection {conn} what is not on record: {line}", side.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Promise 3: the rows of this hub's requests have the referee's ends, and no other row of this run has changed.
+fn rows(life: &Life<'_>) -> Result<(), String> {
+    let mut last: BTreeMap<&str, usize> = BTreeMap::new();
+    for (number, asked) in life.referee.rows().iter().enumerate() {
+        let Some(name) = asked.name.as_deref() else { continue };
+        if last.insert(name, number).is_some() {
+            return Err(format!("3: two requests have the name {name}"));
+        }
+        let row = life.ledger.get(name);
+        match (row, &asked.end) {
+            (None, _) if life.ending == Ending::Killed => {}
+            (None, _) => return Err(format!("3: not kept at all: {name}")),
+            (Some(row), Some(_)) if row.is_open() && life.ending == Ending::Killed => {}
+            (Some(row), Some(_)) if row.is_open() => return Err(format!("3: open for ever: {name}: {row:?}")),
+            (Some(row), None) if row.is_open() => {}
+            (Some(row), Some(end))
+                if end.status == row.status && Some(end.source) == row.source && end.payload == row.payload => {}
+            (Some(row), None)
+                if row.status == RequestStatus::Resolved && life.ending == Ending::Killed && asked.is_deciding() => {}
+            (Some(row), end) => return Err(format!("3: kept otherwise: {name} is {row:?}, and it was {end:?}")),
+        }
+        if asked.was_late && life.ending != Ending::Killed && row.is_some_and(|row| !row.late) {
+            return Err(format!("3: not marked late: {name}: {row:?}"));
+        }
+    }
+    let unnamed = life.referee.rows().iter().find(|asked| asked.name.is_none());
+    match unnamed.filter(|_| life.ending != Ending::Killed) {
+        Some(asked) => Err(format!("3: not kept at all: {asked:?}")),
+        None => Ok(()),
+    }
+}
+
+/// The messages of the server in the record of a run: by method, the different ones and all deliveries.
+#[derive(Default)]
+struct Sent {
+    messages: BTreeMap<String, BTreeSet<Vec<u8>>>,
+    deliveries: BTreeMap<String, u64>,
+    has_gap: bool,
+}
+
+impl Sent {
+    fn of(journal: &Path, generation: &str) -> Sent {
+        let mut sent = Sent::default();
+        for bytes in records(journal, generation) {
+            match Record::parse(&bytes) {
+                Ok(Record::Gap { .. }) => sent.has_gap = true,
+                Ok(Record::Line { from: Origin::Side(Side::Server), content, .. }) => {
+                    let line = content.bytes().unwrap_or_default().to_vec();
+                    let message: Value = serde_json::from_slice(&line).unwrap_or_default();
+                    if let Some(method) = message["method"].as_str() {
+                        *sent.deliveries.entry(method.to_owned()).or_default() += 1;
+                        sent.messages.entry(method.to_owned()).or_default().insert(line);
+                    }
+                }
+                _ => {}
+            }
+        }
+        sent
+    }
+}
+
+/// Promise 4: the history has each message of the server once, however many connections delivered it. A request that was
+/// asked again is one more message, alike to the byte, so it may count again. Runs with a gap do not count, since a connection
+/// may be missing in their records.
+pub fn counts(session: &Path) -> Result<(), String> {
+    let journal = session.join("journal");
+    let database = Connection::open(session.join(HISTORY_FILE)).expect("there is a history");
+    let sql = "SELECT SUM(COALESCE(delta_count, 1)) FROM codex_events WHERE generation GLOB ?1 AND event_type = ?2";
+    let mut select = database.prepare(sql).expect("our own SQL");
+    let mut counted = |generation: &str, method: &str| -> u64 {
+        let count: Option<i64> =
+            select.query_row([generation, method], |row| row.get(0)).expect("events can be counted");
+        count.unwrap_or_default() as u64
+    };
+    let names = SegmentName::list(&journal).expect("the journal can be read");
+    let mut generations: Vec<String> = names.iter().map(|name| name.generation.to_string()).collect();
+    generations.dedup();
+    let (mut pieces, mut has_gap) = (0, false);
+    for generation in &generations {
+        let sent = Sent::of(&journal, generation);
+        has_gap |= sent.has_gap;
+        for (method, messages) in sent.messages.iter().filter(|_| !sent.has_gap) {
+            let different = messages.len() as u64;
+            if method == PIECE {
+                pieces += different;
+                continue;
+            }
+            let count = counted(generation, method);
+            let most = if method.ends_with("requestApproval") { sent.deliveries[method] } else { different };
+            if !(different..=most).contains(&count) {
+                return Err(format!("4: counted otherwise: {count} × {method} in {generation}, {different} were sent"));
+            }
+        }
+    }
+    // A stream goes on under the next hub, and is one event.
+    match counted("*", PIECE) {
+        count if has_gap || count == pieces => Ok(()),
+        count => Err(format!("4: counted otherwise: {count} × {PIECE}, {pieces} were sent")),
+    }
+}

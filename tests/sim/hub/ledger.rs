@@ -1,0 +1,103 @@
+//! The ledger of a hub's session, by the rules of `store::request_table`: it takes any time, or fails, and outlives hubs and
+//! servers. What is not committed when a hub is killed is lost.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use codex_shim::testing::engine::{LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
+
+use super::super::shim::Told;
+
+/// A request as the ledger stores it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The run of the server.
+    pub generation: String,
+    pub status: RequestStatus,
+    pub source: Option<RequestSource>,
+    /// The answer, as JSON.
+    pub payload: Option<String>,
+    /// The request, or its answer, was passed on before it was stored.
+    pub late: bool,
+}
+
+impl Row {
+    pub fn is_open(&self) -> bool {
+        matches!(self.status, RequestStatus::Pending | RequestStatus::Expired)
+    }
+}
+
+/// Work on its way to the ledger.
+#[derive(Debug)]
+pub enum Job {
+    /// Opens the file for a run of the server and reads what the engine has to know.
+    Load(String),
+    Order(Told, LedgerEntry),
+}
+
+#[derive(Debug, Default)]
+pub struct Ledger {
+    rows: BTreeMap<String, Row>,
+    /// Answers that did not win, in order: the request's name and the answer.
+    pub lost: Vec<(String, String)>,
+    /// The user's commands that are not settled.
+    pub commands: Vec<WaitingCommand>,
+    pub jobs: VecDeque<Job>,
+    /// The run of the server that new rows belong to.
+    generation: String,
+}
+
+impl Ledger {
+    pub fn get(&self, request_id: &str) -> Option<&Row> {
+        self.rows.get(request_id)
+    }
+
+    /// Begins a run of the server; returns the names of its requests that have ended.
+    pub fn load(&mut self, generation: String) -> Vec<String> {
+        for row in self.rows.values_mut().filter(|row| row.is_open() && row.generation != generation) {
+            (row.status, row.source) = (RequestStatus::Orphaned, Some(RequestSource::Policy));
+        }
+        let of_run = self.rows.iter().filter(|(_, row)| row.generation == generation && !row.is_open());
+        let ended = of_run.map(|(name, _)| name.clone()).collect();
+        self.generation = generation;
+        ended
+    }
+
+    /// Stores an entry; returns whether it has changed the row of a request.
+    pub fn keep(&mut self, entry: LedgerEntry) -> bool {
+        match entry {
+            LedgerEntry::RequestOpened(row) => {
+                let kept = Row {
+                    generation: self.generation.clone(),
+                    status: RequestStatus::Pending,
+                    source: None,
+                    payload: None,
+                    late: row.late,
+                };
+                self.rows.entry(row.request_id.clone()).or_insert(kept);
+                true
+            }
+            LedgerEntry::RequestEnded(end) => {
+                let Some(row) = self.rows.get_mut(&end.request_id).filter(|row| row.is_open()) else { return false };
+                row.late |= end.late;
+                (row.status, row.source, row.payload) = (end.status, Some(end.source), end.payload);
+                true
+            }
+            LedgerEntry::RequestExpired { request_id, .. } => {
+                let row = self.rows.get_mut(&request_id).filter(|row| row.status == RequestStatus::Pending);
+                row.map(|row| row.status = RequestStatus::Expired).is_some()
+            }
+            LedgerEntry::RequestLate { request_id } => {
+                self.rows.get_mut(&request_id).map(|row| row.late = true).is_some()
+            }
+            LedgerEntry::AnswerLost(given) => {
+                self.lost.push((given.request_id, given.payload));
+                true
+            }
+            LedgerEntry::Settled { delete, .. } => {
+                self.commands.retain(|command| !delete.contains(&command.row));
+                false
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A link as in `hub::link`: two ends, and the messages that wait for each of them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use codex_shim::testing::engine::Token;
+use codex_shim::testing::wire::Side;
+
+use super::server::Key;
+
+/// Messages that may wait for a client. The hub counts bytes.
+const WAITING_MAX: usize = 30;
+
+/// How long a link that ends may take to deliver what waits.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub enum Piece {
+    Text(Vec<u8>),
+    Hold(Token, Duration),
+    Mark(Token),
+}
+
+/// An end, and what waits for it.
+#[derive(Debug, Default)]
+pub struct Way {
+    pub queue: VecDeque<Piece>,
+    pub has_ended: bool,
+    pub is_gone: bool,
+}
+
+#[derive(Debug)]
+pub struct Link {
+    pub key: Key,
+    /// The hub's own link has no client.
+    pub client: Option<Way>,
+    pub server: Way,
+    pub cut_at: Option<Duration>,
+}
+
+impl Link {
+    pub fn new(key: Key, client: Option<Way>) -> Link {
+        Link { key, client, server: Way::default(), cut_at: None }
+    }
+
+    pub fn way_mut(&mut self, side: Side) -> Option<&mut Way> {
+        match side {
+            Side::Client => self.client.as_mut(),
+            Side::Server => Some(&mut self.server),
+        }
+    }
+
+    /// Whether something can be read from a side now.
+    pub fn reads(&self, side: Side) -> bool {
+        match (side, &self.client) {
+            (Side::Client, Some(client)) => !client.has_ended && !self.server.is_busy() && self.cut_at.is_none(),
+            (Side::Client, None) => false,
+            (Side::Server, _) => !self.server.has_ended && self.cut_at.is_none(),
+        }
+    }
+
+    pub fn push(&mut self, to: Side, piece: Piece) {
+        if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
+            way.queue.push_back(piece);
+        }
+    }
+
+    pub fn release(&mut self, token: Token) {
+        for way in self.client.iter_mut().chain([&mut self.server]) {
+            way.queue.retain(|piece| !matches!(piece, Piece::Hold(held, _) if *held == token));
+        }
+    }
+
+    pub fn is_too_slow(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.queue.len() > WAITING_MAX)
+    }
+
+    /// Ends the link because one side is gone: what is queued for the other is still delivered, for at most [`CLOSING_MAX`], and
+    /// what is held at once. Returns what was held.
+    pub fn end(&mut self, gone: Side, now: Duration) -> Vec<Token> {
+        if self.cut_at.is_some() {
+            return Vec::new();
+        }
+        self.way_mut(gone).into_iter().for_each(Way::abandon);
+        self.cut_at = Some(now + CLOSING_MAX);
+        let mut held = Vec::new();
+        for way in self.client.iter_mut().chain([&mut self.server]) {
+            way.queue.retain(|piece| match piece {
+                Piece::Hold(token, _) => {
+                    held.push(*token);
+                    false
+                }
+                Piece::Text(_) | Piece::Mark(_) => true,
+            });
+        }
+        held
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.cut_at.is_some()
+    }
+
+    /// Whether the link has ended and nothing waits any more.
+    pub fn is_done(&self, now: Duration) -> bool {
+        self.cut_at.is_some_and(|cut_at| {
+            now >= cut_at || !(self.server.is_busy() || self.client.as_ref().is_some_and(Way::is_busy))
+        })
+    }
+
+    /// The time since which something is held.
+    pub fn held_since(&self) -> Option<(Token, Duration)> {
+        let pieces = self.client.iter().chain([&self.server]).flat_map(|way| &way.queue);
+        pieces
+            .filter_map(|piece| if let Piece::Hold(token, since) = piece { Some((*token, *since)) } else { None })
+            .next()
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.server.is_busy() || self.client.as_ref().is_some_and(Way::is_busy)
+    }
+}
+
+impl Way {
+    fn is_busy(&self) -> bool {
+        !self.is_gone && !self.queue.is_empty()
+    }
+
+    /// Nothing more reaches this end.
+    pub fn abandon(&mut self) {
+        self.queue.clear();
+        self.is_gone = true;
+    }
+}

@@ -1,0 +1,802 @@
+//! The referee of a hub: what each connection must carry, and the end of each request, by the rules of the design alone.
+//!
+//! It sees the engine's input in the same order. Of the engine's output it reads the subject of each commit and the mark
+//! behind each message.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, RequestSource, RequestStatus, Token};
+use codex_shim::testing::wire::{Conn, Side};
+use serde_json::Value;
+
+use super::super::asked::End;
+use super::super::happened::{Event, Happened};
+use super::super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
+use super::super::referee::EXPIRES_AFTER;
+use super::super::side::Said;
+use super::super::world::HOLD_MAX;
+use super::client::PROBE;
+use super::ledger::Ledger;
+
+/// Policy's answer.
+const BY_POLICY: &str = r#"{"decision":"decline"}"#;
+
+/// The hub's answer to the response to its `initialize`.
+const INITIALIZED: &[u8] = br#"{"method":"initialized"}"#;
+
+/// A row of the ledger, in the order of their opening.
+type RowNumber = usize;
+
+#[derive(Debug, Default)]
+pub struct Referee {
+    pub happened: Happened,
+    /// The run of the server.
+    generation: String,
+    expires: bool,
+    /// The last commit has failed, so the next one is not waited for.
+    is_distrusting: bool,
+    /// The newest connection.
+    newest: u32,
+    rows: Vec<Asked>,
+    /// The current row of each request, by its id.
+    open: BTreeMap<u64, RowNumber>,
+    /// Requests that are over, with their last row.
+    over: BTreeMap<u64, RowNumber>,
+    ended_turns: BTreeSet<String>,
+    commits: BTreeMap<Token, (RowNumber, About)>,
+    holds: BTreeMap<Token, Duration>,
+    /// What a client still gets of a server that is gone waits for nothing.
+    is_server_gone: bool,
+    marks: BTreeMap<Token, RowNumber>,
+    wires: BTreeMap<u32, Wire>,
+    /// Answers of ours on their way to the server, which takes them from any connection.
+    ours: Vec<(Vec<u8>, RowNumber)>,
+    /// Answers that did not win: the row and the answer.
+    lost: Vec<(RowNumber, String)>,
+    replies: BTreeMap<ApiCallId, Reply>,
+    /// The terminal commands in a turn whose response is awaited, by connection and call.
+    carried: BTreeMap<(u32, String), BTreeSet<String>>,
+    /// Commands that a turn has delivered.
+    delivered: BTreeSet<String>,
+}
+
+/// What a connection must carry.
+#[derive(Debug, Default)]
+struct Wire {
+    /// How many messages of each side the engine has received.
+    read: [usize; 2],
+    to_server: VecDeque<Due>,
+    to_client: VecDeque<Due>,
+    got: [Vec<Vec<u8>>; 2],
+    record: OnRecord,
+    has_left: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum OnRecord {
+    #[default]
+    NotYet,
+    Probe,
+    Yes,
+}
+
+/// A message that a side must receive, and the row of its request.
+#[derive(Debug)]
+struct Due {
+    line: Vec<u8>,
+    row: Option<RowNumber>,
+    /// The record leaves it out.
+    is_unrecorded: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Opening,
+    Answer,
+    Decision,
+    Expiry,
+}
+
+#[derive(Debug)]
+enum State {
+    Pending,
+    /// The ledger is storing an answer of an API caller.
+    Deciding {
+        api_call: ApiCallId,
+        payload: String,
+        runner_up: Option<(Vec<u8>, String)>,
+        is_over: Option<Over>,
+    },
+    Answered,
+    Expired,
+    /// Policy's answer is on its way.
+    PolicySpoke,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    ByServer,
+    ServerGone,
+}
+
+/// A request, as one row of the ledger.
+#[derive(Debug)]
+pub struct Asked {
+    id: u64,
+    /// Its name in the ledger, once that is ordered.
+    pub name: Option<String>,
+    turn: String,
+    expires_at: Option<Duration>,
+    state: State,
+    /// The newest connection when it was answered.
+    answered_at: u32,
+    /// The connection that carries the answer.
+    over: Option<u32>,
+    /// Nothing shows that the server got the answer, and its connection is gone.
+    may_be_lost: bool,
+    /// The request may be passed on before it is stored.
+    is_excused: bool,
+    /// Its answer may.
+    is_answer_excused: bool,
+    payload: Option<String>,
+    /// The hub itself has got it first: nothing waits for the row.
+    is_for_hub: bool,
+    /// Its connection has ended while it waited for a commit.
+    is_let_go: bool,
+    has_reached_server: bool,
+    pub was_late: bool,
+    pub end: Option<End>,
+}
+
+impl Asked {
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Pending | State::Deciding { .. } | State::Expired | State::PolicySpoke)
+    }
+
+    /// The ledger is storing an answer of an API caller.
+    pub fn is_deciding(&self) -> bool {
+        matches!(self.state, State::Deciding { .. })
+    }
+
+    fn is_overdue(&self, now: Duration) -> bool {
+        self.end.is_none() && matches!(self.state, State::Pending) && self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    fn ends(&mut self, status: RequestStatus, source: RequestSource, payload: Option<String>) {
+        self.end = Some(End { status, source, payload });
+    }
+}
+
+/// The reply that an API caller must receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    Kept,
+    NotKept,
+    NotOpen,
+    NotReady,
+    Invalid,
+    /// Of no interest here, but exactly one.
+    Any,
+}
+
+impl Referee {
+    pub fn new(generation: String, expires: bool) -> Referee {
+        Referee { generation, expires, ..Referee::default() }
+    }
+
+    /// The referee of the next server. Clients of the last one still get what waits for them.
+    pub fn next(self, generation: String, expires: bool) -> Referee {
+        let last = |wire: Wire| {
+            let due = |due: Due| Due { row: None, is_unrecorded: true, ..due };
+            let to_client = wire.to_client.into_iter().map(due).collect();
+            Wire { to_client, has_left: true, record: wire.record, ..Wire::default() }
+        };
+        let wires = self.wires.into_iter().map(|(conn, wire)| (conn, last(wire))).collect();
+        Referee { wires, newest: self.newest, ..Referee::new(generation, expires) }
+    }
+
+    pub fn connected(&mut self, conn: Conn) {
+        if conn != Conn::OWN {
+            self.newest = conn.0;
+        }
+        let got = self.wires.remove(&conn.0).map(|wire| wire.got).unwrap_or_default();
+        let record = if conn == Conn::OWN { OnRecord::Yes } else { OnRecord::NotYet };
+        self.wires.insert(conn.0, Wire { got, record, ..Wire::default() });
+    }
+
+    /// A connection has lost one of its sides.
+    pub fn disconnected(&mut self, conn: Conn) {
+        for number in self.open.values() {
+            let asked = &mut self.rows[*number];
+            asked.may_be_lost |= matches!(asked.state, State::Answered) && asked.over == Some(conn.0);
+        }
+        self.carried.retain(|(of, _), _| *of != conn.0);
+        if let Some(wire) = self.wires.get_mut(&conn.0) {
+            wire.has_left = true;
+        }
+    }
+
+    /// Everything that its client had written must have reached the server, unless the server has closed the connection, or
+    /// has not read for too long.
+    pub fn removed(&mut self, conn: Conn, is_delivered: bool) -> Result<(), String> {
+        let rows = &self.rows;
+        self.ours.retain(|(_, number)| rows[*number].over != Some(conn.0));
+        if !is_delivered {
+            return Ok(());
+        }
+        let due = self.wires.get(&conn.0).and_then(|wire| wire.to_server.front());
+        due.map_or(Ok(()), |due| Err(format!("1: the server never got {}", shown(&due.line))))
+    }
+
+    /// The engine receives a message of a side, the next that the side has sent.
+    pub fn reads(
+        &mut self,
+        now: Duration,
+        conn: Conn,
+        from: Side,
+        line: &[u8],
+        said: Option<&Said>,
+    ) -> Result<(), String> {
+        let Some(said) = said.filter(|said| said.bytes == line) else {
+            return Err(format!("1: the engine got a message that the {} did not send: {}", from.name(), shown(line)));
+        };
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
+        wire.read[from as usize] += 1;
+        let is_odd = serde_json::from_slice::<Value>(line).is_ok_and(|value| value.to_string().as_bytes() != line);
+        self.happened.add(Event::OddLine, u64::from(is_odd));
+        let message = Message::read(line);
+        if from == Side::Client {
+            let method = message.as_ref().and_then(|message| message.method.as_deref());
+            let is_probes = match (wire.record, method) {
+                (OnRecord::NotYet, Some("initialize")) => {
+                    message.as_ref().is_some_and(|message| message.params["clientInfo"]["name"] == PROBE)
+                }
+                (OnRecord::Probe, Some("initialized")) => true,
+                _ => false,
+            };
+            wire.record = if is_probes { OnRecord::Probe } else { OnRecord::Yes };
+        }
+        let is_unrecorded = wire.record != OnRecord::Yes;
+        match (from, message) {
+            (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
+                Some((id, payload)) if self.open.contains_key(&id) || self.over.contains_key(&id) => {
+                    self.client_answers(conn, id, line, payload);
+                }
+                Some(_) | None => self.to_server(conn, line, None, is_unrecorded),
+            },
+            (Side::Server, None) => self.to_client(conn, line, None, is_unrecorded),
+            (Side::Server, Some(message)) => self.server_says(now, conn, &message, said, is_unrecorded),
+        }
+        Ok(())
+    }
+
+    fn to_server(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
+        wire.to_server.push_back(Due { line: line.to_vec(), row, is_unrecorded });
+    }
+
+    fn to_client(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
+        if conn != Conn::OWN {
+            let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
+            wire.to_client.push_back(Due { line: line.to_vec(), row, is_unrecorded });
+        }
+    }
+
+    fn server_says(&mut self, now: Duration, conn: Conn, message: &Message<'_>, said: &Said, is_unrecorded: bool) {
+        let params = &message.params;
+        let mut row = None;
+        match (message.method.as_deref(), message.id.as_ref()) {
+            (None, Some(id)) => {
+                if let Some(commands) = self.carried.remove(&(conn.0, id.to_string())) {
+                    self.delivered.extend(commands.into_iter().filter(|_| message.succeeds()));
+                }
+                if message.is_ours() {
+                    if conn == Conn::OWN && message.names_server() {
+                        self.to_server(conn, INITIALIZED, None, false);
+                    }
+                    return;
+                }
+            }
+            (Some("serverRequest/resolved"), _) => {
+                let id = params["requestId"].as_u64().expect("the server names it");
+                self.over(id, Over::ByServer);
+            }
+            (Some("turn/completed"), _) => {
+                let turn = params["turn"]["id"].as_str().expect("the server names it").to_owned();
+                if self.ended_turns.insert(turn.clone()) {
+                    let of_turn = self.open.iter().filter(|(_, number)| self.rows[**number].turn == turn);
+                    let of_turn: Vec<u64> = of_turn.map(|(id, _)| *id).collect();
+                    of_turn.into_iter().for_each(|id| self.over(id, Over::ByServer));
+                }
+            }
+            (Some(method), Some(id)) if method.ends_with("requestApproval") => {
+                row = self.asks(now, conn, id.as_u64().expect("ids are small"), params);
+            }
+            _ => {}
+        }
+        self.to_client(conn, said.plain.as_ref().unwrap_or(&said.bytes), row, is_unrecorded);
+    }
+
+    /// The server asks on a connection: for the first time, as one more delivery, or again because it has not got the answer.
+    fn asks(&mut self, now: Duration, conn: Conn, id: u64, params: &Value) -> Option<RowNumber> {
+        if self.over.contains_key(&id) {
+            return None;
+        }
+        if let Some(number) = self.open.get(&id).copied() {
+            let asked = &self.rows[number];
+            if asked.is_open() || conn.0 <= asked.answered_at {
+                self.happened.count(Event::Copy);
+                if conn != Conn::OWN {
+                    self.copied(now, number);
+                }
+                return Some(number);
+            }
+            self.happened.count(Event::AskedAgain);
+        }
+        self.happened.count(Event::Request);
+        self.rows.push(Asked {
+            id,
+            name: None,
+            turn: params["turnId"].as_str().unwrap_or_default().to_owned(),
+            expires_at: self.expires.then(|| now + EXPIRES_AFTER),
+            state: State::Pending,
+            answered_at: 0,
+            over: None,
+            may_be_lost: false,
+            is_excused: self.is_distrusting && conn != Conn::OWN,
+            is_answer_excused: false,
+            payload: None,
+            is_for_hub: conn == Conn::OWN,
+            is_let_go: false,
+            has_reached_server: false,
+            was_late: false,
+            end: None,
+        });
+        let number = self.rows.len() - 1;
+        self.open.insert(id, number);
+        Some(number)
+    }
+
+    /// One more delivery waits for the same commit.
+    fn copied(&mut self, now: Duration, number: RowNumber) {
+        let opening = self.commits.iter().find(|(_, (of, about))| *of == number && *about == About::Opening);
+        if let Some((token, _)) = opening {
+            self.rows[number].is_excused |= self.is_distrusting && !self.holds.contains_key(token);
+            if !self.is_distrusting {
+                self.holds.entry(*token).or_insert(now + HOLD_MAX);
+            }
+        }
+    }
+
+    /// A client answers: the first answer wins; a later one is stored, and passed on only if the first one may be lost.
+    fn client_answers(&mut self, conn: Conn, id: u64, line: &[u8], payload: String) {
+        let Some(number) = self.open.get(&id).copied() else {
+            return self.loses(self.over[&id], payload);
+        };
+        let is_excused = self.is_distrusting;
+        let asked = &mut self.rows[number];
+        match &mut asked.state {
+            State::Pending => {
+                asked.state = State::Answered;
+                asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
+                (asked.payload, asked.over, asked.answered_at) = (Some(payload), Some(conn.0), self.newest);
+                asked.is_answer_excused = is_excused;
+                self.to_server(conn, line, Some(number), false);
+            }
+            State::Deciding { runner_up, .. } if runner_up.is_none() => {
+                self.happened.count(Event::RunnerUp);
+                *runner_up = Some((line.to_vec(), payload));
+            }
+            _ => {
+                if asked.may_be_lost {
+                    self.happened.count(Event::ForwardedLostAnswer);
+                    self.to_server(conn, line, None, false);
+                }
+                self.loses(number, payload);
+            }
+        }
+    }
+
+    fn loses(&mut self, number: RowNumber, payload: String) {
+        self.happened.count(Event::LostAnswer);
+        self.lost.push((number, payload));
+    }
+
+    /// A request is over. Whatever is asked or answered later changes nothing.
+    fn over(&mut self, id: u64, why: Over) {
+        let Some(number) = self.open.get(&id).copied() else { return };
+        let asked = &mut self.rows[number];
+        match (&mut asked.state, why) {
+            (State::Deciding { is_over, .. }, why) => {
+                self.happened.count(Event::OverWhileDeciding);
+                *is_over = Some(why);
+                return;
+            }
+            (State::Answered, _) => {}
+            (_, Over::ByServer) => asked.ends(RequestStatus::Resolved, RequestSource::Server, None),
+            (_, Over::ServerGone) => asked.ends(RequestStatus::Orphaned, RequestSource::Policy, None),
+        }
+        self.open.remove(&id);
+        self.over.insert(id, number);
+    }
+
+    /// The server has ended, and every connection with it.
+    pub fn server_ended(&mut self) {
+        let all: Vec<u64> = self.open.keys().copied().collect();
+        all.into_iter().for_each(|id| self.over(id, Over::ServerGone));
+        self.holds.clear();
+        self.is_server_gone = true;
+    }
+
+    /// The name of an open request, or of one that is over; `None` if there is none of this number.
+    pub fn name_of(&self, id: u64) -> Option<&str> {
+        let number = self.open.get(&id).or_else(|| self.over.get(&id))?;
+        self.rows[*number].name.as_deref()
+    }
+
+    pub fn last_id(&self) -> u64 {
+        self.rows.iter().map(|asked| asked.id).max().unwrap_or_default()
+    }
+
+    /// An API caller makes another call than an answer.
+    pub fn calls(&mut self, api_call: ApiCallId) {
+        self.replies.insert(api_call, Reply::Any);
+    }
+
+    /// An API caller answers.
+    pub fn api_answers(&mut self, api_call: ApiCallId, request_id: &str, decision: &str, server_listens: bool) {
+        let is_named = |number: &&RowNumber| self.rows[**number].name.as_deref() == Some(request_id);
+        let number = self.open.values().find(is_named).copied();
+        let asked = number.map(|number| &mut self.rows[number]);
+        let reply = match asked {
+            Some(asked) if matches!(asked.state, State::Pending) => match decision {
+                "accept" | "decline" | "cancel" if server_listens => {
+                    let payload = format!("{{\"decision\":\"{decision}\"}}");
+                    asked.state = State::Deciding { api_call, payload, runner_up: None, is_over: None };
+                    return;
+                }
+                "accept" | "decline" | "cancel" => Reply::NotReady,
+                _ => Reply::Invalid,
+            },
+            Some(_) | None => Reply::NotOpen,
+        };
+        self.replies.insert(api_call, reply);
+    }
+
+    /// An entry is on its way to the ledger, and its commit will be reported.
+    pub fn ordered(
+        &mut self,
+        now: Duration,
+        token: Token,
+        entry: &LedgerEntry,
+        is_waited_for: bool,
+        ledger: &Ledger,
+    ) -> Result<(), String> {
+        let mut is_anew = false;
+        let (name, about) = match entry {
+            LedgerEntry::RequestOpened(row) => {
+                let id: u64 = row.rpc_request_id.parse().expect("ids are numbers");
+                let number = self.open.get(&id).copied();
+                let is_taken = |name: &String| ledger.get(name).is_some_and(|row| !row.is_open());
+                let asked = number.map(|number| (number, &mut self.rows[number]));
+                let Some((number, asked)) = asked.filter(|(_, asked)| asked.name.as_ref().is_none_or(is_taken)) else {
+                    return Err(format!("3: opened twice: {}", row.request_id));
+                };
+                if asked.name.is_some() {
+                    // The ledger was opened late, and has an ended row of this name.
+                    self.happened.count(Event::OpenedAnew);
+                    self.commits.retain(|_, (of, about)| *of != number || *about != About::Opening);
+                    (asked.is_excused, asked.is_answer_excused, is_anew) = (true, true, true);
+                }
+                let first = format!("{}-{id}", self.generation);
+                if row.request_id.strip_prefix(&first).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('.')) {
+                    return Err(format!("3: the row of request {id} is named {}", row.request_id));
+                }
+                asked.name = Some(row.request_id.clone());
+                (&row.request_id, About::Opening)
+            }
+            LedgerEntry::RequestEnded(end) if is_waited_for => (&end.request_id, About::Decision),
+            LedgerEntry::RequestEnded(end) => (&end.request_id, About::Answer),
+            LedgerEntry::RequestExpired { request_id, .. } => (request_id, About::Expiry),
+            _ => return Ok(()),
+        };
+        let Some(number) = self.rows.iter().rposition(|asked| asked.name.as_ref() == Some(name)) else {
+            return Err(format!("3: {name} was never asked"));
+        };
+        self.commits.insert(token, (number, about));
+        let waits = match about {
+            About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub && !is_anew,
+            About::Answer => !self.is_distrusting,
+            About::Decision => false,
+            About::Expiry => true,
+        };
+        if waits {
+            self.holds.insert(token, now + HOLD_MAX);
+        }
+        Ok(())
+    }
+
+    /// The ledger reports whether an entry is stored.
+    pub fn committed(&mut self, token: Token, done: bool) {
+        self.is_distrusting = !done;
+        let was_waited_for = self.holds.remove(&token).is_some();
+        let Some((number, about)) = self.commits.remove(&token) else { return };
+        match (about, done) {
+            (About::Opening, false) if was_waited_for || self.rows[number].is_for_hub => {
+                self.rows[number].is_excused = true;
+            }
+            (About::Answer, false) if was_waited_for => self.rows[number].is_answer_excused = true,
+            (About::Opening | About::Answer, _) => {}
+            (About::Decision, _) => self.decided(number, done),
+            (About::Expiry, _) => self.policy_answers(number, !done),
+        }
+    }
+
+    /// The hub passes on what a connection held when it ended, stored or not.
+    pub fn let_go(&mut self, token: Token) {
+        if let Some((number, _)) = self.commits.get(&token) {
+            self.happened.count(Event::LeftWithHold);
+            self.rows[*number].is_let_go = true;
+        }
+    }
+
+    fn decided(&mut self, number: RowNumber, done: bool) {
+        let asked = &mut self.rows[number];
+        let State::Deciding { api_call, payload, runner_up, is_over } =
+            std::mem::replace(&mut asked.state, State::Pending)
+        else {
+            return;
+        };
+        let id = asked.id;
+        self.replies.insert(api_call, if done { Reply::Kept } else { Reply::NotKept });
+        match (done, is_over, runner_up) {
+            (true, _, runner_up) => {
+                asked.state = State::Answered;
+                asked.ends(RequestStatus::Resolved, RequestSource::Api, Some(payload.clone()));
+                (asked.payload, asked.is_answer_excused, asked.answered_at) =
+                    (Some(payload.clone()), false, self.newest);
+                if is_over.is_some() {
+                    self.open.remove(&id);
+                    self.over.insert(id, number);
+                } else {
+                    self.ours.push((format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes(), number));
+                }
+                runner_up.into_iter().for_each(|(_, payload)| self.loses(number, payload));
+            }
+            (false, None, Some((line, payload))) => {
+                self.happened.count(Event::SentRunnerUp);
+                asked.state = State::Answered;
+                asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
+                (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
+                self.ours.push((line, number));
+            }
+            (false, None, None) => {}
+            (false, Some(why), runner_up) => {
+                self.over(id, why);
+                runner_up.into_iter().for_each(|(_, payload)| self.loses(number, payload));
+            }
+        }
+    }
+
+    fn policy_answers(&mut self, number: RowNumber, is_excused: bool) {
+        let asked = &mut self.rows[number];
+        if asked.end.is_none() && matches!(asked.state, State::Expired) {
+            asked.state = State::PolicySpoke;
+            asked.payload = Some(BY_POLICY.to_owned());
+            asked.is_answer_excused |= is_excused;
+            self.ours.push((format!("{{\"id\":{},\"result\":{BY_POLICY}}}", asked.id).into_bytes(), number));
+        }
+    }
+
+    /// A message of ours goes to the server over a connection.
+    pub fn injects(&mut self, conn: Conn, line: &[u8], mark: Option<Token>) {
+        let Some(at) = self.ours.iter().position(|(ours, _)| ours == line) else { return };
+        let number = self.ours[at].1;
+        self.rows[number].over = Some(conn.0);
+        self.marks.extend(mark.map(|mark| (mark, number)));
+    }
+
+    /// A message goes to the server, followed by a mark.
+    pub fn marked(&mut self, mark: Token, line: &[u8]) {
+        let id = Message::read(line).as_ref().and_then(Message::answer).map(|(id, _)| id);
+        self.marks.extend(id.and_then(|id| self.open.get(&id)).map(|number| (mark, *number)));
+    }
+
+    /// Everything up to a mark is written.
+    pub fn written(&mut self, mark: Token) {
+        let Some(number) = self.marks.remove(&mark) else { return };
+        let asked = &mut self.rows[number];
+        if matches!(asked.state, State::PolicySpoke) && asked.end.is_none() {
+            (asked.state, asked.answered_at) = (State::Answered, self.newest);
+            asked.ends(RequestStatus::Resolved, RequestSource::Policy, Some(BY_POLICY.to_owned()));
+        }
+    }
+
+    /// Time has passed.
+    pub fn ticks(&mut self, now: Duration) {
+        let past: Vec<Token> = self.holds.iter().filter(|(_, until)| **until <= now).map(|(token, _)| *token).collect();
+        for token in past {
+            self.happened.count(Event::HoldUntilDeadline);
+            self.is_distrusting = true;
+            self.holds.remove(&token);
+            let Some((number, about)) = self.commits.get(&token).copied() else { continue };
+            match about {
+                About::Opening => self.rows[number].is_excused = true,
+                About::Answer => self.rows[number].is_answer_excused = true,
+                About::Expiry => self.policy_answers(number, true),
+                About::Decision => {}
+            }
+        }
+        for asked in self.rows.iter_mut().filter(|asked| asked.is_overdue(now)) {
+            self.happened.count(Event::Expiry);
+            asked.state = State::Expired;
+        }
+    }
+
+    pub fn nothing_is_overdue(&self, now: Duration) -> Result<(), String> {
+        match self.rows.iter().find(|asked| asked.is_overdue(now)) {
+            Some(asked) => Err(format!("6: waits past its expiry: {:?}", asked.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// An API caller receives a reply.
+    pub fn replied(&mut self, api_call: ApiCallId, reply: &ApiReply) -> Result<(), String> {
+        let told = match reply {
+            ApiReply::Kept => Reply::Kept,
+            ApiReply::NotKept => Reply::NotKept,
+            ApiReply::NotOpen => Reply::NotOpen,
+            ApiReply::Invalid(_) => Reply::Invalid,
+            ApiReply::NotReady => Reply::NotReady,
+            _ => Reply::Any,
+        };
+        match self.replies.remove(&api_call) {
+            Some(due) if due == told || due == Reply::Any => Ok(()),
+            due => Err(format!("3: told wrongly: {told:?}, and it is {due:?}")),
+        }
+    }
+
+    /// The client of a connection has received a message.
+    pub fn client_got(&mut self, conn: Conn, line: &[u8], ledger: &Ledger) -> Result<(), String> {
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it was connected");
+        let due = wire.to_client.pop_front();
+        let Some(due) = due.as_ref().filter(|due| due.line == line) else {
+            if marks_envelope(line) {
+                return Err(format!("1: a client sees an envelope: {}", shown(line)));
+            }
+            let due = or_nothing(due.map(|due| due.line));
+            return Err(format!("1: client {} got\n    {}\n  and was to get\n    {due}", conn.0, shown(line)));
+        };
+        if !due.is_unrecorded {
+            wire.got[Side::Client as usize].push(line.to_vec());
+        }
+        if let Some(number) = due.row {
+            let asked = &mut self.rows[number];
+            let is_kept = asked.name.as_ref().is_some_and(|name| ledger.get(name).is_some());
+            if self.is_server_gone || asked.is_let_go {
+                return Ok(());
+            }
+            if !is_kept && !asked.is_excused {
+                return Err(format!("3: client {} sees {:?} before it is kept", conn.0, asked.name));
+            }
+            asked.was_late |= !is_kept;
+        }
+        Ok(())
+    }
+
+    /// The server has received a message on a connection.
+    pub fn server_got(&mut self, conn: Conn, line: &[u8], ledger: &Ledger) -> Result<(), String> {
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it was connected");
+        let is_due = |due: &Due| due.line == line || without_envelope(line).is_some_and(|bare| bare == due.line);
+        let row = match wire.to_server.front() {
+            Some(due) if is_due(due) => {
+                let due = wire.to_server.pop_front().expect("BUG: it was looked at");
+                if !due.is_unrecorded {
+                    wire.got[Side::Server as usize].push(line.to_vec());
+                }
+                due.row
+            }
+            due => {
+                wire.got[Side::Server as usize].push(line.to_vec());
+                match self.ours.iter().position(|(ours, _)| ours == line) {
+                    Some(at) => Some(self.ours.swap_remove(at).1),
+                    None if Message::read(line).is_some_and(|message| message.is_ours()) => None,
+                    None => {
+                        let due = or_nothing(due.map(|due| due.line.clone()));
+                        let got = shown(line);
+                        return Err(format!("1: the server got on {}\n    {got}\n  and was to get\n    {due}", conn.0));
+                    }
+                }
+            }
+        };
+        self.tells_context(conn, line)?;
+        row.map_or(Ok(()), |number| self.answer_arrives(number, ledger))
+    }
+
+    /// The server receives the answer of a row: for the first time, and stored.
+    fn answer_arrives(&mut self, number: RowNumber, ledger: &Ledger) -> Result<(), String> {
+        let asked = &mut self.rows[number];
+        let name = asked.name.clone().unwrap_or_default();
+        if std::mem::replace(&mut asked.has_reached_server, true) {
+            return Err(format!("3: answered twice: {name}"));
+        }
+        let row = ledger.get(&name);
+        let is_policys = asked.payload.as_deref() == Some(BY_POLICY)
+            && row.is_some_and(|row| row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server));
+        if row.is_some_and(|row| row.payload == asked.payload) || is_policys || asked.is_let_go {
+            return Ok(());
+        }
+        if !asked.is_answer_excused {
+            return Err(format!("3: the server gets {:?} for {name} before it is kept: {row:?}", asked.payload));
+        }
+        asked.was_late |= !matches!(asked.state, State::PolicySpoke);
+        Ok(())
+    }
+
+    /// A turn carries each terminal command once, whoever begins it.
+    fn tells_context(&mut self, conn: Conn, line: &[u8]) -> Result<(), String> {
+        if without_envelope(line).is_none() {
+            return Ok(());
+        }
+        self.happened.count(Event::Envelope);
+        let commands = commands_in(line);
+        let in_flight = self.carried.values().flatten();
+        if let Some(twice) = in_flight.chain(&self.delivered).find(|command| commands.contains(*command)) {
+            return Err(format!("7: the model is told twice of command {twice}: {}", shown(line)));
+        }
+        // Nobody hears whether the server takes the turn of a client that has left.
+        if self.wires[&conn.0].has_left {
+            return Ok(());
+        }
+        let id = Message::read(line).and_then(|message| message.id).unwrap_or_default();
+        self.carried.insert((conn.0, id.to_string()), commands);
+        Ok(())
+    }
+
+    /// Checks that nothing is in flight on open connections.
+    pub fn all_has_arrived(&self) -> Result<(), String> {
+        for wire in self.wires.values().filter(|wire| !wire.has_left) {
+            if let Some(due) = wire.to_client.front() {
+                return Err(format!("1: a client never got {}", shown(&due.line)));
+            }
+            if let Some(due) = wire.to_server.front() {
+                return Err(format!("1: the server never got {}", shown(&due.line)));
+            }
+        }
+        let ours = self.ours.first();
+        ours.map_or(Ok(()), |(line, _)| Err(format!("1: the server never got {}", shown(line))))
+    }
+
+    pub fn all_are_told(&self) -> Result<(), String> {
+        let untold = self.replies.values().find(|reply| **reply != Reply::Any);
+        untold.map_or(Ok(()), |reply| Err(format!("3: told wrongly: nothing, and it is {reply:?}")))
+    }
+
+    /// The rows of this hub.
+    pub fn rows(&self) -> &[Asked] {
+        &self.rows
+    }
+
+    /// The answers that did not win, with the names of their requests.
+    pub fn lost(&self) -> Vec<(String, String)> {
+        let name = |number: &RowNumber| self.rows[*number].name.clone().unwrap_or_default();
+        self.lost.iter().map(|(number, payload)| (name(number), payload.clone())).collect()
+    }
+
+    /// What each side of each connection has received, but for what the record leaves out: connection, side, message.
+    pub fn got(&self) -> impl Iterator<Item = (u32, Side, &Vec<u8>)> {
+        self.wires.iter().flat_map(|(conn, wire)| {
+            let of = |side: Side| wire.got[side as usize].iter().map(move |line| (*conn, side, line));
+            of(Side::Client).chain(of(Side::Server))
+        })
+    }
+}
+
+/// The numbers of the terminal commands in a turn.
+pub fn commands_in(line: &[u8]) -> BTreeSet<String> {
+    let text = shown(line);
+    let number =
+        |(at, start): (usize, &str)| text[at + start.len()..].chars().take_while(char::is_ascii_digit).collect();
+    text.match_indices("cargo test ").map(number).collect()
+}

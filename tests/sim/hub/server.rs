@@ -1,0 +1,293 @@
+//! The server: it outlives the hubs, serves many connections, and sends each message of a thread to all its subscribers.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::super::dice::Dice;
+use super::super::side::Said;
+use super::super::spelling::Spelling;
+
+/// A connection to the server. No number is used twice.
+pub type Key = u64;
+
+/// Messages that a connection takes before the server reads some.
+pub const UNREAD_MAX: usize = 4;
+
+/// The server's end of a connection.
+#[derive(Debug, Default)]
+pub struct Session {
+    is_initialized: bool,
+    threads: BTreeSet<String>,
+    /// All that the server has sent.
+    pub said: Vec<Said>,
+    /// How many of these the hub has read.
+    pub read: usize,
+    /// Messages from the hub that the server has not read.
+    pub unread: VecDeque<Vec<u8>>,
+    /// The hub has closed the connection.
+    pub is_left: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    thread: String,
+    line: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+pub struct Server {
+    pub sessions: BTreeMap<Key, Session>,
+    threads: u64,
+    turns: u64,
+    /// The running turn of each loaded thread.
+    loaded: BTreeMap<String, Option<String>>,
+    /// Threads in which a client asks for a title.
+    titles: BTreeSet<String>,
+    requests: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    sent: u64,
+    pub answers: u64,
+}
+
+/// The user's words without the text before them.
+fn words(text: &str) -> Option<&str> {
+    text.strip_prefix("\u{1e}CODEX_META ")?.split_once('\u{1f}').map(|(_, words)| words)
+}
+
+impl Server {
+    pub fn is_title(&self, thread: &str) -> bool {
+        self.titles.contains(thread)
+    }
+
+    /// A thread that a client may resume.
+    pub fn some_thread(&self, dice: &mut Dice) -> Option<String> {
+        let threads: Vec<_> = self.loaded.keys().filter(|thread| !self.is_title(thread)).collect();
+        (!threads.is_empty()).then(|| threads[dice.roll(threads.len() as u64) as usize].clone())
+    }
+
+    pub fn all_threads(&self) -> Vec<String> {
+        self.loaded.keys().cloned().collect()
+    }
+
+    pub fn waits_for(&self) -> impl Iterator<Item = u64> {
+        self.waiting.keys().copied()
+    }
+
+    fn say(&mut self, key: Key, said: Said) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.said.push(said);
+        }
+    }
+
+    fn respond(&mut self, dice: &mut Dice, key: Key, id: &Value, result: &Value) {
+        let bytes = Spelling::by_chance(dice).line(&json!({"id": id, "result": result}));
+        self.say(key, Said { bytes, plain: None });
+    }
+
+    /// Sends the same message to some connections.
+    fn send(&mut self, to: impl Fn(&Session) -> bool, said: &Said) {
+        for session in self.sessions.values_mut().filter(|session| session.is_initialized && to(session)) {
+            session.said.push(said.clone());
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: &Value) -> Value {
+        self.sent += 1;
+        json!({"method": method, "params": params, "emittedAtMs": 1_767_225_600_000_u64 + self.sent})
+    }
+
+    fn tell(&mut self, dice: &mut Dice, thread: &str, method: &str, params: &Value) {
+        let message = self.notification(method, params);
+        let said = Said { bytes: Spelling::by_chance(dice).line(&message), plain: None };
+        self.send(|session| session.threads.contains(thread), &said);
+    }
+
+    fn tell_all(&mut self, dice: &mut Dice, method: &str, params: &Value) {
+        let message = self.notification(method, params);
+        let said = Said { bytes: Spelling::by_chance(dice).line(&message), plain: None };
+        self.send(|_| true, &said);
+    }
+
+    fn status(&mut self, dice: &mut Dice, thread: &str) {
+        let waits = self.waiting.values().any(|waiting| waiting.thread == thread);
+        let flags = if waits { json!(["waitingOnApproval"]) } else { json!([]) };
+        let is_active = self.loaded.get(thread).is_some_and(Option::is_some);
+        let status = if is_active { json!({"type": "active", "activeFlags": flags}) } else { json!({"type": "idle"}) };
+        self.tell_all(dice, "thread/status/changed", &json!({"threadId": thread, "status": status}));
+    }
+
+    /// Reads the next message of a connection. A connection that the hub has left ends after its last message.
+    pub fn read(&mut self, dice: &mut Dice, key: Key) -> Option<Vec<u8>> {
+        let session = self.sessions.get_mut(&key)?;
+        let Some(line) = session.unread.pop_front() else {
+            if session.is_left {
+                self.sessions.remove(&key);
+            }
+            return None;
+        };
+        if let Ok(message) = serde_json::from_slice::<Value>(&line) {
+            match (message["method"].as_str(), &message["id"]) {
+                (Some(method), id) if !id.is_null() => self.called(dice, key, method, id, &message["params"]),
+                (None, Value::Number(id)) => self.answered(dice, id.as_u64().unwrap_or(u64::MAX)),
+                _ => {}
+            }
+        }
+        Some(line)
+    }
+
+    fn called(&mut self, dice: &mut Dice, key: Key, method: &str, id: &Value, params: &Value) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        if method == "initialize" {
+            session.is_initialized = true;
+            return self.respond(dice, key, id, &json!({"userAgent": "sim/0.169.0 (Linux; x86_64) sim"}));
+        }
+        let thread = params["threadId"].as_str().unwrap_or_default().to_owned();
+        let is_loaded = self.loaded.contains_key(&thread);
+        match method {
+            _ if !session.is_initialized => self.refuse(dice, key, id, "Not initialized"),
+            "thread/start" => self.start_thread(dice, key, id, params),
+            "thread/resume" | "turn/start" | "turn/interrupt" if !is_loaded => {
+                self.refuse(dice, key, id, "no rollout found for thread id");
+            }
+            "thread/resume" => {
+                session.threads.insert(thread.clone());
+                self.respond(dice, key, id, &json!({"thread": {"id": thread}}));
+                let open: Vec<_> = self.waiting.values().filter(|waiting| waiting.thread == thread).collect();
+                let open: Vec<_> = open.into_iter().map(|waiting| waiting.line.clone()).collect();
+                open.into_iter().for_each(|bytes| self.say(key, Said { bytes, plain: None }));
+            }
+            "thread/unsubscribe" => {
+                session.threads.remove(&thread);
+                self.respond(dice, key, id, &json!({"status": "unsubscribed"}));
+            }
+            "turn/start" => self.start_turn(dice, key, id, &thread, &params["input"]),
+            "turn/interrupt" => {
+                self.respond(dice, key, id, &json!({}));
+                self.end_turn(dice, &thread, "interrupted");
+            }
+            _ => self.respond(dice, key, id, &json!({"echo": id})),
+        }
+    }
+
+    fn refuse(&mut self, dice: &mut Dice, key: Key, id: &Value, why: &str) {
+        let refusal = json!({"id": id, "error": {"code": -32_600, "message": why}});
+        self.say(key, Said { bytes: Spelling::by_chance(dice).line(&refusal), plain: None });
+    }
+
+    fn start_thread(&mut self, dice: &mut Dice, key: Key, id: &Value, params: &Value) {
+        self.threads += 1;
+        let thread = format!("t{}", self.threads);
+        self.loaded.insert(thread.clone(), None);
+        if params["threadSource"] == "thread_title" {
+            self.titles.insert(thread.clone());
+        }
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.threads.insert(thread.clone());
+        }
+        self.respond(dice, key, id, &json!({"thread": {"id": thread}}));
+        self.tell_all(dice, "thread/started", &json!({"thread": {"id": thread}}));
+    }
+
+    fn start_turn(&mut self, dice: &mut Dice, key: Key, id: &Value, thread: &str, input: &Value) {
+        let running = self.loaded.get(thread).cloned().flatten();
+        let turn = running.clone().unwrap_or_else(|| {
+            self.turns += 1;
+            format!("u{}", self.turns)
+        });
+        self.respond(dice, key, id, &json!({"turn": {"id": turn, "items": [], "status": "inProgress"}}));
+        if running.is_none() {
+            self.loaded.insert(thread.to_owned(), Some(turn.clone()));
+            self.tell(dice, thread, "turn/started", &json!({"threadId": thread, "turn": {"id": turn, "items": []}}));
+            self.status(dice, thread);
+        }
+        self.repeat(dice, thread, &turn, input);
+    }
+
+    /// Repeats the user's input to every subscriber, with everything before it.
+    fn repeat(&mut self, dice: &mut Dice, thread: &str, turn: &str, input: &Value) {
+        let item = |content: &Value| json!({"type": "userMessage", "id": "m", "content": content});
+        let params = |content: &Value| json!({"threadId": thread, "turnId": turn, "item": item(content)});
+        let spelling = Spelling::by_chance(dice);
+        let message = self.notification("item/started", &params(input));
+        let mut content = input.clone();
+        let plain = content[0]["text"].as_str().and_then(words).map(str::to_owned).map(|words| {
+            content[0]["text"] = Value::from(words);
+            let mut plain = message.clone();
+            plain["params"] = params(&content);
+            spelling.line(&plain)
+        });
+        let said = Said { bytes: spelling.line(&message), plain };
+        self.send(|session| session.threads.contains(thread), &said);
+    }
+
+    /// The first answer wins; the server takes it from any client.
+    fn answered(&mut self, dice: &mut Dice, id: u64) {
+        if let Some(Waiting { thread, .. }) = self.waiting.remove(&id) {
+            self.answers += 1;
+            self.tell(dice, &thread, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+            self.status(dice, &thread);
+        }
+    }
+
+    fn end_turn(&mut self, dice: &mut Dice, thread: &str, status: &str) {
+        let Some(turn) = self.loaded.get_mut(thread).and_then(Option::take) else { return };
+        let over: Vec<u64> =
+            self.waiting.iter().filter(|(_, waiting)| waiting.thread == thread).map(|(id, _)| *id).collect();
+        let resolved_first = dice.once_in(2);
+        let turn = json!({"id": turn, "status": status, "items": []});
+        if !resolved_first {
+            self.tell(dice, thread, "turn/completed", &json!({"threadId": thread, "turn": turn}));
+        }
+        for id in over {
+            self.waiting.remove(&id);
+            self.tell(dice, thread, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+        }
+        if resolved_first {
+            self.tell(dice, thread, "turn/completed", &json!({"threadId": thread, "turn": turn}));
+        }
+        self.status(dice, thread);
+    }
+
+    /// Sends something unprompted.
+    pub fn work(&mut self, dice: &mut Dice) {
+        let running: Vec<_> =
+            self.loaded.iter().filter_map(|(thread, turn)| Some((thread.clone(), turn.clone()?))).collect();
+        if running.is_empty() {
+            return;
+        }
+        let (thread, turn) = running[dice.roll(running.len() as u64) as usize].clone();
+        match dice.roll(20) {
+            0..=8 => {
+                let params = json!({"threadId": thread, "turnId": turn, "itemId": "a1", "delta": "some words "});
+                self.tell(dice, &thread, "item/agentMessage/delta", &params);
+            }
+            9..=11 => {
+                let item = json!({"type": "agentMessage", "id": "a1", "text": "some words"});
+                let params = json!({"threadId": thread, "turnId": turn, "item": item});
+                self.tell(dice, &thread, "item/completed", &params);
+            }
+            12 => self.tell_all(dice, "thread/name/updated", &json!({"threadId": thread, "threadName": "a name"})),
+            13 => {
+                // The server withdraws a request.
+                let Some(id) = self.waiting.keys().next().copied() else { return };
+                let Some(Waiting { thread, .. }) = self.waiting.remove(&id) else { return };
+                self.tell(dice, &thread, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+            }
+            14..=18 => self.ask(dice, &thread, &turn),
+            _ => self.end_turn(dice, &thread, "completed"),
+        }
+    }
+
+    fn ask(&mut self, dice: &mut Dice, thread: &str, turn: &str) {
+        let id = self.requests;
+        self.requests += 1;
+        let item = format!("c{id}");
+        let params = json!({"threadId": thread, "turnId": turn, "itemId": item, "command": "touch x", "cwd": "/w"});
+        let message = json!({"id": id, "method": "item/commandExecution/requestApproval", "params": params});
+        let line = Spelling::by_chance(dice).line(&message);
+        self.waiting.insert(id, Waiting { thread: thread.to_owned(), line: line.clone() });
+        self.send(|session| session.threads.contains(thread), &Said { bytes: line, plain: None });
+        self.status(dice, thread);
+    }
+}

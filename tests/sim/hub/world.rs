@@ -1,0 +1,419 @@
+//! The world of a hub: the server, the clients, the hub that runs now, and what outlives it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use codex_shim::testing::engine::{
+    ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
+    Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner, Token,
+    WaitingCommand,
+};
+use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
+use codex_shim::testing::wire::{Conn, Side};
+use serde_json::json;
+
+use super::super::canary::Canary;
+use super::super::dice::Dice;
+use super::super::happened::Event;
+use super::super::referee::EXPIRES_AFTER;
+use super::super::world::{HOLD_MAX, STEPS, World};
+use super::client::Client;
+use super::event_loop::{Hub, Own};
+use super::ledger::{Job, Ledger};
+use super::referee::Referee;
+use super::server::{Key, Server};
+
+/// Clients at once.
+const CLIENTS_MAX: usize = 4;
+
+/// How much moves in a step.
+const MOVES: usize = 20;
+
+pub struct HubWorld {
+    /// The session's folder, the time and the faults.
+    pub house: World,
+    pub hub: Option<Hub>,
+    pub referee: Referee,
+    pub ledger: Ledger,
+    pub server: Server,
+    pub clients: BTreeMap<Key, Client>,
+    /// The generation in which the server was started; `None` if none runs.
+    pub server_run: Option<String>,
+    keys: Key,
+    answers: u64,
+    commands: i64,
+    pub expires: bool,
+    /// Nothing fails any more.
+    pub rests: bool,
+}
+
+impl HubWorld {
+    pub fn new(seed: u64, canary: Canary) -> HubWorld {
+        HubWorld {
+            house: World::new(seed, canary),
+            hub: None,
+            referee: Referee::default(),
+            ledger: Ledger::default(),
+            server: Server::default(),
+            clients: BTreeMap::new(),
+            server_run: None,
+            keys: 0,
+            answers: 0,
+            commands: 0,
+            expires: false,
+            rests: false,
+        }
+    }
+
+    /// Runs the world; returns the broken promise.
+    pub fn play(&mut self) -> Result<(), String> {
+        while self.house.happened.times(Event::Step) < STEPS && self.house.found.is_none() {
+            self.house.happened.count(Event::Step);
+            self.step();
+        }
+        // A database takes longer than everything else.
+        let is_indexed = self.house.dice.once_in(3);
+        if self.house.found.is_none() {
+            self.come_to_rest();
+        }
+        if self.house.found.is_none() && is_indexed {
+            self.house.happened.count(Event::HubHistory);
+            self.house.index(None);
+            if self.house.found.is_none() {
+                let counted = super::checks::counts(&self.house.session());
+                self.house.holds(counted);
+            }
+            if self.house.found.is_none() {
+                self.house.harm();
+            }
+        }
+        self.house.found.take().map_or(Ok(()), Err)
+    }
+
+    pub fn now(&self) -> Now {
+        let started = self.hub.as_ref().map_or(Duration::ZERO, |hub| hub.started);
+        Now { unix_us: self.house.now.unix_us, elapsed: self.house.now.elapsed - started }
+    }
+
+    pub fn next_key(&mut self) -> Key {
+        self.keys += 1;
+        self.keys
+    }
+
+    /// A hub starts: it adopts the server that runs, or starts one.
+    pub fn start(&mut self) {
+        let generation = self.next_generation();
+        let adopted = self.server_run.is_some();
+        let server_run = self.server_run.get_or_insert_with(|| generation.to_string()).clone();
+        self.house.say(|| format!("hub {generation} with the server of {server_run}"));
+        self.house.happened.add(Event::Adoption, u64::from(adopted));
+        let writer = self.writer(&generation, adopted);
+        let engine = self.engine(&generation, 0);
+        self.house.generation = Some(generation);
+        let own = if adopted { Own::Due(Duration::ZERO) } else { Own::AfterClient };
+        let started = self.house.now.elapsed;
+        self.referee = Referee::new(server_run.clone(), self.expires);
+        self.hub =
+            Some(Hub { engine, writer, links: BTreeMap::new(), last_conn: 0, own, unsent: VecDeque::new(), started });
+        self.begin_run(server_run, adopted);
+    }
+
+    /// A hub goes on with a server that was started anew.
+    pub fn next_server(&mut self) {
+        let generation = self.next_generation();
+        let server_run = generation.to_string();
+        let Some(last) = self.hub.as_ref().map(|hub| hub.engine.last_token()) else { return };
+        self.house.say(|| format!("a server anew: {server_run}"));
+        let writer = self.writer(&generation, false);
+        let engine = self.engine(&generation, last);
+        self.house.generation = Some(generation);
+        self.server_run = Some(server_run.clone());
+        self.referee = std::mem::take(&mut self.referee).next(server_run.clone(), self.expires);
+        if let Some(hub) = &mut self.hub {
+            (hub.writer, hub.engine) = (writer, engine);
+        }
+        self.begin_run(server_run, false);
+    }
+
+    fn begin_run(&mut self, server_run: String, adopted: bool) {
+        self.ledger.lost.clear();
+        self.ledger.jobs.push_back(Job::Load(server_run.clone()));
+        self.tell(Input::ServerStarted { pid: 7, adopted });
+        self.tell(Input::SessionOpened { generation: server_run });
+    }
+
+    fn next_generation(&self) -> Generation {
+        Generation::after(self.house.generation.as_ref(), (self.house.now.unix_us / 1_000_000) as u32, 0)
+    }
+
+    fn engine(&mut self, generation: &Generation, tokens_before: Token) -> Engine {
+        self.expires = self.house.dice.once_in(3);
+        let expiry = if self.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
+        Engine::new(EngineSettings {
+            exit_grace: Duration::from_secs(10),
+            context: ContextSettings::default(),
+            assembly: AssemblySettings::default(),
+            requests: RequestSettings { hold: false, expiry, notify_after: None },
+            server_owner: ServerOwner::Hub,
+            own_ids: format!("codex-shim:{generation}:"),
+            tokens_before,
+        })
+    }
+
+    fn writer(&self, generation: &Generation, adopted: bool) -> Writer {
+        let header = Header {
+            journal: FORMAT,
+            session: "s".to_owned(),
+            generation: generation.to_string(),
+            segment: 0,
+            at: 0,
+            argv: Vec::new(),
+            cwd: "/".to_owned(),
+            codex: ServerOrigin { path: "codex".to_owned() },
+            adopted,
+            shim: "0".to_owned(),
+            previous: Previous::of_end(&self.house.journal()),
+        };
+        let bounds = Bounds { journal_bytes_max: 1 << 40, journal_age_max: Duration::from_secs(1 << 30) };
+        Writer::new(self.house.journal(), generation.clone(), header, bounds, IndexedTo::default())
+    }
+
+    /// The ledger is open: the engine learns what it has to know.
+    pub fn load(&mut self, generation: String) {
+        let mut requests = self.ledger.load(generation);
+        self.house.say(|| format!("the ledger is open: {requests:?} have ended"));
+        if self.house.canary == Canary::ForgetsEnded {
+            requests.clear();
+        }
+        self.tell(Input::Remembered(Box::new(Remembered { requests, ..Remembered::default() })));
+        let waiting = self.ledger.commands.clone();
+        self.tell(Input::Context(ContextChange::Added(waiting)));
+    }
+
+    fn step(&mut self) {
+        if self.hub.is_none() {
+            // The server may go on alone for a while.
+            if self.server_run.is_some() && self.house.dice.once_in(2) {
+                return self.server_works();
+            }
+            self.start();
+        }
+        match self.house.dice.roll(48) {
+            0 | 1 => self.connects(),
+            2 if self.house.dice.once_in(3) => self.leaves(),
+            2..=9 => self.client_speaks(),
+            10..=18 => self.server_works(),
+            19..=36 => (0..MOVES).for_each(|_| self.something_moves()),
+            37..=40 => (0..1 + self.house.dice.roll(6)).for_each(|_| self.ledger_works()),
+            41 | 42 => self.somebody(),
+            43 | 44 => self.time_passes(),
+            45 => self.context(),
+            46 => match self.house.dice.roll(5) {
+                0 => self.house.room_bytes = Some(self.house.dice.roll(12_000)),
+                1 | 2 => self.house.room_bytes = None,
+                3 => self.house.ledger_hangs = self.house.dice.once_in(2),
+                _ => self.house.ledger_works = !self.house.dice.once_in(3),
+            },
+            _ => match self.house.dice.roll(20) {
+                0 | 1 => self.killed(),
+                2 => self.server_dies(),
+                3 => self.server_cuts(),
+                4 => {
+                    if let Some(at) = self.house.some_place() {
+                        self.house.index(Some(at));
+                    }
+                }
+                _ => {}
+            },
+        }
+        self.go_on();
+    }
+
+    /// What the hub does before it waits.
+    pub fn go_on(&mut self) {
+        self.advance_own();
+        self.send_unsent();
+        self.tick();
+        self.remove_ended();
+        self.forget_departed();
+        self.nothing_is_held_too_long();
+    }
+
+    fn connects(&mut self) {
+        if self.hub.is_none() || self.clients.values().filter(|client| !client.has_left).count() >= CLIENTS_MAX {
+            return;
+        }
+        let mut client = Client::default();
+        client.begin(&mut self.house.dice);
+        client.joins(&mut self.house.dice, &self.server);
+        let key = self.next_key();
+        self.connect(key, client);
+    }
+
+    fn some_client(&mut self) -> Option<Key> {
+        let open: Vec<Key> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| !client.has_left && !client.is_left)
+            .map(|(key, _)| *key)
+            .collect();
+        (!open.is_empty()).then(|| open[self.house.dice.roll(open.len() as u64) as usize])
+    }
+
+    /// A client closes its connection, or is killed: then the hub may not get all that it has written.
+    fn leaves(&mut self) {
+        let Some(key) = self.some_client() else { return };
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        self.house.happened.count(Event::ClientLeaves);
+        client.has_left = true;
+        client.unread.clear();
+        if self.house.dice.once_in(3) {
+            client.said.truncate(client.read);
+        }
+        self.house.say(|| format!("client {key} leaves"));
+    }
+
+    fn client_speaks(&mut self) {
+        let Some(key) = self.some_client() else { return };
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        client.speak(&mut self.house.dice, &self.server, &mut self.answers);
+    }
+
+    fn server_works(&mut self) {
+        if self.server_run.is_some() {
+            self.server.work(&mut self.house.dice);
+        }
+    }
+
+    /// Something moves one step forward.
+    fn something_moves(&mut self) {
+        let conns: Vec<Conn> = self.hub.iter().flat_map(|hub| hub.links.keys().copied()).collect();
+        let some_conn = (!conns.is_empty()).then(|| conns[self.house.dice.roll(conns.len() as u64) as usize]);
+        match (self.house.dice.roll(6), some_conn) {
+            (0 | 1, Some(conn)) => self.pass(conn, Side::Server),
+            (2, Some(conn)) => self.pass(conn, Side::Client),
+            (3, Some(conn)) => {
+                let mut effects = Vec::new();
+                self.flush(conn, 1, &mut effects);
+                self.carry_out_all(&mut effects);
+            }
+            (4, _) => {
+                let keys: Vec<Key> = self.clients.keys().copied().collect();
+                if !keys.is_empty() {
+                    let key = keys[self.house.dice.roll(keys.len() as u64) as usize];
+                    self.clients.get_mut(&key).map(Client::hear);
+                }
+            }
+            _ => {
+                let keys: Vec<Key> = self.server.sessions.keys().copied().collect();
+                if !keys.is_empty() {
+                    let key = keys[self.house.dice.roll(keys.len() as u64) as usize];
+                    self.server_reads(key);
+                }
+            }
+        }
+    }
+
+    pub fn server_reads(&mut self, key: Key) -> bool {
+        let line = self.server.read(&mut self.house.dice, key);
+        if let Some(line) = &line {
+            self.house.say(|| format!("the server reads from {key}: {}", String::from_utf8_lossy(line)));
+        }
+        line.is_some()
+    }
+
+    /// An API caller makes a call.
+    fn somebody(&mut self) {
+        let api_call = self.house.happened.times(Event::Step);
+        let server_listens = self.answers_to().is_some();
+        let request = match self.house.dice.roll(8) {
+            0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id: None },
+            1 => ApiRequest::Interrupt { thread_id: None },
+            2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None },
+            _ => {
+                let id = (self.referee.last_id() + 1).saturating_sub(self.house.dice.roll(6));
+                let name = self.referee.name_of(id).map_or_else(|| format!("none-{id}"), str::to_owned);
+                let decision = ["accept", "decline", "cancel", "no such thing"][self.house.dice.roll(4) as usize];
+                self.referee.api_answers(api_call, &name, decision, server_listens);
+                let given: GivenAnswer = serde_json::from_value(json!({"decision": decision})).expect("BUG: an answer");
+                let by = "uid 0".to_owned();
+                ApiRequest::Respond { request_id: name, given: Box::new(given), source: RequestSource::Api, by }
+            }
+        };
+        if !matches!(request, ApiRequest::Respond { .. }) {
+            self.referee.calls(api_call);
+        }
+        self.house.say(|| format!("asked {request:?}"));
+        self.tell(Input::ApiRequest { api_call, request, server_listens });
+    }
+
+    fn time_passes(&mut self) {
+        let passes = Duration::from_millis(self.house.dice.roll(120));
+        self.house.now.elapsed += passes;
+        self.house.now.unix_us += passes.as_micros() as u64 + 1;
+    }
+
+    /// Passes the time to the engine, if it has asked for it.
+    pub fn tick(&mut self) {
+        let now = self.now().elapsed;
+        if self.hub.as_ref().and_then(|hub| hub.engine.next_deadline()).is_some_and(|due| due <= now) {
+            self.tell(Input::Tick);
+        }
+    }
+
+    /// The user runs a command in a terminal. Until the ledger is open, it can be stored only for a later hub.
+    fn context(&mut self) {
+        self.commands += 1;
+        let row = self.commands;
+        let cmd = format!("cargo test {row}");
+        let mut pushed: PushedCommand = serde_json::from_value(json!({"cmd": cmd})).expect("BUG: a command");
+        pushed.output = Some("one\ntwo \u{1f} three".to_owned());
+        let Ok(command) = pushed.into_command(1, &ContextBounds::default()) else { return };
+        // For the next turn of any thread, or of one.
+        let thread_id = if self.house.dice.once_in(3) { self.server.some_thread(&mut self.house.dice) } else { None };
+        let waiting = WaitingCommand { row, thread_id, forgotten_before: 0, command };
+        self.ledger.commands.push(waiting.clone());
+        if !self.ledger.jobs.iter().any(|job| matches!(job, Job::Load(_))) {
+            let thread_id = waiting.thread_id.clone().filter(|_| self.house.canary != Canary::MixesThreads);
+            self.tell(Input::Context(ContextChange::Added(vec![WaitingCommand { thread_id, ..waiting }])));
+        }
+    }
+
+    fn forget_departed(&mut self) {
+        self.clients.retain(|_, client| !(client.is_left && client.unread.is_empty()));
+    }
+
+    pub fn nothing_is_held_too_long(&mut self) {
+        let Some(hub) = &self.hub else { return };
+        let limit = self.house.now.elapsed.saturating_sub(HOLD_MAX);
+        let held = hub.links.values().filter_map(|link| link.held_since()).find(|(_, since)| *since < limit);
+        let checked = self.referee.nothing_is_overdue(self.now().elapsed);
+        self.house.holds(checked);
+        if let Some((token, _)) = held {
+            self.house.broken(format!("6: held past its deadline: token {token}"));
+        }
+    }
+
+    /// A client that comes at the end, follows every thread, and answers everything that it is asked.
+    pub fn last_client(&mut self) -> Key {
+        let mut client = Client::default();
+        client.begin(&mut self.house.dice);
+        for thread in self.server.all_threads() {
+            client.subscribe(&mut self.house.dice, &thread);
+        }
+        let key = self.next_key();
+        self.connect(key, client);
+        key
+    }
+
+    pub fn answers_all(&mut self, key: Key) {
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.answer_all(&mut self.house.dice, &mut self.answers);
+        }
+    }
+
+    /// What some canaries do to a message.
+    pub fn dice(&mut self) -> &mut Dice {
+        &mut self.house.dice
+    }
+}
