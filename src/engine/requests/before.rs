@@ -23,8 +23,8 @@ pub struct OpenBefore {
 }
 
 impl OpenBefore {
-    fn has_rpc_id(&self, id: &RpcId) -> bool {
-        serde_json::from_str::<&RawValue>(&self.rpc_request_id).is_ok_and(|raw| RpcId::from_raw(raw) == *id)
+    fn rpc_id(&self) -> Option<RpcId> {
+        serde_json::from_str::<&RawValue>(&self.rpc_request_id).ok().map(RpcId::from_raw)
     }
 
     fn is_of(&self, place: &ItemPlace) -> bool {
@@ -35,9 +35,10 @@ impl OpenBefore {
 }
 
 impl Requests {
-    /// The ledger may be opened again while requests are open here.
+    /// The server may have asked for some of them again before the ledger could be read.
     pub(in crate::engine) fn remember_open(&mut self, mut rows: Vec<OpenBefore>) {
-        rows.retain(|row| self.open.values().all(|request| request.row.request_id != row.request_id));
+        let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);
+        rows.retain(|row| row.rpc_id().is_some_and(|id| !is_known(&id)));
         self.before = rows;
     }
 
@@ -67,12 +68,12 @@ impl Requests {
     }
 
     pub(super) fn resolved_before(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
-        self.end_before(now, |row| row.has_rpc_id(id), effects);
+        self.end_before(now, |row| row.rpc_id().as_ref() == Some(id), effects);
     }
 
     /// The server asks for one of them again.
-    pub(super) fn is_asked_again(&mut self, request_id: &str) {
-        self.before.retain(|row| row.request_id != request_id);
+    pub(super) fn is_asked_again(&mut self, id: &RpcId) {
+        self.before.retain(|row| row.rpc_id().as_ref() != Some(id));
     }
 
     pub(super) fn server_ended_before(&mut self, now: Now, effects: &mut Vec<Effect>) {

@@ -274,7 +274,7 @@ impl Requests {
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
         let generation = generation.clone();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
-        self.is_asked_again(&name);
+        self.is_asked_again(&id);
         let can_expire = is_for_human && !kind.needs_person();
         let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && can_expire);
         let expiry = expiry.map(|(_, after)| *after);
