@@ -53,6 +53,11 @@ impl Ledger {
         self.rows.get(request_id)
     }
 
+    /// Whether the file is still to be opened for this hub.
+    pub fn is_loading(&self) -> bool {
+        self.jobs.iter().any(|job| matches!(job, Job::Load(_)))
+    }
+
     pub fn had_ended(&self, request_id: &str) -> bool {
         self.ended_before.iter().any(|name| name == request_id)
     }

@@ -373,7 +373,7 @@ impl HubWorld {
         let thread_id = if self.house.dice.once_in(3) { self.server.some_thread(&mut self.house.dice) } else { None };
         let waiting = WaitingCommand { row, thread_id, forgotten_before: 0, command };
         self.ledger.commands.push(waiting.clone());
-        if !self.ledger.jobs.iter().any(|job| matches!(job, Job::Load(_))) {
+        if !self.ledger.is_loading() {
             let thread_id = waiting.thread_id.clone().filter(|_| self.house.canary != Canary::MixesThreads);
             self.tell(Input::Context(ContextChange::Added(vec![WaitingCommand { thread_id, ..waiting }])));
         }
