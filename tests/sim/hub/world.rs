@@ -181,6 +181,7 @@ impl HubWorld {
     /// The ledger is open: the engine learns what it has to know.
     pub fn load(&mut self, generation: String) {
         let mut requests = self.ledger.load(generation);
+        self.referee.is_loaded = true;
         self.house.say(|| format!("the ledger is open: {requests:?} have ended"));
         if self.house.canary == Canary::ForgetsEnded {
             requests.clear();
