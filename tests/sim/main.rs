@@ -1,5 +1,8 @@
-//! The whole house under one seed: client, server, API callers, engine, journal, ledger and index, in one process and
+//! The whole house under one seed: clients, server, API callers, engine, journal, ledger and index, in one process and
 //! with simulated time.
+//!
+//! There are two worlds. Even seeds play a relay on pipes, with one client, described here; odd seeds play a hub with many
+//! clients, described in [`hub`].
 //!
 //! # Fault model
 //!

@@ -328,9 +328,9 @@ impl Requests {
     fn repeated(&mut self, now: Now, request_id: String, decision: &mut Decision, effects: &mut Vec<Effect>) {
         let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
-            // Nobody was shown the request when its row could not be stored, as if only the hub itself had got it.
+            // Only the hub itself had got the request when its row could not be stored.
             let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
-            if !self.is_trusted && self.open.values().any(is_unstored) {
+            if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
                 effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
             }
             return;

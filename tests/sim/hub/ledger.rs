@@ -44,11 +44,22 @@ pub struct Ledger {
     pub jobs: VecDeque<Job>,
     /// The run of the server that new rows belong to.
     generation: String,
+    /// Rows that had ended when the file was opened last.
+    ended_before: Vec<String>,
 }
 
 impl Ledger {
     pub fn get(&self, request_id: &str) -> Option<&Row> {
         self.rows.get(request_id)
+    }
+
+    /// Whether the file is still to be opened for this hub.
+    pub fn is_loading(&self) -> bool {
+        self.jobs.iter().any(|job| matches!(job, Job::Load(_)))
+    }
+
+    pub fn had_ended(&self, request_id: &str) -> bool {
+        self.ended_before.iter().any(|name| name == request_id)
     }
 
     /// Begins a run of the server; returns the names of its requests that have ended.
@@ -57,9 +68,9 @@ impl Ledger {
             (row.status, row.source) = (RequestStatus::Orphaned, Some(RequestSource::Policy));
         }
         let of_run = self.rows.iter().filter(|(_, row)| row.generation == generation && !row.is_open());
-        let ended = of_run.map(|(name, _)| name.clone()).collect();
+        self.ended_before = of_run.map(|(name, _)| name.clone()).collect();
         self.generation = generation;
-        ended
+        self.ended_before.clone()
     }
 
     /// Stores an entry; returns whether it has changed the row of a request.

@@ -34,6 +34,8 @@ pub struct Referee {
     /// The run of the server.
     generation: String,
     expires: bool,
+    /// The ledger is open.
+    pub is_loaded: bool,
     /// The last commit has failed, so the next one is not waited for.
     is_distrusting: bool,
     /// The newest connection.
@@ -140,6 +142,8 @@ pub struct Asked {
     /// Its answer may.
     is_answer_excused: bool,
     payload: Option<String>,
+    /// It was asked before the ledger was open.
+    pub is_early: bool,
     /// The hub itself has got it first: nothing waits for the row.
     is_for_hub: bool,
     /// Its connection has ended while it waited for a commit.
@@ -347,6 +351,7 @@ impl Referee {
             is_excused: self.is_distrusting && conn != Conn::OWN,
             is_answer_excused: false,
             payload: None,
+            is_early: !self.is_loaded,
             is_for_hub: conn == Conn::OWN,
             is_let_go: false,
             has_reached_server: false,

@@ -181,6 +181,7 @@ impl HubWorld {
     /// The ledger is open: the engine learns what it has to know.
     pub fn load(&mut self, generation: String) {
         let mut requests = self.ledger.load(generation);
+        self.referee.is_loaded = true;
         self.house.say(|| format!("the ledger is open: {requests:?} have ended"));
         if self.house.canary == Canary::ForgetsEnded {
             requests.clear();
@@ -373,7 +374,7 @@ impl HubWorld {
         let thread_id = if self.house.dice.once_in(3) { self.server.some_thread(&mut self.house.dice) } else { None };
         let waiting = WaitingCommand { row, thread_id, forgotten_before: 0, command };
         self.ledger.commands.push(waiting.clone());
-        if !self.ledger.jobs.iter().any(|job| matches!(job, Job::Load(_))) {
+        if !self.ledger.is_loading() {
             let thread_id = waiting.thread_id.clone().filter(|_| self.house.canary != Canary::MixesThreads);
             self.tell(Input::Context(ContextChange::Added(vec![WaitingCommand { thread_id, ..waiting }])));
         }
