@@ -339,6 +339,56 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
     }
 }
 
+/// The socket of the hub that a client on stdio joins, and the hub if this has started it. `session` may name one; otherwise it
+/// is that of this `CODEX_HOME`.
+pub(super) fn joinable(
+    session: Option<&SessionName>,
+    environment: &Environment,
+    until: Instant,
+) -> Result<(PathBuf, Option<Child>), String> {
+    let told = |error: CliError| error.to_string();
+    if let Some(socket) = session.and_then(|session| named(session, environment)) {
+        return socket.map(|socket| (socket, None));
+    }
+    let flags = HubFlags { session: None, codex: None, no_default_socket: false };
+    let mut child: Option<Child> = None;
+    loop {
+        let running = Hub::running(None, environment).map_err(told)?;
+        if let Some(hub) = running.as_ref().filter(|hub| hub.listening().is_some()) {
+            // Its later notices are in its log.
+            drop(child.as_mut().and_then(|child| child.stderr.take()));
+            return Ok((hub.found.dir.join(CODEX_SOCKET), child));
+        }
+        match &mut child {
+            None if running.is_none() => child = Some(spawn(&flags, environment).map_err(told)?),
+            None => {}
+            Some(started) => {
+                let exited = started.try_wait().map_err(|error| format!("wait for the hub: {error}"))?;
+                if let Some(status) = exited.filter(|_| running.is_none()) {
+                    let told = said_by(started.stderr.as_mut());
+                    let why = if told.is_empty() { format!("the hub exited ({status})") } else { told };
+                    return Err(format!("no hub could be started: {why}"));
+                }
+            }
+        }
+        if Instant::now() >= until {
+            return Err("the hub that starts does not listen yet".to_owned());
+        }
+        std::thread::park_timeout(LOOK_PAUSE);
+    }
+}
+
+/// The socket of the hub that runs in this session; none if it is not the session of a hub that runs.
+fn named(session: &SessionName, environment: &Environment) -> Option<Result<PathBuf, String>> {
+    let hub = Hub::running(Some(session), environment).ok().flatten()?;
+    let of_hub = &hub.found.holder.as_ref()?.place.codex_home;
+    let ours = codex_home(environment);
+    Some(match Path::new(of_hub) == ours {
+        true => Ok(hub.found.dir.join(CODEX_SOCKET)),
+        false => Err(format!("the {} has another CODEX_HOME, {of_hub}", hub.name())),
+    })
+}
+
 /// The sockets of a hub, in words.
 fn places(hub: &Hub, flags: &HubFlags, environment: &Environment) -> String {
     let own = hub.found.dir.join(CODEX_SOCKET);

@@ -10,6 +10,7 @@ mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
+mod front_tool;
 mod help;
 mod history;
 mod hub_tool;
@@ -34,7 +35,7 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::config::{Environment, Flags};
+use crate::config::Environment;
 use crate::store::Found;
 use crate::{launch, relay};
 use dispatch::Invocation;
@@ -190,9 +191,7 @@ pub(crate) fn main() -> i32 {
     }
     let done = match dispatch::decide(&name, &args, std::io::stdin().is_terminal()) {
         Invocation::Help => Ok(print_help(&[], true)),
-        Invocation::Relay { codex_args } => {
-            relay_tools::relay_codex(codex_args, Flags::default(), relay::run, &environment)
-        }
+        Invocation::Relay { codex_args } => front_tool::run(codex_args, &environment),
         Invocation::BecomeCodex { codex_args } => relay_tools::become_codex(codex_args, &environment),
         Invocation::Tool => match Arguments::try_parse() {
             Ok(Arguments { tool }) => tool.run(&environment),

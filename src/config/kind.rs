@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
-use super::{Name, Row, SessionName, Setting, Source};
+use super::{Name, Row, ServerChoice, SessionName, Setting, Source};
 use crate::engine::{Carrier, RequestType};
 
 /// A kind of setting, and the default of one.
@@ -57,6 +57,11 @@ pub(super) fn size(default: ByteSize) -> Kind<ByteSize> {
 pub(super) fn carrier() -> Kind<Carrier> {
     let row = |name, value: &Carrier, source: &Source| Row::text(name, Some(value.to_string()), source);
     Kind { read: Read::Text(str::parse, Carrier::default()), row }
+}
+
+pub(super) fn server() -> Kind<ServerChoice> {
+    let row = |name, value: &ServerChoice, source: &Source| Row::text(name, Some(value.to_string()), source);
+    Kind { read: Read::Text(str::parse, ServerChoice::default()), row }
 }
 
 pub(super) fn session() -> Kind<Option<SessionName>> {

@@ -24,7 +24,7 @@ pub use sources::Environment;
 pub use sources::parse_duration;
 pub(crate) use sources::{is_path, parse_bool};
 
-use kind::{carrier, command, count, expiry, file, names, program, session, size, time, truth};
+use kind::{carrier, command, count, expiry, file, names, program, server, session, size, time, truth};
 use sources::{Sources, read_file};
 
 pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
@@ -76,6 +76,37 @@ impl std::str::FromStr for SessionName {
 impl fmt::Display for SessionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// Which server a client on stdio gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServerChoice {
+    /// One for this client alone, as without codex-shim.
+    #[default]
+    Own,
+    /// That of the hub of its `CODEX_HOME`.
+    Shared,
+}
+
+impl std::str::FromStr for ServerChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServerChoice, String> {
+        match text {
+            "own" => Ok(ServerChoice::Own),
+            "shared" => Ok(ServerChoice::Shared),
+            _ => Err(format!("`{text}` is neither `own` nor `shared`")),
+        }
+    }
+}
+
+impl fmt::Display for ServerChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ServerChoice::Own => "own",
+            ServerChoice::Shared => "shared",
+        })
     }
 }
 
@@ -214,6 +245,8 @@ settings! {
     off: bool = truth(false), "CODEX_SHIM_OFF", restart;
     /// The real codex: a path, or a name to look up on `PATH`; `None` looks for `codex`.
     codex: Option<PathBuf> = program(), "CODEX_SHIM_CODEX", restart, flag "--codex" |flags| flags.codex.clone().map(Some);
+    /// Which server `codex-shim app-server` gives its client.
+    server: ServerChoice = server(), "CODEX_SHIM_SERVER", restart;
     /// The session to run in; `None` selects it by the working directory.
     session: Option<SessionName> = session(), "CODEX_SHIM_SESSION", restart, flag "--session" |flags| flags.session.clone().map(Some);
     record: bool = truth(true), "CODEX_SHIM_RECORD", restart, flag "--record" |flags| flags.record;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::event_loop::{Hub, Reach};
+use super::front;
 use super::link::Link;
 use super::sockets::Accepted;
 use crate::engine::{Effect, Input, Peer, Transport};
@@ -99,7 +100,7 @@ impl Hub {
     pub(super) fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
         for mut arrival in std::mem::take(&mut self.arrivals) {
             arrival.stage = match arrival.stage {
-                Stage::Asks(accepting) => self.read_request(accepting),
+                Stage::Asks(accepting) => self.read_request(accepting, &mut arrival.peer),
                 other @ (Stage::Waits(..) | Stage::Gone) => other,
             };
             match std::mem::replace(&mut arrival.stage, Stage::Gone) {
@@ -123,7 +124,7 @@ impl Hub {
 
     /// Reads a client's request. Once it is whole, asks the server. If the server cannot be reached, the client's connection is
     /// closed at once, as the server itself would.
-    fn read_request(&mut self, mut accepting: Accepting) -> Stage {
+    fn read_request(&mut self, mut accepting: Accepting, peer: &mut Peer) -> Stage {
         match accepting.read() {
             Ok(None) => Stage::Asks(accepting),
             // Most of these only look whether something listens.
@@ -135,13 +136,16 @@ impl Hub {
                 self.core.notices.report(&format!("{LINKS_MAX} clients are connected; one more was turned away"));
                 Stage::Gone
             }
-            Ok(Some(request)) => match self.connect(&request) {
-                Ok(connecting) => Stage::Waits(accepting, connecting),
-                Err(error) => {
-                    self.not_connected(&error);
-                    Stage::Gone
+            Ok(Some(mut request)) => {
+                peer.transport = front::take_transport(&mut request);
+                match self.connect(&request) {
+                    Ok(connecting) => Stage::Waits(accepting, connecting),
+                    Err(error) => {
+                        self.not_connected(&error);
+                        Stage::Gone
+                    }
                 }
-            },
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod arrival;
 mod event_loop;
+mod front;
 mod link;
 mod peer;
 pub(crate) mod process;
@@ -12,6 +13,7 @@ pub(crate) mod sockets;
 
 use std::path::Path;
 
+pub(crate) use front::Front;
 pub(crate) use peer::{Peer, ProcessIdentity, connect};
 pub(crate) use run::{DefaultSocket, HubOptions, run};
 

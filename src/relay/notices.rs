@@ -18,7 +18,7 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    pub(super) fn new(published: Arc<Published>) -> Notices {
+    pub(crate) fn new(published: Arc<Published>) -> Notices {
         Notices { stderr: Sink::stderr().ok(), published, gap_reported: false }
     }
 

@@ -40,7 +40,7 @@ enum Kind {
 
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadOutcome {
+pub(crate) enum ReadOutcome {
     Some,
     /// Nothing is available now.
     Nothing,
@@ -50,14 +50,14 @@ pub(super) enum ReadOutcome {
 
 /// A non-blocking read end.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     fd: OwnedFd,
     kind: Kind,
 }
 
 impl Source {
     /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
-    pub(super) fn stdin() -> io::Result<Source> {
+    pub(crate) fn stdin() -> io::Result<Source> {
         let (fd, kind) = own_description(rustix::stdio::stdin(), OFlags::RDONLY)?;
         rustix::stdio::dup2_stdin(dev_null(OFlags::RDONLY)?)?;
         Ok(Source { fd, kind: kind.unwrap_or(Kind::Plain) })
@@ -74,7 +74,7 @@ impl Source {
     }
 
     /// Appends available bytes to `buffer`.
-    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
+    pub(crate) fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
@@ -101,7 +101,7 @@ impl AsFd for Source {
 
 /// A non-blocking write end.
 #[derive(Debug)]
-pub(super) struct Sink {
+pub(crate) struct Sink {
     fd: OwnedFd,
     kind: Kind,
     feeder: Option<Feeder>,
@@ -109,11 +109,11 @@ pub(super) struct Sink {
 
 /// The reader is gone.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(crate) struct Broken;
 
 impl Sink {
     /// Takes over our stdout. File descriptor 1 becomes `/dev/null`, so that dropping this closes our end of the pipe.
-    pub(super) fn stdout() -> io::Result<Sink> {
+    pub(crate) fn stdout() -> io::Result<Sink> {
         let (fd, kind) = own_description(rustix::stdio::stdout(), OFlags::WRONLY)?;
         rustix::stdio::dup2_stdout(dev_null(OFlags::WRONLY)?)?;
         match kind {
@@ -146,7 +146,7 @@ impl Sink {
     }
 
     /// Writes as much of `bytes` as fits now and returns the count.
-    pub(super) fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
         let written = match self.kind {
             Kind::Plain => rustix::io::write(&self.fd, bytes),
             Kind::Socket => rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
@@ -159,7 +159,7 @@ impl Sink {
     }
 
     /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
-    pub(super) fn close(self) -> Option<Feeder> {
+    pub(crate) fn close(self) -> Option<Feeder> {
         self.feeder
     }
 }
@@ -172,7 +172,7 @@ impl AsFd for Sink {
 
 /// A thread that copies a pipe of ours to a descriptor whose writes may block.
 #[derive(Debug)]
-pub(super) struct Feeder {
+pub(crate) struct Feeder {
     /// Disconnected when the thread has ended.
     running: Receiver<()>,
     /// Bytes written so far.
@@ -195,7 +195,7 @@ impl Feeder {
 
     /// Waits until everything is written. `signals` counts the signals so far: after the first one the wait ends if
     /// nothing is written for `stall_max`; a second one ends it at once.
-    pub(super) fn finish(self, stall_max: Duration, mut signals: impl FnMut() -> usize) {
+    pub(crate) fn finish(self, stall_max: Duration, mut signals: impl FnMut() -> usize) {
         let mut taken = (self.written_bytes.load(Ordering::Relaxed), Instant::now());
         while self.running.recv_timeout(FEEDER_CHECK_EVERY) == Err(RecvTimeoutError::Timeout) {
             let (count, bytes) = (signals(), self.written_bytes.load(Ordering::Relaxed));

@@ -218,7 +218,7 @@ impl Start<'_> {
 }
 
 /// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.
-fn own_ids(fresh_id: Uuid) -> String {
+pub(crate) fn own_ids(fresh_id: Uuid) -> String {
     format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
 }
 

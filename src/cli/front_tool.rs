@@ -1,0 +1,89 @@
+//! `codex-shim app-server` with `server = "shared"`: joins the hub of this `CODEX_HOME`, and starts one if none runs. A client
+//! that a shared server does not suit, or that finds no hub, gets a server of its own, and a line on stderr says why.
+
+use std::ffi::{OsStr, OsString};
+use std::time::{Duration, Instant};
+
+use super::{CliError, Done, FAILED, hub_tool, relay_tools, say};
+use crate::config::{Environment, Flags, ServerChoice, Settings};
+use crate::hub::Front;
+use crate::relay;
+
+/// How long a client waits for a hub that starts.
+const HUB_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Words that a shared server need not know: which transport this client uses, and a default for its analytics.
+const WITHOUT_EFFECT: [&str; 4] = ["app-server", "--stdio", "--listen=stdio://", "--analytics-default-enabled"];
+
+/// Options with a value of their own that a shared server need not know.
+const WITHOUT_EFFECT_WITH_VALUE: [&str; 1] = ["--listen"];
+
+/// Gives a client on stdin and stdout its server.
+pub(super) fn run(codex_args: Vec<OsString>, environment: &Environment) -> Done {
+    let (settings, complaints) = Settings::load(Flags::default(), environment);
+    if settings.off.value || settings.server.value == ServerChoice::Own {
+        return relay_tools::relay_codex(codex_args, Flags::default(), relay::run, environment);
+    }
+    match join(&codex_args, &settings, environment) {
+        Ok(front) => {
+            complaints.iter().for_each(|complaint| say(&complaint.to_string()));
+            front.run().map_err(|error| CliError::exits(FAILED, format!("set up stdin and stdout: {error}")))
+        }
+        Err(why) => {
+            say(&format!("{why}; this client gets a server of its own"));
+            relay_tools::relay_codex(codex_args, Flags::default(), relay::run, environment)
+        }
+    }
+}
+
+/// Joins the hub, or says why that is impossible.
+fn join(codex_args: &[OsString], settings: &Settings, environment: &Environment) -> Result<Front, String> {
+    if let Some(option) = option_of_own_server(codex_args) {
+        return Err(format!("the shared server cannot take `{option}` from one client"));
+    }
+    let until = Instant::now() + HUB_WAIT_MAX;
+    let (socket, started) = hub_tool::joinable(settings.session.value.as_ref(), environment, until)?;
+    Front::join(&socket, started, settings.exit_grace.value, until).map_err(|error| error.to_string())
+}
+
+/// The first argument that needs a server of its own. Options that are not known count as such, so that none is ignored.
+fn option_of_own_server(codex_args: &[OsString]) -> Option<String> {
+    let mut words = codex_args.iter();
+    while let Some(word) = words.next() {
+        let is_one_of = |known: &[&str]| known.iter().any(|known| word == OsStr::new(known));
+        if is_one_of(&WITHOUT_EFFECT_WITH_VALUE) {
+            words.next();
+        } else if !is_one_of(&WITHOUT_EFFECT) {
+            // A value may be a secret.
+            let word = word.to_string_lossy();
+            let is_short = !word.starts_with("--") && word.starts_with('-');
+            let option = if is_short { word.chars().take(2).collect() } else { word.split('=').next()?.to_owned() };
+            return Some(option);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_for_one_client_need_its_own_server() {
+        let check = |line: &str, expect: Option<&str>| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(option_of_own_server(&words).as_deref(), expect, "{line}");
+        };
+        check("app-server", None);
+        check("app-server --listen stdio:// --analytics-default-enabled", None);
+        check("app-server --listen=stdio:// --stdio", None);
+        check("-c a=b app-server", Some("-c"));
+        check("-ctoken=secret app-server", Some("-c"));
+        check("app-server --config=token=secret", Some("--config"));
+        check("app-server --enable x", Some("--enable"));
+        check("app-server --disable=x", Some("--disable"));
+        check("--profile p app-server", Some("--profile"));
+        check("-p p app-server", Some("-p"));
+        check("app-server --of-a-later-version", Some("--of-a-later-version"));
+    }
+}
