@@ -23,6 +23,7 @@ mod e2e;
 mod endings;
 mod faults;
 mod fragments;
+mod front;
 mod history;
 mod history_e2e;
 mod history_epochs;

@@ -250,6 +250,11 @@ impl FakeServer {
         self.steer(&json!({"do": "notify", "thread": thread, "text": text}))["sent"].as_u64().expect("a number")
     }
 
+    /// Sends a message to each subscriber of a thread that has `bytes` times `y` in it: more than an order can have.
+    pub fn notify_long(&mut self, thread: &str, bytes: usize) {
+        self.steer(&json!({"do": "notify_long", "thread": thread, "bytes": bytes}));
+    }
+
     /// Sends `count` deltas, numbered from 0, to each subscriber of a thread.
     pub fn deltas(&mut self, thread: &str, count: u64) {
         self.steer(&json!({"do": "deltas", "thread": thread, "count": count}));
@@ -549,6 +554,11 @@ impl Server {
         match word("do") {
             "pid" => json!({"pid": std::process::id()}),
             "notify" => json!({"sent": self.notify(word("thread"), word("text"))}),
+            "notify_long" => {
+                let filling = "y".repeat(usize::try_from(number("bytes")).expect("it fits"));
+                self.notify(word("thread"), &json!({"method": "x/long", "params": {"x": filling}}).to_string());
+                json!({})
+            }
             "broadcast" => json!({"sent": self.broadcast(word("text"))}),
             "say" => {
                 json!({"sent": self.send_to(word("text"), |connection| connection.number == number("connection"))})
