@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::text;
 use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::conversations::{start_thread, start_turn, turn_completed};
 use crate::support::eventually;
 use crate::support::model::{Item, Model, Script};
-use crate::support::real::{run, says};
+use crate::support::peer::Peer;
+use crate::support::real::{COMMAND, run, says};
 use crate::support::release::{Ability, Release};
 use crate::support::shim::{Home, SHIM};
 use crate::support::tmux::Tmux;
@@ -148,6 +150,15 @@ impl Bench {
         watcher.initialize("watcher");
         watcher.call("thread/resume", json!({"threadId": thread}));
         watcher
+    }
+
+    /// An editor on pipes, which joins the hub through codex-shim.
+    fn editor(&self) -> Peer {
+        let mut command = self.lab.command(SHIM);
+        self.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &self.codex).env("CODEX_SHIM_SERVER", "shared");
+        let mut editor = Peer::start(command.arg("app-server"));
+        editor.initialize();
+        editor
     }
 
     /// The stored requests, as soon as the last one is confirmed.
@@ -299,6 +310,90 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [2, 2, 6]);
+}
+
+#[test]
+fn e2e_client_on_pipes_shares_a_thread_with_terminals() {
+    let test = "e2e_client_on_pipes_shares_a_thread_with_terminals";
+    let words = |words| vec![Item::Text(vec![words])];
+    let Some(bench) = Bench::start(test, &[], vec![run(), words("First."), run(), words("Second.")]) else { return };
+    let Some(first) = bench.tui("") else { return };
+    says_to(&first, "do one");
+    first.shows(DIALOG);
+    let (thread, _) = bench.joined();
+    let Some(second) = bench.tui(&format!("resume {thread}")) else { return };
+    second.shows(DIALOG);
+    let mut editor = bench.editor();
+    editor.call("thread/resume", json!({"threadId": thread}));
+    let asked = editor.wait_for_method(COMMAND);
+    let names = eventually("three connections", || {
+        let status = bench.status();
+        let connections = status["connections"].as_array()?;
+        let name = |now: &Value| (text(&now["transport"]), text(&now["client"]["name"]));
+        Some(connections.iter().map(name).collect::<Vec<_>>()).filter(|names| names.len() == 3)
+    });
+    let name = |transport: &str, name: &str| (transport.to_owned(), name.to_owned());
+    assert_eq!(names, [name("websocket", TUI), name("websocket", TUI), name("stdio", "test-client")]);
+    second.types("y");
+    let resolved = editor.wait_for_method("serverRequest/resolved");
+    assert_eq!(resolved["params"]["requestId"], asked["id"]);
+    for tui in [&first, &second] {
+        tui.shows("First.");
+        tui.shows_no(DIALOG);
+    }
+    turn_completed(&mut editor, "completed");
+    assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
+    // This time the editor begins, and answers.
+    start_turn(&mut editor, &thread, "do two");
+    [&first, &second].iter().for_each(|tui| drop(tui.shows_all(&["do two", DIALOG])));
+    let asked = editor.wait_for_method(COMMAND);
+    editor.answer(&asked, json!({"decision": "accept"}));
+    turn_completed(&mut editor, "completed");
+    for tui in [&first, &second] {
+        tui.shows("Second.");
+        tui.shows_no(DIALOG);
+    }
+    let rows = bench.confirmed(2);
+    assert!(rows.iter().any(|row| row["resolved_by"] == "test-client"), "{rows:#?}");
+    assert_eq!(bench.ran(), 2);
+    let expect = said(&[
+        ("user", "do one"),
+        ("assistant", "First."),
+        COMPLETED,
+        ("user", "do two"),
+        ("assistant", "Second."),
+        COMPLETED,
+    ]);
+    assert_eq!(bench.conversation(&thread, 2), expect);
+    let (seen, status) = editor.finish();
+    assert!(status.success(), "{status}");
+    assert!(!seen.iter().any(|message| message.to_string().contains("codex-shim:")), "{seen:#?}");
+}
+
+#[test]
+fn e2e_client_on_pipes_keeps_its_turn_without_the_hub() {
+    let test = "e2e_client_on_pipes_keeps_its_turn_without_the_hub";
+    let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };
+    let mut editor = bench.editor();
+    let thread = start_thread(&mut editor, &bench.lab, "read-only");
+    start_turn(&mut editor, &thread, "do it");
+    let asked = editor.wait_for_method(COMMAND);
+    for _ in 0..2 {
+        bench.kill_hub();
+        bench.shim(&["hub", "start"]);
+        bench.joined_again(1);
+    }
+    editor.answer(&asked, json!({"decision": "accept"}));
+    turn_completed(&mut editor, "completed");
+    let row = &bench.confirmed(1)[0];
+    assert_eq!((&row["resolved_by"], bench.ran()), (&json!("test-client"), 1));
+    assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well."), COMPLETED]));
+    let (seen, status) = editor.finish();
+    assert!(status.success(), "{status}");
+    let count = |is_it: &dyn Fn(&&Value) -> bool| seen.iter().filter(is_it).count();
+    assert_eq!(count(&|message| message["method"] == COMMAND), 1, "the request is asked again: {seen:#?}");
+    assert_eq!(count(&|message| message["result"].get("userAgent").is_some()), 1, "{seen:#?}");
+    assert_eq!(count(&|message| message.get("error").is_some() || message.to_string().contains("codex-shim:")), 0);
 }
 
 #[test]
