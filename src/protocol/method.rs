@@ -250,7 +250,10 @@ pub(crate) const RESPONSES: [ResponseFields; 11] = [
         file: "v2/ThreadResumeResponse",
         fields: &["thread.id", "thread.preview", "thread.turns.items.content.text"],
     },
-    ResponseFields { file: "v2/ThreadReadResponse", fields: &["thread.preview", "thread.turns.items.content.text"] },
+    ResponseFields {
+        file: "v2/ThreadReadResponse",
+        fields: &["thread.preview", "thread.turns.id", "thread.turns.status", "thread.turns.items.content.text"],
+    },
     ResponseFields { file: "v2/ThreadListResponse", fields: &["data.id", "data.preview"] },
     ResponseFields { file: "v2/TurnStartResponse", fields: &["turn.id", "turn.items"] },
     ResponseFields { file: "v2/TurnSteerResponse", fields: &["turnId"] },

@@ -397,6 +397,33 @@ fn e2e_client_on_pipes_keeps_its_turn_without_the_hub() {
 }
 
 #[test]
+fn e2e_client_on_pipes_hears_of_a_turn_that_ended_meanwhile() {
+    let test = "e2e_client_on_pipes_hears_of_a_turn_that_ended_meanwhile";
+    let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };
+    let mut editor = bench.editor();
+    let thread = start_thread(&mut editor, &bench.lab, "read-only");
+    let turn = start_turn(&mut editor, &thread, "do it");
+    let asked = editor.wait_for_method(COMMAND);
+    let status = bench.status();
+    // Somebody at the server itself answers while no hub runs.
+    let mut direct = Client::connect(Path::new(status["server"]["socket"].as_str().expect("a path")));
+    direct.initialize("direct");
+    direct.call("thread/resume", json!({"threadId": thread}));
+    bench.kill_hub();
+    direct.answer(&asked["id"], json!({"decision": "accept"}));
+    direct.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    bench.shim(&["hub", "start"]);
+    let completed = editor.wait_for_method("turn/completed");
+    let ended = &completed["params"]["turn"];
+    assert_eq!(
+        (&completed["params"]["threadId"], &ended["id"], &ended["status"]),
+        (&json!(thread), &json!(turn), &json!("completed"))
+    );
+    assert!(ended["items"].to_string().contains("Well."), "{completed:#}");
+    assert!(editor.finish().1.success());
+}
+
+#[test]
 fn e2e_approval_returns_after_the_hub_was_killed() {
     let test = "e2e_approval_returns_after_the_hub_was_killed";
     let Some(bench) = Bench::start(test, &[Ability::Reconnection], vec![run(), says()]) else { return };

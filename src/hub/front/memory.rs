@@ -1,5 +1,8 @@
 //! What a front remembers of its client, to restore it on another connection: how it has initialized, the threads that it
-//! follows, its calls in flight, and the requests that it has not answered.
+//! follows, the turns that run there, its calls in flight, and the requests that it has not answered.
+//!
+//! A client waits for the end of a turn. If a turn has ended while there was no connection, the client is told so, with the turn
+//! as the server then shows it.
 //!
 //! Pure. Nothing here changes a message.
 
@@ -10,7 +13,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::protocol::{Event, Method, request_line};
-use crate::wire::{Body, Members, Message, PlainNotification, RpcId};
+use crate::wire::{Body, Members, Message, PlainNotification, RpcId, elements, text};
 
 /// Limits on what is remembered. Beyond one of them a broken connection is the end of the client.
 const INITIALIZE_BYTES_MAX: usize = 1 << 20;
@@ -20,6 +23,9 @@ const THREADS_MAX: usize = 1_024;
 
 /// Code of the error for a call that a break has left without an answer: JSON-RPC leaves it to the server.
 const BROKE_CODE: i32 = -32_000;
+
+/// The status of a turn that has not ended.
+const IN_PROGRESS: &str = "inProgress";
 
 const BROKE: &str =
     "codex-shim: the connection to the shared server broke before it answered; it may have carried this out";
@@ -31,6 +37,8 @@ pub(super) struct Reaction {
     pub(super) is_shown: bool,
     /// Lines of ours for the server.
     pub(super) answers: Vec<Vec<u8>>,
+    /// The end of a turn that the client has missed.
+    pub(super) missed: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +47,10 @@ pub(super) struct Memory {
     initialized: Option<Vec<u8>>,
     calls: BTreeMap<RpcId, Call>,
     threads: BTreeSet<String>,
+    /// The turn that runs in each thread.
+    turns: BTreeMap<String, String>,
+    /// The client does not want to hear of the ends of turns.
+    ignores_ends: bool,
     /// The requests of the server that the client has not answered, and the hash of each.
     asked: BTreeMap<RpcId, u64>,
     restoring: Option<Restoring>,
@@ -69,8 +81,10 @@ struct Call {
 #[derive(Debug, Default)]
 struct Restoring {
     awaits_initialize: bool,
-    /// The thread of each of our own calls.
+    /// The thread of each of our own calls that resume one.
     resumes: BTreeMap<RpcId, String>,
+    /// The thread of each of our own calls that read one, to see whether its turn has ended.
+    reads: BTreeMap<RpcId, String>,
     failed: Vec<String>,
 }
 
@@ -99,6 +113,7 @@ impl Memory {
         let key = RpcId::from_raw(id);
         if event.method == Some(Method::Initialize) && self.initialize.is_none() {
             self.is_over_full |= line.len() > INITIALIZE_BYTES_MAX;
+            self.ignores_ends = event.params.is_some_and(|params| opts_out(params, Method::TurnCompleted));
             self.initialize = Some(Remembered { id: key, line: line.to_vec(), is_answered: false });
             return;
         }
@@ -117,7 +132,7 @@ impl Memory {
 
     /// A message of the server.
     pub(super) fn of_server(&mut self, line: &[u8]) -> Reaction {
-        let shown = Reaction { is_shown: true, answers: Vec::new() };
+        let shown = Reaction { is_shown: true, ..Reaction::default() };
         if let Some(PlainNotification { method, params }) = PlainNotification::of(line, |_, _| {}) {
             self.notified(Method::of(method), params);
             return shown;
@@ -147,6 +162,18 @@ impl Memory {
             Some(Method::ThreadClosed) => {
                 if let Some(thread_id) = params().and_then(|params| params.text("threadId")) {
                     self.threads.remove(&thread_id);
+                    self.turns.remove(&thread_id);
+                }
+            }
+            Some(Method::TurnStarted) if !self.ignores_ends => {
+                let turn = params().and_then(|params| Some((params.text("threadId")?, turn_id(&params)?)));
+                if let Some((thread_id, turn_id)) = turn.filter(|(thread_id, _)| self.threads.contains(thread_id)) {
+                    self.turns.insert(thread_id, turn_id);
+                }
+            }
+            Some(Method::TurnCompleted) => {
+                if let Some(thread_id) = params().and_then(|params| params.text("threadId")) {
+                    self.turns.remove(&thread_id);
                 }
             }
             Some(_) | None => {}
@@ -168,15 +195,9 @@ impl Memory {
     }
 
     fn answered(&mut self, id: RpcId, message: &Message<'_>) -> Reaction {
-        let mut reaction = Reaction { is_shown: true, answers: Vec::new() };
-        if let Some(restoring) = &mut self.restoring
-            && let Some(thread_id) = restoring.resumes.remove(&id)
-        {
-            if message.refusal().is_some() {
-                self.threads.remove(&thread_id);
-                restoring.failed.push(thread_id);
-            }
-            return Reaction::default();
+        let mut reaction = Reaction { is_shown: true, ..Reaction::default() };
+        if let Some(own) = self.answered_own(&id, message) {
+            return own;
         }
         if let Some(initialize) = self.initialize.as_mut().filter(|initialize| initialize.id == id)
             && (!initialize.is_answered || self.restoring.as_ref().is_some_and(|restoring| restoring.awaits_initialize))
@@ -191,11 +212,51 @@ impl Memory {
         reaction
     }
 
+    /// The response to a call of ours.
+    fn answered_own(&mut self, id: &RpcId, message: &Message<'_>) -> Option<Reaction> {
+        let restoring = self.restoring.as_mut()?;
+        if let Some(thread_id) = restoring.resumes.remove(id) {
+            if message.refusal().is_some() {
+                self.threads.remove(&thread_id);
+                restoring.failed.push(thread_id);
+                return Some(Reaction::default());
+            }
+            if !self.turns.contains_key(&thread_id) {
+                return Some(Reaction::default());
+            }
+            let id = format!("{}{}", self.own_ids, self.threads.len() + restoring.reads.len());
+            let params = json!({ "threadId": thread_id, "includeTurns": true }).to_string();
+            let read = request_line(&id, Method::ThreadRead.name(), Some(&params));
+            restoring.reads.insert(RpcId::Text(id), thread_id);
+            return Some(Reaction { answers: vec![read], ..Reaction::default() });
+        }
+        let thread_id = restoring.reads.remove(id)?;
+        Some(Reaction { missed: self.missed(&thread_id, message), ..Reaction::default() })
+    }
+
+    /// The end of a thread's turn, if it has ended by the word of a response that shows the thread.
+    fn missed(&mut self, thread_id: &str, message: &Message<'_>) -> Option<Vec<u8>> {
+        let turn_id = self.turns.get(thread_id)?;
+        let thread = Members::of(message.result?)?.get("thread").and_then(Members::of)?;
+        let turns = thread.get("turns").and_then(elements)?;
+        let is_it = |turn: &Members<'_>| turn.text("id").as_ref() == Some(turn_id);
+        let turn = turns.into_iter().rev().find(|turn| Members::of(turn).is_some_and(|turn| is_it(&turn)))?;
+        if Members::of(turn)?.text("status")? == IN_PROGRESS {
+            return None;
+        }
+        self.turns.remove(thread_id);
+        let (method, thread_id) = (Method::TurnCompleted.name(), json!(thread_id));
+        Some(format!(r#"{{"method":"{method}","params":{{"threadId":{thread_id},"turn":{turn}}}}}"#).into_bytes())
+    }
+
     /// The response to a call that begins or ends a subscription.
     fn subscribed(&mut self, call: &Call, message: &Message<'_>) {
         let Some(result) = message.result else { return };
         match (call.method, &call.thread_id) {
-            (Some(Method::ThreadUnsubscribe), Some(thread_id)) => drop(self.threads.remove(thread_id)),
+            (Some(Method::ThreadUnsubscribe), Some(thread_id)) => {
+                self.threads.remove(thread_id);
+                self.turns.remove(thread_id);
+            }
             (Some(method), _) if method.opens_thread() => {
                 let thread = Members::of(result).and_then(|result| result.get("thread").and_then(Members::of));
                 if let Some(thread_id) = thread.and_then(|thread| thread.text("id")) {
@@ -252,7 +313,9 @@ impl Memory {
 
     /// Whether the server has not answered all that restores the client.
     pub(super) fn is_restoring(&self) -> bool {
-        self.restoring.as_ref().is_some_and(|restoring| restoring.awaits_initialize || !restoring.resumes.is_empty())
+        self.restoring.as_ref().is_some_and(|restoring| {
+            restoring.awaits_initialize || !restoring.resumes.is_empty() || !restoring.reads.is_empty()
+        })
     }
 
     /// Ends the restoration. Returns the threads that the server did not resume.
@@ -261,6 +324,18 @@ impl Memory {
         failed.extend(resumes.into_values());
         failed
     }
+}
+
+/// Whether a client that initializes with these parameters opts out of a notification.
+fn opts_out(params: &RawValue, method: Method) -> bool {
+    let capabilities = Members::of(params).and_then(|params| params.get("capabilities").and_then(Members::of));
+    let methods = capabilities.and_then(|capabilities| elements(capabilities.get("optOutNotificationMethods")?));
+    methods.unwrap_or_default().into_iter().any(|name| text(name).as_deref() == Some(method.name()))
+}
+
+/// The turn that a notification is about.
+fn turn_id(params: &Members<'_>) -> Option<String> {
+    params.get("turn").and_then(Members::of)?.text("id")
 }
 
 #[cfg(test)]
@@ -300,7 +375,7 @@ mod tests {
         assert!(memory.broke().is_empty());
         assert_eq!(texts(memory.restore()), [&START[0][1..]]);
         assert!(memory.is_restoring());
-        let Reaction { is_shown, answers } = memory.of_server(&START[1].as_bytes()[1..]);
+        let Reaction { is_shown, answers, .. } = memory.of_server(&START[1].as_bytes()[1..]);
         let answers = texts(answers);
         assert!(!is_shown);
         assert_eq!(answers[0], &START[2][1..]);
@@ -349,8 +424,47 @@ mod tests {
         play(&mut memory, &START[..1]);
         assert!(memory.broke().is_empty());
         assert_eq!(texts(memory.restore()), [&START[0][1..]]);
-        assert_eq!(memory.of_server(&START[1].as_bytes()[1..]), Reaction { is_shown: true, answers: Vec::new() });
+        assert_eq!(memory.of_server(&START[1].as_bytes()[1..]), Reaction { is_shown: true, ..Reaction::default() });
         assert!(!memory.is_restoring());
+    }
+
+    #[test]
+    fn turn_that_ended_meanwhile_is_told() {
+        let started = r#"<{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u","items":[]}}}"#;
+        let check = |turns: &str, expect: Option<&str>| {
+            let mut memory = Memory::new("own:".to_owned());
+            play(&mut memory, &START);
+            play(&mut memory, &[started]);
+            memory.broke();
+            memory.restore();
+            memory.of_server(&START[1].as_bytes()[1..]);
+            let Reaction { answers, .. } = memory.of_server(br#"{"id":"own:0","result":{"thread":{"id":"t"}}}"#);
+            let read = r#"{"id":"own:1","method":"thread/read","params":{"includeTurns":true,"threadId":"t"}}"#;
+            assert_eq!((texts(answers), memory.is_restoring()), (vec![read.to_owned()], true));
+            let shown = format!(r#"{{"id":"own:1","result":{{"thread":{{"id":"t","turns":[{turns}]}}}}}}"#);
+            let Reaction { is_shown, missed, .. } = memory.of_server(shown.as_bytes());
+            assert_eq!((is_shown, memory.is_restoring()), (false, false));
+            assert_eq!(missed.map(|line| texts(vec![line])[0].clone()).as_deref(), expect, "{turns}");
+        };
+        check(
+            r#"{"id":"s","status":"failed"},{"id":"u", "status":"completed","items":[1]}"#,
+            Some(
+                r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u", "status":"completed","items":[1]}}}"#,
+            ),
+        );
+        check(r#"{"id":"u","status":"inProgress"}"#, None);
+        check(r#"{"id":"s","status":"completed"}"#, None);
+        let mut memory = Memory::default();
+        let opt_out = r#"{"capabilities":{"optOutNotificationMethods":["x","turn/completed"]}}"#;
+        memory.of_client(START[0][1..].replace("{}", opt_out).as_bytes());
+        play(&mut memory, &START[1..]);
+        play(&mut memory, &[started]);
+        assert!(memory.turns.is_empty());
+        let mut memory = Memory::default();
+        play(&mut memory, &START);
+        let ended = started.replace("started", "completed");
+        play(&mut memory, &[started, &ended]);
+        assert!(memory.turns.is_empty());
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! writer, as with a pipe. It keeps no record: the hub's journal has every message.
 //!
 //! If the connection breaks, as at a restart of the hub, the front connects again and restores what the client had: see
-//! [`memory`]. Messages that the server sends meanwhile are lost.
+//! [`memory`]. Messages that the server sends meanwhile are lost, except for the end of a turn.
 //!
-//! Stdout carries only messages of the server, and errors for calls that a break has left without an answer.
+//! Stdout carries only messages of the server and, after a break, errors for the calls that it has left without an answer, and
+//! the ends of turns that the client has missed.
 
 mod memory;
 mod output;
@@ -394,10 +395,11 @@ impl Session {
         let reading = end.read(&mut messages);
         self.has_more = matches!(reading, Reading::More);
         for message in &messages {
-            let Reaction { is_shown, answers } = self.memory.of_server(message.as_bytes());
+            let Reaction { is_shown, answers, missed } = self.memory.of_server(message.as_bytes());
             if is_shown {
                 self.output.line(message.as_bytes());
             }
+            missed.into_iter().for_each(|line| self.output.line(&line));
             self.send_own(answers);
         }
         if let Reading::Ended(ended) = reading {
