@@ -5,9 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
 use super::{CliError, Done, FAILED, hub_tool, relay_tools, say};
-use crate::config::{Environment, Flags, ServerChoice, Settings};
+use crate::config::{Environment, Flags, ServerChoice, Settings, Source};
 use crate::hub::Front;
-use crate::relay;
+use crate::relay::{self, locate};
 
 /// How long a client waits for a hub that starts.
 const HUB_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const WITHOUT_EFFECT_WITH_VALUE: [&str; 1] = ["--listen"];
 /// Gives a client on stdin and stdout its server.
 pub(super) fn run(codex_args: Vec<OsString>, environment: &Environment) -> Done {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
-    if settings.off.value || settings.server.value == ServerChoice::Own {
+    if settings.off.value || choice(&settings, environment) == ServerChoice::Own {
         return relay_tools::relay_codex(codex_args, Flags::default(), relay::run, environment);
     }
     match join(&codex_args, &settings, environment) {
@@ -36,13 +36,24 @@ pub(super) fn run(codex_args: Vec<OsString>, environment: &Environment) -> Done 
     }
 }
 
+/// The server of this client: by a variable, by its wrap, or by the config file.
+fn choice(settings: &Settings, environment: &Environment) -> ServerChoice {
+    match settings.server.source {
+        Source::Flag(_) | Source::Variable(_) => settings.server.value,
+        Source::File | Source::Default if locate::is_shared(settings, environment) => ServerChoice::Shared,
+        Source::File | Source::Default => settings.server.value,
+    }
+}
+
 /// Joins the hub, or says why that is impossible.
 fn join(codex_args: &[OsString], settings: &Settings, environment: &Environment) -> Result<Front, String> {
     if let Some(option) = option_of_own_server(codex_args) {
         return Err(format!("the shared server cannot take `{option}` from one client"));
     }
     let until = Instant::now() + HUB_WAIT_MAX;
-    let (socket, started) = hub_tool::joinable(settings.session.value.as_ref(), environment, until)?;
+    // An editor that was started from the desktop may have no PATH that leads to the codex pinned for it.
+    let codex = locate::codex(settings, environment).map_err(|error| error.to_string())?;
+    let (socket, started) = hub_tool::joinable(settings.session.value.as_ref(), codex, environment, until)?;
     Front::join(&socket, started, settings.exit_grace.value, until).map_err(|error| error.to_string())
 }
 

@@ -3,7 +3,7 @@
 //! A hub is found by its session: the one that the user names, else the one of `CODEX_HOME`. It runs if the session's lock is
 //! held; the process that is signalled is the holder, by the word of the kernel if its socket answers.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
 use crate::hub::{self, DefaultSocket, HubOptions, Peer, ProcessIdentity};
 use crate::launch;
+use crate::relay::locate::Codex;
 use crate::store::Found;
 
 /// Run one codex server for all clients of this machine
@@ -308,7 +309,7 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
     if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
         return Ok(screen::print(&format!("{} runs already\n", hub.name())));
     }
-    let mut child = spawn(flags, environment)?;
+    let mut child = spawn(flags, None, environment)?;
     let mut stderr = child.stderr.take();
     let began = Instant::now();
     loop {
@@ -340,9 +341,10 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
 }
 
 /// The socket of the hub that a client on stdio joins, and the hub if this has started it. `session` may name one; otherwise it
-/// is that of this `CODEX_HOME`.
+/// is that of this `CODEX_HOME`. A hub that is started runs `codex`.
 pub(super) fn joinable(
     session: Option<&SessionName>,
+    codex: Codex,
     environment: &Environment,
     until: Instant,
 ) -> Result<(PathBuf, Option<Child>), String> {
@@ -350,7 +352,7 @@ pub(super) fn joinable(
     if let Some(socket) = session.and_then(|session| named(session, environment)) {
         return socket.map(|socket| (socket, None));
     }
-    let flags = HubFlags { session: None, codex: None, no_default_socket: false };
+    let flags = HubFlags { session: None, codex: Some(codex.program), no_default_socket: false };
     let mut child: Option<Child> = None;
     loop {
         let running = Hub::running(None, environment).map_err(told)?;
@@ -360,7 +362,7 @@ pub(super) fn joinable(
             return Ok((hub.found.dir.join(CODEX_SOCKET), child));
         }
         match &mut child {
-            None if running.is_none() => child = Some(spawn(&flags, environment).map_err(told)?),
+            None if running.is_none() => child = Some(spawn(&flags, codex.path.as_deref(), environment).map_err(told)?),
             None => {}
             Some(started) => {
                 let exited = started.try_wait().map_err(|error| format!("wait for the hub: {error}"))?;
@@ -398,8 +400,8 @@ fn places(hub: &Hub, flags: &HubFlags, environment: &Environment) -> String {
     }
 }
 
-/// Starts `codex-shim hub` in a session of its own. Only its stderr is ours.
-fn spawn(flags: &HubFlags, environment: &Environment) -> Result<Child, CliError> {
+/// Starts `codex-shim hub` in a session of its own. Only its stderr is ours. Its PATH may differ from ours.
+fn spawn(flags: &HubFlags, path: Option<&OsStr>, environment: &Environment) -> Result<Child, CliError> {
     let failed = |error: std::io::Error| CliError::failed(format!("start the hub: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
@@ -409,6 +411,7 @@ fn spawn(flags: &HubFlags, environment: &Environment) -> Result<Child, CliError>
         let path = environment.get(name).filter(|path| name != "CODEX_SHIM_CODEX" || is_path(path));
         command.envs(path.and_then(|path| Some((name, std::path::absolute(path).ok()?))));
     }
+    command.envs(path.map(|path| ("PATH", path)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // A pipe of our launcher would otherwise stay open as long as the hub and its server.
     launch::keep_descriptors();

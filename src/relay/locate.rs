@@ -245,6 +245,8 @@ struct Entry {
     pinned: Option<PathBuf>,
     /// The folders that the pinned codex needs on PATH.
     folders: Vec<PathBuf>,
+    /// Its clients join the hub.
+    is_shared: bool,
 }
 
 impl Record {
@@ -294,8 +296,16 @@ impl Entry {
             set_aside: path_in(&done["set_aside"]),
             pinned: path_in(&done["pinned"]["codex"]),
             folders: folders.filter_map(path_in).collect(),
+            is_shared: done["shared"] == true,
         }
     }
+}
+
+/// Whether a link that started us was made by `wrap --shared`.
+pub(crate) fn is_shared(settings: &Settings, environment: &Environment) -> bool {
+    let started_as = started_as(&environment.get("PATH").unwrap_or_default(), ourselves());
+    let record = Record::read(settings.home.value.as_deref(), &started_as);
+    record.entry_of(&started_as).is_some_and(|entry| entry.is_shared)
 }
 
 /// Whether the path leads to an executable file.

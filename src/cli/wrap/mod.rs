@@ -52,6 +52,7 @@ Targets:
 Examples:
   codex-shim wrap vscode --dry-run
   codex-shim wrap path
+  codex-shim wrap vscode --shared      its clients join the hub
   codex-shim wrap ~/bin --yes")]
 pub(super) struct WrapArguments {
     /// A tool, `path`, a folder, or the path of a codex
@@ -60,6 +61,9 @@ pub(super) struct WrapArguments {
     /// Only show the change
     #[arg(long)]
     dry_run: bool,
+    /// Let the tool join the hub: its clients share one server with all others
+    #[arg(long)]
+    shared: bool,
     /// Do not ask first
     #[arg(short, long)]
     yes: bool,
@@ -108,6 +112,9 @@ struct Wrapped {
     codex: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pinned: Option<Pinned>,
+    /// Its clients join the hub.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    shared: bool,
     #[serde(flatten)]
     change: Change,
 }
@@ -175,7 +182,9 @@ pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> 
     let home = &home(&settings)?;
     let ourselves = OwnPath::find(environment).map_err(|error| format!("find this program: {error}"))?;
     let all = read(home)?;
-    let plan = Planner { ourselves: &ourselves, home, all: &all, settings: &settings, environment }.plan(target)?;
+    let shared = arguments.shared;
+    let plan =
+        Planner { ourselves: &ourselves, home, all: &all, settings: &settings, environment, shared }.plan(target)?;
     let (path, change, then) = match &plan {
         Plan::Nothing => {
             return Ok(match arguments.json {
@@ -190,6 +199,8 @@ pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> 
                 change.push_str(&relinked(link, &ourselves.path, from.as_deref()));
             }
             change.push_str(&pinned(record.as_ref()));
+            let was = record.as_ref().and_then(|record| all.iter().find(|was| was.path == record.path));
+            change.push_str(joins(record.as_ref().filter(|_| was.is_none_or(|was| !was.shared))));
             (link, change, record.as_ref().map(Wrapped::then).unwrap_or_default())
         }
     };
@@ -296,6 +307,11 @@ fn pinned(record: Option<&Wrapped>) -> String {
     pinned.map(|pinned| format!("pin {}\n", pinned.codex.display())).unwrap_or_default()
 }
 
+/// The message about a tool that joins the hub.
+fn joins(record: Option<&Wrapped>) -> &'static str {
+    if record.is_some_and(|record| record.shared) { "let its clients join the hub\n" } else { "" }
+}
+
 fn shown(wrapped: &Wrapped) -> String {
     let path = wrapped.path.display();
     let change = match &wrapped.change {
@@ -317,7 +333,7 @@ fn shown(wrapped: &Wrapped) -> String {
             text
         }
     };
-    format!("{change}{}", pinned(Some(wrapped)))
+    format!("{change}{}{}", pinned(Some(wrapped)), joins(Some(wrapped)))
 }
 
 /// An escaped line of a file; its tabs stay tabs.

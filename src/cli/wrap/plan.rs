@@ -37,6 +37,8 @@ pub(super) struct Planner<'a> {
     pub(super) all: &'a [Wrapped],
     pub(super) settings: &'a Settings,
     pub(super) environment: &'a Environment,
+    /// The tool's clients are to join the hub.
+    pub(super) shared: bool,
 }
 
 impl Planner<'_> {
@@ -49,7 +51,7 @@ impl Planner<'_> {
         let all = self.all;
         let on_record = link_on_record(all, &path);
         if self.is_ours(&path) {
-            let Some((record, leads_to, _)) = on_record else { return Ok(Plan::Nothing) };
+            let Some((record, leads_to, _)) = on_record else { return self.not_on_record(&path) };
             let is_relinked = self.ourselves.is_on_path && leads_to != self.ourselves.path;
             return Ok(self.mended_link(&path, record, leads_to, is_relinked));
         }
@@ -88,6 +90,15 @@ impl Planner<'_> {
         std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
+    /// The plan for a link to us that is not on record, which has no place for more than that.
+    fn not_on_record(&self, link: &Path) -> Result<Plan, String> {
+        if !self.shared {
+            return Ok(Plan::Nothing);
+        }
+        let link = link.display();
+        Err(format!("{link} leads to codex-shim but was not made by `wrap`: remove it, and wrap again with --shared"))
+    }
+
     /// The plan for an existing link of ours.
     fn mended_link(&self, link: &Path, record: &Wrapped, leads_to: &Path, is_relinked: bool) -> Plan {
         let Change::Link { to, set_aside } = &record.change else { return Plan::Nothing };
@@ -97,7 +108,8 @@ impl Planner<'_> {
             Some(aside) => Some(self.pin(aside, aside)),
             None => self.found().ok().or_else(|| record.pinned.clone()),
         };
-        let new = Wrapped { pinned, change: Change::Link { to, set_aside }, ..record.clone() };
+        let shared = record.shared || self.shared;
+        let new = Wrapped { pinned, shared, change: Change::Link { to, set_aside }, ..record.clone() };
         if new == *record && !is_relinked {
             return Plan::Nothing;
         }
@@ -135,7 +147,8 @@ impl Planner<'_> {
             None => self.found()?,
         };
         let change = Change::Link { to: self.ourselves.path.clone(), set_aside };
-        Ok(Plan::Do(Wrapped { target: target.to_owned(), path, link: None, codex: None, pinned: Some(pinned), change }))
+        let (target, pinned, shared) = (target.to_owned(), Some(pinned), self.shared);
+        Ok(Plan::Do(Wrapped { target, path, link: None, codex: None, pinned, shared, change }))
     }
 
     fn in_setting(&self, tool: &Tool) -> Result<Plan, String> {
@@ -166,7 +179,7 @@ impl Planner<'_> {
             .map_err(|why| format!("{at}: {}; correct it, or set {} by hand", why.0, names.join(".")))?;
         let change = Change::File { before, after };
         let (target, link, pinned) = (tool.target.to_owned(), Some(link), Some(pinned));
-        Ok(Plan::Do(Wrapped { target, path: file.clone(), link, codex, pinned, change }))
+        Ok(Plan::Do(Wrapped { target, path: file.clone(), link, codex, pinned, shared: self.shared, change }))
     }
 
     /// The plan for a setting that names a link of ours already.
@@ -176,7 +189,12 @@ impl Planner<'_> {
         let is_relinked = is_other_name || !self.is_ours(link);
         let record = self.all.iter().find(|other| other.path == file && matches!(other.change, Change::File { .. }));
         let new = match record {
-            Some(Wrapped { codex: Some(_), .. }) | None => None,
+            None if self.shared => return self.not_on_record(link),
+            None => None,
+            // It runs the codex that the setting named before, so nothing is pinned anew.
+            Some(record @ Wrapped { codex: Some(_), .. }) => {
+                (self.shared && !record.shared).then(|| Wrapped { shared: true, ..record.clone() })
+            }
             Some(record) => {
                 let has_pin = record.pinned.as_ref().is_some_and(|pinned| locate::is_program(&pinned.codex));
                 let pinned = match self.found() {
@@ -184,7 +202,8 @@ impl Planner<'_> {
                     Err(_) => record.pinned.clone(),
                     Ok(found) => Some(found),
                 };
-                (pinned != record.pinned).then(|| Wrapped { pinned, ..record.clone() })
+                let new = Wrapped { pinned, shared: record.shared || self.shared, ..record.clone() };
+                (new != *record).then_some(new)
             }
         };
         Ok(match is_relinked || new.is_some() {
