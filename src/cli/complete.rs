@@ -67,7 +67,8 @@ pub(super) fn targets() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         let tools = wrap::targets().map(|tool| (tool.to_owned(), "a setting of this tool".to_owned()));
         let path = ("path".to_owned(), "a link early in PATH".to_owned());
-        let mut found = matching(typed, tools.chain([path]).collect());
+        let codex = ("codex".to_owned(), "the hub, at login".to_owned());
+        let mut found = matching(typed, tools.chain([path, codex]).collect());
         found.extend(PathCompleter::any().complete(typed));
         found
     })

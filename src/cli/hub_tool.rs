@@ -483,6 +483,11 @@ fn run_stop(session: Option<&SessionName>, environment: &Environment) -> Done {
     Ok(screen::print(if told.is_empty() { "no hub is running\n" } else { &told }))
 }
 
+/// Stops the server of this `CODEX_HOME` that a hub has left running; says so.
+pub(super) fn stop_server_left(environment: &Environment) -> Result<String, CliError> {
+    Hub::all(None, environment)?.iter().map(|hub| stop_server(&hub.found.dir)).collect()
+}
+
 /// Stops the server of a session; says so.
 fn stop_server(dir: &Path) -> Result<String, CliError> {
     let Some(mut server) = process::recorded(dir) else { return Ok(String::new()) };

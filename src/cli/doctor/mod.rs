@@ -241,6 +241,14 @@ fn wrap_check(look: Look) -> Check {
             "repair it as described; until then tools do not use codex-shim, or find no codex",
         ),
         Look::Changed(found, remedy) => Check::note(WRAPS, found, remedy),
+        Look::AtLogin(file, codex) => match codex.filter(|codex| !is_program(codex)) {
+            None => Check::ok(WRAPS, format!("{} has the hub started at login", file.display())),
+            Some(gone) => Check::broken(
+                WRAPS,
+                format!("{} has the hub started with {}, which is gone", file.display(), gone.display()),
+                "run `codex-shim wrap codex` in a terminal where codex works",
+            ),
+        },
         Look::AsMade(made) => check_made(&made),
     }
 }

@@ -8,6 +8,7 @@
 //! these is written in place, with a backup of the old text beside it until the new text is on disk. A symbolic link stays, and its
 //! target is rewritten.
 
+mod login;
 mod plan;
 mod setting;
 mod taken_back;
@@ -48,6 +49,7 @@ Targets:
   path                  link `codex` in a folder of yours that is early in PATH
   a folder              link `codex` in that folder
   the path of a codex   rename it, and put a link in its place
+  codex                 have the hub started at login (see `codex-shim hub`)
 
 Examples:
   codex-shim wrap vscode --dry-run
@@ -55,7 +57,7 @@ Examples:
   codex-shim wrap vscode --shared      its clients join the hub
   codex-shim wrap ~/bin --yes")]
 pub(super) struct WrapArguments {
-    /// A tool, `path`, a folder, or the path of a codex
+    /// A tool, `path`, a folder, the path of a codex, or `codex`
     #[arg(add = complete::targets())]
     target: Option<String>,
     /// Only show the change
@@ -132,7 +134,7 @@ impl Wrapped {
     /// The link to us.
     fn link(&self, home: &Path) -> PathBuf {
         match self.change {
-            Change::Link { .. } => self.path.clone(),
+            Change::Link { .. } | Change::Login { .. } => self.path.clone(),
             Change::File { .. } => self.link.clone().unwrap_or_else(|| home.join(SHARED_LINK)),
         }
     }
@@ -141,13 +143,16 @@ impl Wrapped {
     fn name(&self) -> String {
         match self.change {
             Change::Link { .. } => self.path.display().to_string(),
-            Change::File { .. } => self.target.clone(),
+            Change::File { .. } | Change::Login { .. } => self.target.clone(),
         }
     }
 
     /// The step before the change has an effect.
     fn then(&self) -> String {
         match Tool::named(&self.target) {
+            None if matches!(self.change, Change::Login { .. }) => {
+                "the hub starts at your next login; `codex-shim hub start` starts it now".to_owned()
+            }
             Some(tool) => format!("{}: {}", self.target, tool.then),
             None => "programs that run keep the codex that they have started; restart them".to_owned(),
         }
@@ -162,11 +167,13 @@ enum Change {
     Link { to: PathBuf, set_aside: Option<PathBuf> },
     /// A file was rewritten or, without `before`, created.
     File { before: Option<String>, after: String },
+    /// A file was written that has the hub started at login, and a link that enables it; `made` are the folders made for them.
+    Login { text: String, enabled: Option<PathBuf>, made: Vec<PathBuf> },
 }
 
 pub(super) fn run_unwrap(arguments: &UnwrapArguments, environment: &Environment) -> Done {
     let (settings, _) = Settings::load(Flags::default(), environment);
-    unwrap(arguments, &home(&settings)?)
+    unwrap(arguments, &home(&settings)?, environment)
 }
 
 fn home(settings: &Settings) -> Result<PathBuf, String> {
@@ -176,7 +183,9 @@ fn home(settings: &Settings) -> Result<PathBuf, String> {
 pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> Done {
     let Some(target) = arguments.target.as_deref() else {
         let all = Tool::all();
-        return Err(CliError::usage(format!("no target; name one of {all}, `path`, a folder, or the path of a codex")));
+        return Err(CliError::usage(format!(
+            "no target; name one of {all}, `path`, a folder, the path of a codex, or `codex`"
+        )));
     };
     let (settings, _) = Settings::load(Flags::default(), environment);
     let home = &home(&settings)?;
@@ -315,6 +324,7 @@ fn joins(record: Option<&Wrapped>) -> &'static str {
 fn shown(wrapped: &Wrapped) -> String {
     let path = wrapped.path.display();
     let change = match &wrapped.change {
+        Change::Login { text, enabled, .. } => login::shown(&wrapped.path, text, enabled.as_deref()),
         Change::Link { to, set_aside: None } => format!("link {path} to {}\n", to.display()),
         Change::Link { to, set_aside: Some(aside) } => {
             format!("rename {path} to {}\nlink {path} to {}\n", aside.display(), to.display())
@@ -363,6 +373,7 @@ fn apply(wrapped: &Wrapped) -> Result<(), String> {
             std::os::unix::fs::symlink(to, path).map_err(|error| failed("link", error))
         }
         Change::File { before: _, after } => rewrite(path, after),
+        Change::Login { text, enabled, made } => login::apply(path, text, enabled.as_deref(), made),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::setting::{Tool, setting_of, string_of, with_member};
-use super::{Change, Pinned, Wrapped, check, read};
+use super::{Change, Pinned, Wrapped, check, login, read};
 use crate::config::{Environment, Settings};
 use crate::files;
 use crate::relay::locate::{self, OwnPath, SET_ASIDE, SHARED_LINK};
@@ -44,6 +44,9 @@ pub(super) struct Planner<'a> {
 impl Planner<'_> {
     /// Plans the change for a target.
     pub(super) fn plan(&self, target: &str) -> Result<Plan, String> {
+        if target == login::TARGET {
+            return self.at_login();
+        }
         if let Some(tool) = Tool::named(target) {
             return self.in_setting(tool);
         }
@@ -128,7 +131,7 @@ impl Planner<'_> {
         // Only the earlier record knows the name of the original codex.
         let earlier = all.iter().filter(|other| other.path == path).find_map(|other| match &other.change {
             Change::Link { set_aside, .. } => set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok()),
-            Change::File { .. } => None,
+            Change::File { .. } | Change::Login { .. } => None,
         });
         if let (Some(aside), true) = (earlier, path.symlink_metadata().is_err()) {
             let (path, aside) = (path.display(), aside.display());
@@ -227,7 +230,7 @@ impl Planner<'_> {
     }
 
     /// The codex of this terminal, which is pinned.
-    fn found(&self) -> Result<Pinned, String> {
+    pub(super) fn found(&self) -> Result<Pinned, String> {
         let found = locate::codex(self.settings, self.environment).map_err(|error| {
             format!("{error}; install codex with `npm install -g @openai/codex`, and run `wrap` again; nothing changed")
         })?;
@@ -260,7 +263,7 @@ fn link_on_record<'a>(all: &'a [Wrapped], path: &Path) -> Option<(&'a Wrapped, &
     let leads_to = fs::read_link(path).ok()?;
     all.iter().filter(|wrapped| wrapped.path == path).find_map(|wrapped| match &wrapped.change {
         Change::Link { to, set_aside } if *to == leads_to => Some((wrapped, to.as_path(), set_aside.as_ref())),
-        Change::Link { .. } | Change::File { .. } => None,
+        Change::Link { .. } | Change::File { .. } | Change::Login { .. } => None,
     })
 }
 
@@ -289,6 +292,8 @@ pub(in crate::cli) enum Look {
     Broken(String),
     /// The user has changed the file or link since; the finding and the remedy.
     Changed(String, String),
+    /// This file has the hub started at login, with this codex.
+    AtLogin(PathBuf, Option<PathBuf>),
     /// The file or link names codex-shim.
     AsMade(Made),
 }
@@ -323,6 +328,14 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
         Look::AsMade(Made { name: name.clone(), place, program, pinned })
     };
     match &wrapped.change {
+        Change::Login { text, enabled, .. } => match files::read_named(&wrapped.path) {
+            Ok(now) if now == *text && login::is_enabled(&wrapped.path, enabled.as_deref()) => {
+                Look::AtLogin(wrapped.path.clone(), wrapped.pinned.as_ref().map(|pinned| pinned.codex.clone()))
+            }
+            Ok(now) if now == *text => changed(format!("{at} is no longer enabled")),
+            Ok(_) => changed(format!("{at} was changed since")),
+            Err(error) => changed(format!("read {at}: {error}")),
+        },
         Change::Link { to, set_aside } => {
             if fs::read_link(&wrapped.path).is_ok_and(|there| there == *to) {
                 if !wrapped.path.exists() {

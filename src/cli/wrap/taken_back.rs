@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::super::requests::print_json;
 use super::super::{CliError, Done};
-use super::super::{FAILED, say, screen};
+use super::super::{FAILED, hub_tool, say, screen};
 use super::plan::installed_over;
 use super::setting::{depth_of, setting_of, value_of, with_value, without_member};
-use super::{Change, UnwrapArguments, Wrapped, check, read, rewrite, write};
+use super::{Change, UnwrapArguments, Wrapped, check, login, read, rewrite, write};
+use crate::config::Environment;
 use crate::files;
 
 /// Why a change is not undone.
@@ -35,7 +36,7 @@ fn in_past(told: &str) -> String {
 }
 
 /// Undoes the changes, or prints what it would do; returns the exit status.
-pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Done {
+pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path, environment: &Environment) -> Done {
     let all = read(home)?;
     let is_meant = |wrapped: &&Wrapped| arguments.target.as_ref().is_none_or(|target| is_named(wrapped, target));
     let meant: Vec<Wrapped> = all.iter().filter(is_meant).cloned().collect();
@@ -53,7 +54,7 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path) -> Done {
     }
     let (mut left, mut failed, mut taken) = (all, false, Vec::new());
     for wrapped in &meant {
-        let took = match take_back(wrapped, arguments.dry_run) {
+        let took = match take_back(wrapped, arguments.dry_run, environment) {
             Err(Left::Changed(why)) if arguments.forget => Ok(format!("forget {}: {why}", wrapped.name())),
             Err(Left::Changed(why)) => {
                 Err(format!("{why}; `codex-shim unwrap --forget {}` forgets that it was wrapped", wrapped.name()))
@@ -99,17 +100,37 @@ const PUT_BACK: &str = "put ";
 
 /// Whether `target` names this change: the target given to `wrap`, its path or, for a link, its folder.
 fn is_named(wrapped: &Wrapped, target: &str) -> bool {
+    if target == login::TARGET {
+        return wrapped.target == target;
+    }
     let at = std::path::absolute(target).unwrap_or_else(|_| target.into());
     let is_folder = matches!(wrapped.change, Change::Link { .. }) && wrapped.path.parent() == Some(&at);
     wrapped.target == target || wrapped.path == at || is_folder
 }
 
 /// Restores the previous content, unless it was changed since.
-fn take_back(wrapped: &Wrapped, is_dry: bool) -> Result<String, Left> {
+fn take_back(wrapped: &Wrapped, is_dry: bool, environment: &Environment) -> Result<String, Left> {
     let path = &wrapped.path;
     let at = path.display();
     let failed = |error: io::Error| Left::Failed(format!("take back {at}: {error}"));
     match &wrapped.change {
+        Change::Login { text, enabled, made } => {
+            match files::read_named(path) {
+                Ok(now) if now == *text => {}
+                Ok(_) => return Err(Left::Changed(format!("{at} was changed since; it is left unchanged"))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Left::Failed(format!("read {at}: {error}; it is left unchanged"))),
+            }
+            let mut told = format!("remove {at}, which has the hub started at login");
+            if !is_dry {
+                if login::stop() {
+                    let server = hub_tool::stop_server_left(environment).map_err(|error| error.to_string())?;
+                    server.lines().for_each(|line| told.push_str(&format!("; {line}")));
+                }
+                login::remove(path, enabled.as_deref(), made).map_err(failed)?;
+            }
+            Ok(told)
+        }
         Change::Link { to, set_aside } => {
             let leads_to = fs::read_link(path).ok();
             match (&leads_to, set_aside) {

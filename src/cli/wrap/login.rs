@@ -1,0 +1,316 @@
+//! `wrap codex`: has the hub started at login, without root: by a unit of the user's systemd, or by an agent of launchd. The text
+//! of the file is made here, and so is the way back.
+//!
+//! The file pins what a login does not know: the codex, `CODEX_HOME`, our home, and PATH, which commands that codex runs need.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+use super::plan::{Plan, Planner};
+use super::{Change, Wrapped};
+use crate::config::Environment;
+use crate::files;
+
+/// The target of `wrap` and `unwrap`.
+pub(super) const TARGET: &str = "codex";
+
+/// The unit of systemd.
+const UNIT: &str = "codex-shim-hub.service";
+
+/// The label of launchd's agent.
+const LABEL: &str = "codex-shim.hub";
+
+/// What has a hub started at login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manager {
+    Systemd,
+    Launchd,
+}
+
+const MANAGER: Manager = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
+
+/// What a hub that starts at login is started with.
+struct Start {
+    program: PathBuf,
+    codex: PathBuf,
+    /// Variables and their values.
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Planner<'_> {
+    /// Plans the file that has the hub started at login.
+    pub(super) fn at_login(&self) -> Result<Plan, String> {
+        if self.shared {
+            return Err("--shared is for tools; plain `codex` joins the hub by itself".to_owned());
+        }
+        let path = file(self.environment)?;
+        let at = path.display();
+        let pinned = self.found()?;
+        let text = self.start(&pinned.codex, &pinned.folders)?.text(MANAGER);
+        let enabled = enabling_link(&path);
+        let record = self.all.iter().find(|other| other.path == path);
+        let written = record.and_then(|record| match &record.change {
+            Change::Login { text, made, .. } => Some((text, made)),
+            Change::Link { .. } | Change::File { .. } => None,
+        });
+        let is_enabled = enabled.as_ref().is_none_or(|link| fs::read_link(link).is_ok_and(|to| to == path));
+        let made = match (files::read_named(&path), written) {
+            (Ok(now), _) if now == text && record.is_some() && is_enabled => return Ok(Plan::Nothing),
+            (Ok(now), Some((before, made))) if now == *before => made.clone(),
+            (Ok(_), Some(_)) => {
+                return Err(format!("{at} was changed since `wrap`; `codex-shim unwrap --forget {TARGET}` forgets it"));
+            }
+            (Ok(_), None) => return Err(format!("{at} is there already, and not made by `wrap`; remove it first")),
+            (Err(error), _) if error.kind() == io::ErrorKind::NotFound => missing_folders(&path, enabled.as_deref()),
+            (Err(error), _) => return Err(format!("read {at}: {error}")),
+        };
+        if let Some(link) = enabled.as_ref().filter(|link| !is_enabled && link.symlink_metadata().is_ok()) {
+            return Err(format!("{} is there already, and not made by `wrap`; remove it first", link.display()));
+        }
+        let change = Change::Login { text, enabled, made };
+        let (target, pinned) = (TARGET.to_owned(), Some(pinned));
+        Ok(Plan::Do(Wrapped { target, path, link: None, codex: None, pinned, shared: false, change }))
+    }
+
+    fn start(&self, codex: &Path, folders: &[PathBuf]) -> Result<Start, String> {
+        let path = self.environment.get("PATH").unwrap_or_default();
+        let has: Vec<PathBuf> = std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
+        let lacks = folders.iter().filter(|folder| !has.contains(folder));
+        let path = std::env::join_paths(lacks.chain(&has)).map_err(|error| format!("PATH: {error}"))?;
+        let homes = ["CODEX_HOME", "CODEX_SHIM_HOME", "XDG_STATE_HOME"];
+        let homes = homes.into_iter().filter_map(|name| {
+            let home = self.environment.get(name)?;
+            Some((name, std::path::absolute(home).ok()?.into_os_string()))
+        });
+        let mut variables = Vec::new();
+        for (name, value) in [("PATH", path)].into_iter().chain(homes) {
+            variables.push((name, one_line(name, &value)?));
+        }
+        one_line("the path of codex-shim", self.ourselves.path.as_os_str())?;
+        one_line("the path of codex", codex.as_os_str())?;
+        Ok(Start { program: self.ourselves.path.clone(), codex: codex.to_owned(), variables })
+    }
+}
+
+/// A text that can be a line of the file.
+fn one_line(what: &str, text: &OsStr) -> Result<String, String> {
+    let line = text.to_str().filter(|text| !text.contains(char::is_control));
+    line.map(str::to_owned)
+        .ok_or_else(|| format!("{what} cannot be written to a file of the login: {}", text.display()))
+}
+
+impl Start {
+    fn text(&self, manager: Manager) -> String {
+        match manager {
+            Manager::Systemd => self.unit(),
+            Manager::Launchd => self.agent(),
+        }
+    }
+
+    /// The server of a hub outlives it, so a stop of the unit ends only the hub. A hub that ends with status 0 was told to.
+    fn unit(&self) -> String {
+        // A `$` is special only in commands.
+        let word = |path: &Path| quoted(&path.to_string_lossy()).replace('$', "$$");
+        let (program, codex) = (word(&self.program), word(&self.codex));
+        let variables: String = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!("Environment={}\n", quoted(&format!("{name}={value}"))))
+            .collect();
+        format!(
+            "# Made by `codex-shim wrap {TARGET}`; `codex-shim unwrap {TARGET}` removes it.\n\
+             [Unit]\n\
+             Description=codex-shim hub: one codex server for all clients\n\
+             StartLimitIntervalSec=600\n\
+             StartLimitBurst=5\n\
+             \n\
+             [Service]\n\
+             ExecStart={program} hub --codex {codex}\n\
+             {variables}\
+             KillMode=process\n\
+             Restart=on-failure\n\
+             RestartSec=10\n\
+             \n\
+             [Install]\n\
+             WantedBy=default.target\n"
+        )
+    }
+
+    fn agent(&self) -> String {
+        let string = |text: &str| format!("<string>{}</string>", escaped(text));
+        let (program, codex) = (string(&self.program.to_string_lossy()), string(&self.codex.to_string_lossy()));
+        let variables: String = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!("        <key>{name}</key>\n        {}\n", string(value)))
+            .collect();
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
+             <!-- Made by `codex-shim wrap {TARGET}`; `codex-shim unwrap {TARGET}` removes it. -->\n\
+             <plist version=\"1.0\">\n\
+             <dict>\n    \
+             <key>Label</key>\n    <string>{LABEL}</string>\n    \
+             <key>ProgramArguments</key>\n    <array>\n        {program}\n        <string>hub</string>\n        \
+             <string>--codex</string>\n        {codex}\n    </array>\n    \
+             <key>EnvironmentVariables</key>\n    <dict>\n{variables}    </dict>\n    \
+             <key>RunAtLoad</key>\n    <true/>\n    \
+             <key>KeepAlive</key>\n    <dict>\n        <key>SuccessfulExit</key>\n        <false/>\n    </dict>\n    \
+             <key>ThrottleInterval</key>\n    <integer>60</integer>\n    \
+             <key>AbandonProcessGroup</key>\n    <true/>\n\
+             </dict>\n\
+             </plist>\n"
+        )
+    }
+}
+
+/// A word of a unit, in quotation marks.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%"))
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// The file that has a hub started at login.
+fn file(environment: &Environment) -> Result<PathBuf, String> {
+    let home = environment.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let home = home.ok_or_else(|| "HOME is not set to a folder".to_owned());
+    match MANAGER {
+        Manager::Launchd => Ok(home?.join("Library/LaunchAgents").join(format!("{LABEL}.plist"))),
+        Manager::Systemd => {
+            let config = environment.get("XDG_CONFIG_HOME").map(PathBuf::from);
+            let config = config.filter(|config| config.is_absolute()).map_or_else(|| Ok(home?.join(".config")), Ok);
+            config.map(|config: PathBuf| config.join("systemd/user").join(UNIT))
+        }
+    }
+}
+
+/// The link with which `systemctl --user enable` enables a unit. An agent of launchd needs none.
+fn enabling_link(file: &Path) -> Option<PathBuf> {
+    (MANAGER == Manager::Systemd).then(|| file.with_file_name("default.target.wants").join(UNIT))
+}
+
+/// The folders that have to be created, the outer ones first.
+fn missing_folders(file: &Path, link: Option<&Path>) -> Vec<PathBuf> {
+    let mut missing: Vec<PathBuf> = [Some(file), link]
+        .into_iter()
+        .flatten()
+        .flat_map(|path| path.ancestors().skip(1).take_while(|folder| !folder.exists()).map(Path::to_owned))
+        .collect();
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+/// The change in words.
+pub(super) fn shown(file: &Path, text: &str, enabled: Option<&Path>) -> String {
+    let lines: String = text.lines().map(|line| format!("+ {line}\n")).collect();
+    let link = enabled.map(|link| format!("link {} to {}\n", link.display(), file.display())).unwrap_or_default();
+    format!("write {}\n{lines}{link}", file.display())
+}
+
+/// Writes the file, and enables it.
+pub(super) fn apply(file: &Path, text: &str, enabled: Option<&Path>, made: &[PathBuf]) -> Result<(), String> {
+    let failed = |path: &Path, error: io::Error| format!("write {}: {error}", path.display());
+    for folder in made {
+        match files::create_folder(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(folder, error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    super::rewrite(file, text)?;
+    if let Some(link) = enabled
+        && fs::read_link(link).is_err()
+    {
+        std::os::unix::fs::symlink(file, link).map_err(|error| failed(link, error))?;
+    }
+    manage(&["daemon-reload"]);
+    Ok(())
+}
+
+/// Ends the hub that the login has started, if it runs. Returns whether it did.
+pub(super) fn stop() -> bool {
+    match MANAGER {
+        Manager::Systemd => manage(&["is-active", "--quiet", UNIT]) && manage(&["stop", UNIT]),
+        Manager::Launchd => {
+            let domain = format!("gui/{}/{LABEL}", rustix::process::getuid().as_raw());
+            manage(&["bootout", &domain])
+        }
+    }
+}
+
+/// Removes the file, its link and the folders that were made for them. All of them may be gone.
+pub(super) fn remove(file: &Path, enabled: Option<&Path>, made: &[PathBuf]) -> io::Result<()> {
+    let link = enabled.filter(|link| fs::read_link(link).is_ok_and(|to| to == file));
+    for path in link.into_iter().chain([file]) {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    // Those that are not empty are in use.
+    made.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
+    manage(&["daemon-reload"]);
+    Ok(())
+}
+
+/// Whether the file is enabled.
+pub(super) fn is_enabled(file: &Path, enabled: Option<&Path>) -> bool {
+    enabled.is_none_or(|link| fs::read_link(link).is_ok_and(|to| to == file))
+}
+
+/// Runs the manager's own program; whether it succeeded. It may be missing, as in a container: the file then counts from the
+/// next login on.
+fn manage(words: &[&str]) -> bool {
+    let mut command = match MANAGER {
+        Manager::Systemd => Command::new("systemctl"),
+        Manager::Launchd => Command::new("launchctl"),
+    };
+    if MANAGER == Manager::Systemd {
+        command.arg("--user");
+    } else if words == ["daemon-reload"] {
+        return true;
+    }
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start() -> Start {
+        let variables = vec![("PATH", "/a b:/100%".to_owned()), ("CODEX_HOME", "/x\"\\<&>$".to_owned())];
+        Start { program: "/bin/codex-shim".into(), codex: "/opt/$codex/codex".into(), variables }
+    }
+
+    #[test]
+    fn unit_quotes_what_systemd_would_read() {
+        let unit = start().text(Manager::Systemd);
+        let lines: Vec<&str> = unit.lines().collect();
+        assert!(lines.contains(&r#"ExecStart="/bin/codex-shim" hub --codex "/opt/$$codex/codex""#), "{unit}");
+        assert!(lines.contains(&r#"Environment="PATH=/a b:/100%%""#), "{unit}");
+        assert!(lines.contains(&r#"Environment="CODEX_HOME=/x\"\\<&>$""#), "{unit}");
+    }
+
+    #[test]
+    fn agent_is_xml() {
+        let agent = start().text(Manager::Launchd);
+        assert!(agent.contains("<string>/x\"\\&lt;&amp;&gt;$</string>"), "{agent}");
+        assert_eq!(agent.matches("<dict>").count(), agent.matches("</dict>").count());
+        assert!(
+            agent.contains("        <string>--codex</string>\n        <string>/opt/$codex/codex</string>\n"),
+            "{agent}"
+        );
+    }
+
+    #[test]
+    fn paths_with_line_ends_are_refused() {
+        assert!(one_line("PATH", OsStr::new("/a\n[Service]")).is_err());
+        assert_eq!(one_line("PATH", OsStr::new("/a b")), Ok("/a b".to_owned()));
+    }
+}
