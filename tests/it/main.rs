@@ -55,3 +55,4 @@ mod tui;
 mod websocket;
 mod websocket_recordings;
 mod wrap;
+mod wrap_hub;

@@ -59,7 +59,7 @@ impl Lab {
         ends(command.spawn().expect("it runs"), &format!("{args:?}"))
     }
 
-    fn run(&self, program: &Path, args: &[&str]) -> Output {
+    pub fn run(&self, program: &Path, args: &[&str]) -> Output {
         let mut command = self.home.shim(&[]);
         let mut path = OsString::from(self.user.join("bin"));
         path.push(":");
