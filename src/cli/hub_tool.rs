@@ -216,7 +216,7 @@ fn run_here(flags: HubFlags, environment: &Environment) -> Done {
     hub::run(options, environment, &complaints).map(|()| 0).map_err(|error| CliError::exits(FAILED, error.to_string()))
 }
 
-fn codex_home(environment: &Environment) -> PathBuf {
+pub(super) fn codex_home(environment: &Environment) -> PathBuf {
     let home = environment.codex_home();
     std::path::absolute(&home).unwrap_or(home)
 }

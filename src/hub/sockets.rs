@@ -106,7 +106,7 @@ impl Answerer {
     }
 
     /// How to end it.
-    fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         match self {
             Answerer::Hub { session: Some(session), .. } => {
                 format!("stop it with `codex-shim hub stop --session {session}`")
@@ -243,6 +243,16 @@ impl Claim {
     fn io_error(&self, action: &'static str) -> impl FnOnce(io::Error) -> ClaimError {
         let path = self.path.clone();
         move |source| ClaimError::Io { action, path, source }
+    }
+}
+
+/// The process that listens on the default socket; none if nothing does. `home` is that of codex-shim.
+pub(crate) fn answerer(codex_home: &Path, home: &Path) -> Result<Option<Answerer>, ClaimError> {
+    let path = default_socket(codex_home);
+    match (Claim { path, home: home.to_owned(), runtime_dir: None, lock: None }).check() {
+        Ok(Place::Free | Place::Stale) => Ok(None),
+        Err(ClaimError::Answered { by, .. }) => Ok(Some(by)),
+        Err(error) => Err(error),
     }
 }
 

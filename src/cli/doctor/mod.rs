@@ -3,6 +3,7 @@
 //! It changes nothing. The checks of shell hooks and of wraps are here; a wrap is run as a tool started from the desktop does.
 
 mod codex;
+mod hub;
 #[cfg(target_os = "linux")]
 mod state;
 
@@ -29,7 +30,8 @@ use crate::{files, launch};
 /// Check the installation, and say how to fix what is broken
 ///
 /// It checks the real codex and its protocol, and starts its app-server in an empty CODEX_HOME; what `codex` on PATH leads to;
-/// each wrap, with PATH=/usr/bin:/bin as an editor has it that is started from the desktop; the state folder and its free
+/// each wrap, with PATH=/usr/bin:/bin as an editor has it that is started from the desktop; the server that answers where
+/// codex looks for one, who is connected to the hub, and who bypasses it; the state folder and its free
 /// space, each session with its lock, databases and relay, servers without a relay, and the hooks of your shells. It changes
 /// nothing.
 #[derive(Debug, Args)]
@@ -115,6 +117,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     }
     codex::checks(&settings, environment, &mut checks);
     checks.extend(wrap_checks(&settings));
+    hub::checks(&settings, environment, &mut checks);
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     #[cfg(target_os = "linux")]
     checks.extend(state::left_behind());
@@ -254,7 +257,7 @@ fn wrap_check(look: Look) -> Check {
 }
 
 fn check_made(made: &Made) -> Check {
-    let Made { name, place, program, pinned } = made;
+    let Made { name, place, program, pinned, is_shared: _ } = made;
     let mut command = Command::new(program);
     // A variable of this terminal may name a codex that the tool never sees.
     command.arg("--version").env("PATH", BARE_PATH).env_remove("CODEX_SHIM_CODEX");

@@ -308,6 +308,8 @@ pub(in crate::cli) struct Made {
     /// The program that the tool starts.
     pub(in crate::cli) program: PathBuf,
     pub(in crate::cli) pinned: Option<PathBuf>,
+    /// The tool's clients join the hub.
+    pub(in crate::cli) is_shared: bool,
 }
 
 /// Checks each wrap.
@@ -325,7 +327,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
     };
     let as_made = |place: String, program: PathBuf| {
         let pinned = wrapped.pinned.as_ref().map(|pinned| pinned.codex.clone());
-        Look::AsMade(Made { name: name.clone(), place, program, pinned })
+        Look::AsMade(Made { name: name.clone(), place, program, pinned, is_shared: wrapped.shared })
     };
     match &wrapped.change {
         Change::Login { text, enabled, .. } => match files::read_named(&wrapped.path) {

@@ -1,0 +1,220 @@
+//! Checks the server that all clients can share: which process answers where codex looks for a server, who is connected to the hub,
+//! and which clients bypass it.
+//!
+//! A look at a socket is a handshake without a message, which a server takes for a probe.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::super::screen::counted;
+use super::super::wrap::{self, Look};
+use super::super::{hub_tool, select_session};
+use super::codex::{self, Ran};
+use super::{Check, VERSION_WAIT_MAX};
+use crate::config::{Environment, ServerChoice, Settings};
+use crate::control::client;
+use crate::hub::sockets::{Answerer, answerer, default_socket};
+use crate::hub::{self, Front, ProcessIdentity};
+use crate::store::{Found, label};
+
+/// How long a server may take to answer a handshake. Codex itself waits about 15 s, and exits then.
+const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Most clients that are named.
+const NAMED_MAX: usize = 8;
+
+const SERVER: &str = "shared server";
+const CLIENTS: &str = "hub clients";
+const BYPASS: &str = "bypass";
+
+const START: &str = "start a hub with `codex-shim hub start`";
+
+/// What the checks need to know.
+struct Ground<'a> {
+    settings: &'a Settings,
+    home: &'a Path,
+    sessions: Vec<Found>,
+    /// What `wrap` has made, and not been changed since.
+    wraps: Vec<Look>,
+    codex_home: String,
+}
+
+pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mut Vec<Check>) {
+    let Some(home) = &settings.home.value else { return };
+    let codex_home = hub_tool::codex_home(environment);
+    let ground = Ground {
+        settings,
+        home,
+        // If they cannot be read, another check says so.
+        sessions: select_session::all_quietly(environment).unwrap_or_default(),
+        wraps: wrap::looks(home).unwrap_or_default(),
+        codex_home: codex_home.to_string_lossy().into_owned(),
+    };
+    let socket = default_socket(&codex_home);
+    let hub = ground.hub();
+    let found = answerer(&codex_home, home);
+    let answers = matches!(found, Ok(Some(_)));
+    checks.push(match found {
+        Ok(Some(by)) => ground.answered(&by, &socket),
+        Ok(None) => ground.silent(&socket, hub),
+        Err(error) => Check::note(SERVER, error.to_string(), "correct that before you start a hub"),
+    });
+    if let Some(hub) = hub {
+        checks.push(connected(hub));
+    }
+    if hub.is_some() || answers || ground.is_wanted() {
+        checks.extend(ground.bypasses());
+    }
+}
+
+impl Ground<'_> {
+    /// The hub that runs for this `CODEX_HOME`.
+    fn hub(&self) -> Option<&Found> {
+        self.sessions.iter().find(|session| {
+            let place = session.holder.as_ref().map(|holder| &holder.place);
+            session.live && place.is_some_and(|place| hub::is_hub(place) && place.codex_home == self.codex_home)
+        })
+    }
+
+    /// Whether the user has set something up that needs a hub.
+    fn is_wanted(&self) -> bool {
+        let is_of_hub = |look: &Look| match look {
+            Look::AtLogin(..) => true,
+            Look::AsMade(made) => made.is_shared,
+            Look::Broken(_) | Look::Changed(..) => false,
+        };
+        self.settings.server.value == ServerChoice::Shared || self.wraps.iter().any(is_of_hub)
+    }
+
+    /// A process listens on the socket.
+    fn answered(&self, by: &Answerer, socket: &Path) -> Check {
+        let at = socket.display();
+        if let Err(error) = Front::join(socket, None, Duration::ZERO, Instant::now() + HANDSHAKE_WAIT_MAX) {
+            tracing::debug!(%error, "look at the shared server");
+            let found = format!("{by} listens on {at} and does not answer; codex waits there for 15 s, and exits");
+            return Check::broken(SERVER, found, by.remedy());
+        }
+        let version = |version: Option<String>| version.map(|version| format!(", {version}")).unwrap_or_default();
+        match by {
+            Answerer::Hub { session: Some(session), .. } => match document(&self.home.join("sessions").join(session)) {
+                Some(document) => {
+                    let server = &document["server"];
+                    let codex = server["version"].as_str().map(|version| format!("codex {version}"));
+                    Check::ok(SERVER, format!("{by} answers on {at}{}", version(codex)).replacen("another ", "a ", 1))
+                }
+                None => {
+                    let found = format!("{by} answers on {at}, but its control socket does not");
+                    Check::broken(SERVER, found, "replace it with `codex-shim hub restart`, which keeps its server")
+                }
+            },
+            Answerer::Hub { session: None, .. } => {
+                Check::note(SERVER, format!("{by} with another CODEX_SHIM_HOME answers on {at}"), by.remedy())
+            }
+            Answerer::Daemon { pid } | Answerer::Server { pid } => {
+                self.unshared(format!("{by} answers on {at}{}", version(version_of(*pid))), &by.remedy())
+            }
+            Answerer::Other { .. } => self.unshared(format!("{by} answers on {at}"), &by.remedy()),
+        }
+    }
+
+    /// Nothing listens on the socket.
+    fn silent(&self, socket: &Path, hub: Option<&Found>) -> Check {
+        let at = socket.display();
+        match hub {
+            Some(hub) => {
+                let found = format!("nothing answers on {at}; the hub (session {}) listens only in its folder", hub.id);
+                Check::ok(SERVER, found)
+            }
+            None => self.unshared(format!("nothing answers on {at}"), ""),
+        }
+    }
+
+    /// No hub answers, which is a finding if something needs one.
+    fn unshared(&self, found: String, remedy: &str) -> Check {
+        match self.is_wanted() {
+            false => Check::ok(SERVER, found),
+            true if remedy.is_empty() => Check::note(SERVER, format!("{found}; it is set up for a hub"), START),
+            true => Check::note(SERVER, format!("{found}; it is set up for a hub"), format!("{remedy}, and {START}")),
+        }
+    }
+
+    /// The clients that have a server of their own beside the shared one.
+    fn bypasses(&self) -> Vec<Check> {
+        let is_shared = self.settings.server.value == ServerChoice::Shared;
+        let wraps = self.wraps.iter().filter_map(|look| match look {
+            Look::AsMade(made) if !made.is_shared && !is_shared => Some(Check::note(
+                BYPASS,
+                format!("{}: each client there has a server of its own", made.place),
+                format!("`codex-shim wrap {} --shared` lets them join the hub", made.name),
+            )),
+            Look::AsMade(_) | Look::AtLogin(..) | Look::Broken(_) | Look::Changed(..) => None,
+        });
+        let mut checks: Vec<Check> = wraps.collect();
+        let is_own = |session: &&Found| {
+            let place = session.holder.as_ref().map(|holder| &holder.place);
+            session.live
+                && place.is_some_and(|place| {
+                    let is_app_server = place.server.iter().any(|word| word == "app-server");
+                    is_app_server && !hub::is_hub(place) && place.codex_home == self.codex_home
+                })
+        };
+        let own: Vec<String> = self.sessions.iter().filter(is_own).map(label).collect();
+        if let Some(count) = counted(own.len() as u64, "client has", "clients have") {
+            checks.push(Check::note(
+                BYPASS,
+                format!("{count} a server of their own: {}", named(&own)),
+                "restart them to join the hub; one with options such as `-c` always has its own server",
+            ));
+        }
+        if checks.is_empty() {
+            checks.push(Check::ok(BYPASS, "no client that codex-shim knows of has a server of its own"));
+        }
+        checks
+    }
+}
+
+/// The first names, and how many more there are.
+fn named(names: &[String]) -> String {
+    let first = names[..names.len().min(NAMED_MAX)].join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// The clients that are connected to a hub.
+fn connected(hub: &Found) -> Check {
+    let Some(document) = document(&hub.dir) else {
+        return Check::note(CLIENTS, "the hub does not say who is connected", "see `codex-shim hub status`");
+    };
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for connection in document["connections"].as_array().into_iter().flatten() {
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let client = &connection["client"];
+        let name = format!("{} {}", word(&client["name"]), word(&client["version"])).trim().to_owned();
+        *counts.entry(format!("{name} over {}", word(&connection["transport"]))).or_default() += 1;
+    }
+    let names: Vec<String> = counts.into_iter().map(|(name, count)| format!("{count} × {name}")).collect();
+    match names.is_empty() {
+        true => Check::ok(CLIENTS, "none is connected"),
+        false => Check::ok(CLIENTS, named(&names)),
+    }
+}
+
+/// The state of a hub, by its control socket.
+fn document(session: &Path) -> Option<Value> {
+    client::get(session, "/sessions/self").ok()?.document().ok()
+}
+
+/// The version of the codex that runs in a process.
+fn version_of(pid: u32) -> Option<String> {
+    let program = ProcessIdentity::of(pid)?.program()?;
+    match codex::run(Command::new(program).arg("--version"), VERSION_WAIT_MAX) {
+        Ran::Well(version) => Some(version),
+        Ran::Badly(_) | Ran::TooSlow => None,
+    }
+}
