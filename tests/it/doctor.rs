@@ -15,7 +15,7 @@ use crate::support::shim::SHIM;
 use crate::wrap::Lab;
 
 /// The doctor's report; every fault in it has a remedy.
-fn told(lab: &Lab) -> Value {
+pub fn told(lab: &Lab) -> Value {
     let output = lab.shim(&["doctor", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     let checks = told["checks"].as_array().expect("checks");
@@ -26,7 +26,7 @@ fn told(lab: &Lab) -> Value {
 }
 
 /// The status of a check, and its finding.
-fn check(told: &Value, name: &str) -> (String, String) {
+pub fn check(told: &Value, name: &str) -> (String, String) {
     let checks = told["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
     let text = |member: &str| check[member].as_str().unwrap_or_default().to_owned();

@@ -19,6 +19,7 @@ mod demo;
 mod dependencies;
 mod docs;
 mod doctor;
+mod doctor_hub;
 mod e2e;
 mod endings;
 mod faults;

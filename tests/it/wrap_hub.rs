@@ -13,17 +13,17 @@ use crate::wrap::Lab;
 
 /// A user with a codex that is the scripted server for a hub, and that says so as the server of one client. At the end of a test
 /// no hub runs.
-struct Bench(Lab);
+pub struct Bench(pub Lab);
 
 impl Bench {
-    fn new() -> Bench {
+    pub fn new() -> Bench {
         let lab = Lab::new();
         for folder in [".codex", "fake", "real"] {
             fs::create_dir(lab.user.join(folder)).unwrap();
         }
         let fake = FakeServer::program(&lab.user.join("fake"));
         let script = format!(
-            "#!/bin/sh\ncase \"$*\" in --version|*unix://*) exec '{}' \"$@\";; esac\necho \"own: $*\"\n",
+            "#!/bin/sh\ncase \"$*\" in --version|*unix://*) exec '{}' \"$@\";; esac\necho \"own: $*\"; exec cat\n",
             fake.display()
         );
         put_program(&lab.user.join("real/codex"), script.as_bytes());

@@ -92,10 +92,10 @@ impl Ground<'_> {
 
     /// A process listens on the socket.
     fn answered(&self, by: &Answerer, socket: &Path) -> Check {
-        let at = socket.display();
+        let (at, who) = (socket.display(), by.to_string().replacen("another ", "a ", 1));
         if let Err(error) = Front::join(socket, None, Duration::ZERO, Instant::now() + HANDSHAKE_WAIT_MAX) {
             tracing::debug!(%error, "look at the shared server");
-            let found = format!("{by} listens on {at} and does not answer; codex waits there for 15 s, and exits");
+            let found = format!("{who} listens on {at} and does not answer; codex waits there for 15 s, and exits");
             return Check::broken(SERVER, found, by.remedy());
         }
         let version = |version: Option<String>| version.map(|version| format!(", {version}")).unwrap_or_default();
@@ -104,20 +104,20 @@ impl Ground<'_> {
                 Some(document) => {
                     let server = &document["server"];
                     let codex = server["version"].as_str().map(|version| format!("codex {version}"));
-                    Check::ok(SERVER, format!("{by} answers on {at}{}", version(codex)).replacen("another ", "a ", 1))
+                    Check::ok(SERVER, format!("{who} answers on {at}{}", version(codex)))
                 }
                 None => {
-                    let found = format!("{by} answers on {at}, but its control socket does not");
+                    let found = format!("{who} answers on {at}, but its control socket does not");
                     Check::broken(SERVER, found, "replace it with `codex-shim hub restart`, which keeps its server")
                 }
             },
             Answerer::Hub { session: None, .. } => {
-                Check::note(SERVER, format!("{by} with another CODEX_SHIM_HOME answers on {at}"), by.remedy())
+                Check::note(SERVER, format!("{who} with another CODEX_SHIM_HOME answers on {at}"), by.remedy())
             }
             Answerer::Daemon { pid } | Answerer::Server { pid } => {
-                self.unshared(format!("{by} answers on {at}{}", version(version_of(*pid))), &by.remedy())
+                self.unshared(format!("{who} answers on {at}{}", version(version_of(*pid))), &by.remedy())
             }
-            Answerer::Other { .. } => self.unshared(format!("{by} answers on {at}"), &by.remedy()),
+            Answerer::Other { .. } => self.unshared(format!("{who} answers on {at}"), &by.remedy()),
         }
     }
 
@@ -163,10 +163,12 @@ impl Ground<'_> {
                 })
         };
         let own: Vec<String> = self.sessions.iter().filter(is_own).map(label).collect();
-        if let Some(count) = counted(own.len() as u64, "client has", "clients have") {
+        if let Some(count) =
+            counted(own.len() as u64, "client has a server of its own", "clients have a server of their own")
+        {
             checks.push(Check::note(
                 BYPASS,
-                format!("{count} a server of their own: {}", named(&own)),
+                format!("{count}: {}", named(&own)),
                 "restart them to join the hub; one with options such as `-c` always has its own server",
             ));
         }

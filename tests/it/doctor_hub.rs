@@ -1,0 +1,157 @@
+//! `doctor` on the server that all clients can share.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::doctor::{check, told};
+use crate::support::codex::installed_or_skip;
+use crate::support::eventually;
+use crate::support::shim::SHIM;
+use crate::wrap_hub::Bench;
+
+const SERVER: &str = "shared server";
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn socket(bench: &Bench) -> PathBuf {
+    bench.0.user.join(".codex/app-server-control/app-server-control.sock")
+}
+
+/// A client on pipes that has an answer to `initialize`, or the first line of its own server.
+fn client(bench: &Bench, server: &str) -> Running {
+    let mut command = bench.0.home.shim(&["app-server"]);
+    command.env("CODEX_SHIM_SERVER", server).env("CODEX_SHIM_CODEX", bench.0.user.join("real/codex"));
+    command.env("HOME", &bench.0.user).env_remove("CODEX_HOME").current_dir(&bench.0.user);
+    let mut client = Running(command.spawn().unwrap());
+    let info = r#"{"clientInfo":{"name":"editor","version":"1.0"}}"#;
+    // Its stdin stays open as long as it runs.
+    let stdin = client.0.stdin.as_mut().unwrap();
+    writeln!(stdin, r#"{{"id":0,"method":"initialize","params":{info}}}"#).unwrap();
+    let mut first = String::new();
+    BufReader::new(client.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(!first.is_empty());
+    client
+}
+
+/// The check that passes over all others.
+#[track_caller]
+fn expect(told: &Value, name: &str, status: &str, words: &str) {
+    let found = check(told, name);
+    assert!(found.0 == status && found.1.contains(words), "{name}: {found:?}");
+}
+
+#[test]
+fn doctor_misses_a_hub_only_where_one_is_wanted() {
+    let bench = Bench::new();
+    let report = told(&bench.0);
+    expect(&report, SERVER, "ok", &format!("nothing answers on {}", socket(&bench).display()));
+    assert!(!report["checks"].as_array().unwrap().iter().any(|check| check["name"] == "bypass"), "{report}");
+    bench.0.well(&["wrap", "codex", "--yes"]);
+    let report = told(&bench.0);
+    expect(&report, SERVER, "note", "it is set up for a hub");
+    assert!(report.to_string().contains("start a hub with `codex-shim hub start`"), "{report}");
+    assert!(!socket(&bench).exists() && !socket(&bench).with_file_name("").exists(), "it has made nothing");
+}
+
+#[test]
+fn doctor_names_the_clients_of_a_hub() {
+    let bench = Bench::new();
+    bench.0.well(&["hub", "start"]);
+    let report = told(&bench.0);
+    expect(&report, SERVER, "ok", "a codex-shim hub (session ");
+    expect(&report, SERVER, "ok", &format!("answers on {}, codex 0.169.0", socket(&bench).display()));
+    expect(&report, "hub clients", "ok", "none is connected");
+    expect(&report, "bypass", "ok", "no client");
+    let _clients = [client(&bench, "shared"), client(&bench, "shared")];
+    let known = eventually("two clients", || {
+        let known = check(&told(&bench.0), "hub clients");
+        known.1.contains('2').then_some(known)
+    });
+    assert_eq!(known, ("ok".to_owned(), "2 × editor 1.0 over stdio".to_owned()));
+    // A look leaves no trace.
+    let journal = bench.0.home.journal();
+    let opened = journal.events.iter().filter(|(name, _)| name == "conn_open").count();
+    assert_eq!(opened, 2, "{:#?}", journal.texts);
+}
+
+#[test]
+fn doctor_names_what_bypasses_the_hub() {
+    let bench = Bench::new();
+    bench.0.well(&["hub", "start"]);
+    let _own = client(&bench, "own");
+    bench.0.well(&["wrap", "path", "--yes"]);
+    let report = told(&bench.0);
+    let found: Vec<&Value> =
+        report["checks"].as_array().unwrap().iter().filter(|check| check["name"] == "bypass").collect();
+    assert_eq!(found.len(), 2, "{report}");
+    assert!(found[0]["found"].as_str().unwrap().contains("each client there has a server of its own"), "{report}");
+    let link = bench.0.user.join("bin/codex");
+    assert_eq!(found[0]["remedy"], format!("`codex-shim wrap {} --shared` lets them join the hub", link.display()));
+    assert!(found[1]["found"].as_str().unwrap().starts_with("1 client has a server of its own: user"), "{report}");
+    bench.0.well(&["wrap", link.to_str().unwrap(), "--shared", "--yes"]);
+    let found = check(&told(&bench.0), "bypass");
+    assert!(found.1.starts_with("1 client has"), "{found:?}");
+    let text = String::from_utf8(bench.0.shim(&["doctor"]).stdout).unwrap();
+    assert!(text.contains("\nnote    bypass"), "{text}");
+}
+
+#[test]
+fn doctor_finds_a_listener_that_is_silent() {
+    let bench = Bench::new();
+    fs::create_dir(socket(&bench).with_file_name("")).unwrap();
+    let theirs = UnixListener::bind(socket(&bench)).unwrap();
+    let report = told(&bench.0);
+    expect(&report, SERVER, "broken", "listens on");
+    expect(&report, SERVER, "broken", "does not answer; codex waits there for 15 s, and exits");
+    drop(theirs);
+    // It is stale now.
+    expect(&told(&bench.0), SERVER, "ok", "nothing answers on");
+    bench.0.well(&["hub", "start"]);
+    let status: Value = serde_json::from_str(&bench.0.well(&["hub", "status", "--json"])).unwrap();
+    let pid = Pid::from_raw(i32::try_from(status["pid"].as_i64().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let report = told(&bench.0);
+    kill_process(pid, Signal::CONT).unwrap();
+    expect(&report, SERVER, "broken", "a codex-shim hub (session ");
+}
+
+#[test]
+fn e2e_doctor_names_a_server_that_is_not_a_hub() {
+    let Some(codex) = installed_or_skip("e2e_doctor_names_a_server_that_is_not_a_hub") else { return };
+    let bench = Bench::new();
+    let version = Command::new(&codex).arg("--version").output().unwrap().stdout;
+    let mut command = Command::new(&codex);
+    command.args(["app-server", "--listen", "unix://"]).env("CODEX_HOME", bench.0.user.join(".codex"));
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = command.spawn().unwrap();
+    eventually("its socket", || UnixStream::connect(socket(&bench)).ok().map(drop));
+    let report = told(&bench.0);
+    let found = check(&report, SERVER);
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    server.wait().unwrap();
+    assert_eq!(found.0, "ok", "{report}");
+    assert!(found.1.starts_with("a codex app-server (pid "), "{found:?}");
+    assert!(found.1.ends_with(&format!(", {}", String::from_utf8(version).unwrap().trim())), "{found:?}");
+}
+
+#[test]
+fn doctor_without_a_home_skips_the_hub() {
+    let output =
+        Command::new(SHIM).args(["doctor", "--json"]).env_clear().env("PATH", "/usr/bin:/bin").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["checks"].is_array(), "{report}");
+}
