@@ -494,7 +494,7 @@ impl Session {
                 self.attempts = 0;
                 Upstream::Open(end)
             }
-            other => other,
+            other @ (Upstream::Open(_) | Upstream::Restoring(..) | Upstream::Broken(_) | Upstream::Closed) => other,
         };
     }
 
