@@ -61,7 +61,7 @@
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
-//! | [`hub`] | one server for all clients: its process, the sockets, the poll loop over all connections |
+//! | [`hub`] | one server for all clients: its process, the sockets, the poll loop over all connections; a client on stdio that joins |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`cli`] | the meaning of each invocation, and the tools |
 //!
