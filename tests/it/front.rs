@@ -594,3 +594,37 @@ fn connection_that_cannot_be_restored_ends_the_client() {
     assert_eq!((rest.len(), status.code(), said.lines().count()), (0, Some(1), 1), "{said}");
     assert!(said.contains("the connection to the shared server broke; see `codex-shim hub status`"), "{said}");
 }
+
+#[test]
+fn every_call_is_answered_once_whenever_the_hub_is_killed() {
+    let bench = Bench::new().started();
+    let mut client = bench.client();
+    client.resume();
+    let mut id = 100;
+    for kill in 0..3 {
+        let pid = bench.status()["pid"].as_u64().unwrap();
+        // A burst that a pipe holds, with the kill somewhere in it.
+        let first = id;
+        for call in 0..40 {
+            if call == kill * 15 {
+                signal(pid, Signal::KILL);
+            }
+            client.send(&format!(r#"{{"id":{id},"method":"x/call","params":{{"x":"{}"}}}}"#, "x".repeat(1_000)));
+            id += 1;
+        }
+        eventually("the end of the hub", || (bench.status()["running"] == false).then_some(()));
+        bench.hub(&["start"]);
+        let mut answered: Vec<i64> = (first..id)
+            .map(|_| {
+                let answer: Value = serde_json::from_str(&client.line()).unwrap();
+                let is_answer = answer["result"] == json!({}) || answer["error"]["code"] == -32000;
+                assert!(is_answer && answer["method"].is_null(), "{answer}");
+                answer["id"].as_i64().unwrap()
+            })
+            .collect();
+        answered.sort_unstable();
+        assert!(answered.iter().copied().eq(first..id), "{answered:?}");
+        eventually("its thread", || bench.connections().iter().any(|now| now["threads"] == json!(["t"])).then_some(()));
+    }
+    client.finish_quietly();
+}

@@ -424,6 +424,31 @@ fn e2e_client_on_pipes_hears_of_a_turn_that_ended_meanwhile() {
 }
 
 #[test]
+fn e2e_client_on_pipes_outlives_the_server() {
+    let test = "e2e_client_on_pipes_outlives_the_server";
+    let Some(bench) = Bench::start(test, &[], vec![says(), run(), run(), says()]) else { return };
+    let mut editor = bench.editor();
+    let thread = start_thread(&mut editor, &bench.lab, "read-only");
+    start_turn(&mut editor, &thread, "hello");
+    turn_completed(&mut editor, "completed");
+    let turn = start_turn(&mut editor, &thread, "do it");
+    editor.wait_for_method(COMMAND);
+    let pid = bench.status()["server"]["pid"].to_string();
+    assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
+    // The turn has died with the server; the next server knows it only by its record.
+    let completed = editor.wait_for_method("turn/completed");
+    assert_eq!(completed["params"]["turn"]["id"], turn, "{completed:#}");
+    assert_ne!(completed["params"]["turn"]["status"], "completed", "{completed:#}");
+    start_turn(&mut editor, &thread, "do it again");
+    // Its ids begin anew.
+    let asked = editor.wait_for_method(COMMAND);
+    editor.answer(&asked, json!({"decision": "accept"}));
+    turn_completed(&mut editor, "completed");
+    assert_eq!(bench.ran(), 1);
+    assert!(editor.finish().1.success());
+}
+
+#[test]
 fn e2e_approval_returns_after_the_hub_was_killed() {
     let test = "e2e_approval_returns_after_the_hub_was_killed";
     let Some(bench) = Bench::start(test, &[Ability::Reconnection], vec![run(), says()]) else { return };
