@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -22,6 +23,9 @@ use crate::support::websocket::Client;
 
 /// The approval's dialog.
 const DIALOG: &str = "Would you like to run the following command?";
+
+/// How long a TUI may take to close a dialog after a key.
+const KEY_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The mark before the TUI's input.
 const PROMPT: &str = "›";
@@ -235,6 +239,21 @@ fn says_to(tui: &Tmux, words: &str) {
     tui.keys(&["Enter"]);
 }
 
+/// Approves in a dialog. Codex ignores keys in the first moments of a dialog, so the key is repeated as long as the dialog is there:
+/// it closes with the key that counts, whether the answer arrives or not.
+fn approves(tui: &Tmux) {
+    eventually("a dialog that takes the key", || {
+        tui.types("y");
+        let began = Instant::now();
+        while tui.screen().contains(DIALOG) {
+            if began.elapsed() > KEY_WAIT_MAX {
+                return None;
+            }
+        }
+        Some(())
+    });
+}
+
 fn said(conversation: &[(&str, &str)]) -> Vec<(String, String)> {
     conversation.iter().map(|(role, words)| ((*role).to_owned(), (*words).to_owned())).collect()
 }
@@ -279,7 +298,7 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     let is_asked = |message: &Value| message["method"] == "item/commandExecution/requestApproval";
     let is_resolved = |message: &Value| message["method"] == "serverRequest/resolved";
     let asked = watcher.wait_for("the approval", is_asked);
-    second.types("y");
+    approves(&second);
     for tui in [&first, &second] {
         tui.shows("First.");
         tui.shows_no(DIALOG);
@@ -334,7 +353,7 @@ fn e2e_client_on_pipes_shares_a_thread_with_terminals() {
     });
     let name = |transport: &str, name: &str| (transport.to_owned(), name.to_owned());
     assert_eq!(names, [name("websocket", TUI), name("websocket", TUI), name("stdio", "test-client")]);
-    second.types("y");
+    approves(&second);
     let resolved = editor.wait_for_method("serverRequest/resolved");
     assert_eq!(resolved["params"]["requestId"], asked["id"]);
     for tui in [&first, &second] {
@@ -508,7 +527,7 @@ fn e2e_restarted_hub_loses_no_turn() {
     assert_eq!(after["server"]["pid"], before["server"]["pid"]);
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no("Reconnecting")));
     first.shows(DIALOG);
-    first.types("y");
+    approves(&first);
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
     let expect = said(&[
