@@ -2,11 +2,16 @@
 //! that a shared server does not suit, or that finds no hub, gets a server of its own, and a line on stderr says why.
 
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use super::{CliError, Done, FAILED, hub_tool, relay_tools, say};
-use crate::config::{Environment, Flags, ServerChoice, Settings, Source};
+use super::hub_tool::{self, Hub, HubFlags, LOOK_PAUSE, said_by, spawn};
+use super::{CliError, Done, FAILED, relay_tools, say};
+use crate::config::{Environment, Flags, ServerChoice, SessionName, Settings, Source};
 use crate::hub::Front;
+use crate::hub::sockets::CODEX_SOCKET;
+use crate::relay::locate::Codex;
 use crate::relay::{self, locate};
 
 /// How long a client waits for a hub that starts.
@@ -53,8 +58,59 @@ fn join(codex_args: &[OsString], settings: &Settings, environment: &Environment)
     let until = Instant::now() + HUB_WAIT_MAX;
     // An editor that was started from the desktop may have no PATH that leads to the codex pinned for it.
     let codex = locate::codex(settings, environment).map_err(|error| error.to_string())?;
-    let (socket, started) = hub_tool::joinable(settings.session.value.as_ref(), codex, environment, until)?;
+    let (socket, started) = joinable(settings.session.value.as_ref(), codex, environment, until)?;
     Front::join(&socket, started, settings.exit_grace.value, until).map_err(|error| error.to_string())
+}
+
+/// The socket of the hub that a client on stdio joins, and the hub if this has started it. `session` may name one; otherwise it
+/// is that of this `CODEX_HOME`. A hub that is started runs `codex`.
+fn joinable(
+    session: Option<&SessionName>,
+    codex: Codex,
+    environment: &Environment,
+    until: Instant,
+) -> Result<(PathBuf, Option<Child>), String> {
+    let told = |error: CliError| error.to_string();
+    if let Some(socket) = session.and_then(|session| named(session, environment)) {
+        return socket.map(|socket| (socket, None));
+    }
+    let flags = HubFlags { session: None, codex: Some(codex.program), no_default_socket: false };
+    let mut child: Option<Child> = None;
+    loop {
+        let running = Hub::running(None, environment).map_err(told)?;
+        if let Some(hub) = running.as_ref().filter(|hub| hub.listening().is_some()) {
+            // Its later notices are in its log.
+            drop(child.as_mut().and_then(|child| child.stderr.take()));
+            return Ok((hub.found.dir.join(CODEX_SOCKET), child));
+        }
+        match &mut child {
+            None if running.is_none() => child = Some(spawn(&flags, codex.path.as_deref(), environment).map_err(told)?),
+            None => {}
+            Some(started) => {
+                let exited = started.try_wait().map_err(|error| format!("wait for the hub: {error}"))?;
+                if let Some(status) = exited.filter(|_| running.is_none()) {
+                    let told = said_by(started.stderr.as_mut());
+                    let why = if told.is_empty() { format!("the hub exited ({status})") } else { told };
+                    return Err(format!("no hub could be started: {why}"));
+                }
+            }
+        }
+        if Instant::now() >= until {
+            return Err("the hub that starts does not listen yet".to_owned());
+        }
+        std::thread::park_timeout(LOOK_PAUSE);
+    }
+}
+
+/// The socket of the hub that runs in this session; none if it is not the session of a hub that runs.
+fn named(session: &SessionName, environment: &Environment) -> Option<Result<PathBuf, String>> {
+    let hub = Hub::running(Some(session), environment).ok().flatten()?;
+    let of_hub = &hub.found.holder.as_ref()?.place.codex_home;
+    let ours = hub_tool::codex_home(environment);
+    Some(match Path::new(of_hub) == ours {
+        true => Ok(hub.found.dir.join(CODEX_SOCKET)),
+        false => Err(format!("the {} has another CODEX_HOME, {of_hub}", hub.name())),
+    })
 }
 
 /// The first argument that needs a server of its own. Options that are not known count as such, so that none is ignored.

@@ -24,7 +24,6 @@ use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
 use crate::hub::{self, DefaultSocket, HubOptions, Peer, ProcessIdentity};
 use crate::launch;
-use crate::relay::locate::Codex;
 use crate::store::Found;
 
 /// Run one codex server for all clients of this machine
@@ -61,16 +60,16 @@ pub(super) struct HubArguments {
 }
 
 #[derive(Debug, Args)]
-struct HubFlags {
+pub(super) struct HubFlags {
     /// Name of the session [default: the one of this CODEX_HOME]
     #[arg(long, id = "session", value_name = "NAME", add = complete::sessions())]
-    session: Option<SessionName>,
+    pub(super) session: Option<SessionName>,
     /// The real codex, 0.135 or later: a path, or a name on PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
-    codex: Option<PathBuf>,
+    pub(super) codex: Option<PathBuf>,
     /// Listen only in the session's folder, not where codex looks for a server
     #[arg(long)]
-    no_default_socket: bool,
+    pub(super) no_default_socket: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -172,7 +171,7 @@ const START_WAIT_MAX: Duration = Duration::from_secs(20);
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at a hub that starts or ends.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Most bytes of the stderr of a hub that are passed on.
 const STDERR_BYTES_MAX: u64 = 64 << 10;
@@ -228,8 +227,8 @@ fn folder_that_stays(environment: &Environment) -> PathBuf {
 }
 
 /// The session of a hub.
-struct Hub {
-    found: Found,
+pub(super) struct Hub {
+    pub(super) found: Found,
 }
 
 impl Hub {
@@ -249,7 +248,7 @@ impl Hub {
     }
 
     /// The hub that runs, if one does.
-    fn running(session: Option<&SessionName>, environment: &Environment) -> Result<Option<Hub>, CliError> {
+    pub(super) fn running(session: Option<&SessionName>, environment: &Environment) -> Result<Option<Hub>, CliError> {
         let mut running = Hub::all(session, environment)?;
         running.retain(|hub| hub.found.live);
         if running.len() > 1 {
@@ -265,7 +264,7 @@ impl Hub {
     }
 
     /// Its name in a message.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let pid = self.pid().map_or_else(String::new, |pid| format!(", pid {pid}"));
         format!("hub (session {}{pid})", self.found.id)
     }
@@ -277,7 +276,7 @@ impl Hub {
     }
 
     /// The process that listens on its socket.
-    fn listening(&self) -> Option<u32> {
+    pub(super) fn listening(&self) -> Option<u32> {
         let path = control::resolve_at(&self.found.dir.join(CODEX_SOCKET)).ok()?;
         let peer = Peer::of(&hub::connect(&path).ok()?).ok()?;
         peer.pid.filter(|_| peer.is_ours())
@@ -340,57 +339,6 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
     }
 }
 
-/// The socket of the hub that a client on stdio joins, and the hub if this has started it. `session` may name one; otherwise it
-/// is that of this `CODEX_HOME`. A hub that is started runs `codex`.
-pub(super) fn joinable(
-    session: Option<&SessionName>,
-    codex: Codex,
-    environment: &Environment,
-    until: Instant,
-) -> Result<(PathBuf, Option<Child>), String> {
-    let told = |error: CliError| error.to_string();
-    if let Some(socket) = session.and_then(|session| named(session, environment)) {
-        return socket.map(|socket| (socket, None));
-    }
-    let flags = HubFlags { session: None, codex: Some(codex.program), no_default_socket: false };
-    let mut child: Option<Child> = None;
-    loop {
-        let running = Hub::running(None, environment).map_err(told)?;
-        if let Some(hub) = running.as_ref().filter(|hub| hub.listening().is_some()) {
-            // Its later notices are in its log.
-            drop(child.as_mut().and_then(|child| child.stderr.take()));
-            return Ok((hub.found.dir.join(CODEX_SOCKET), child));
-        }
-        match &mut child {
-            None if running.is_none() => child = Some(spawn(&flags, codex.path.as_deref(), environment).map_err(told)?),
-            None => {}
-            Some(started) => {
-                let exited = started.try_wait().map_err(|error| format!("wait for the hub: {error}"))?;
-                if let Some(status) = exited.filter(|_| running.is_none()) {
-                    let told = said_by(started.stderr.as_mut());
-                    let why = if told.is_empty() { format!("the hub exited ({status})") } else { told };
-                    return Err(format!("no hub could be started: {why}"));
-                }
-            }
-        }
-        if Instant::now() >= until {
-            return Err("the hub that starts does not listen yet".to_owned());
-        }
-        std::thread::park_timeout(LOOK_PAUSE);
-    }
-}
-
-/// The socket of the hub that runs in this session; none if it is not the session of a hub that runs.
-fn named(session: &SessionName, environment: &Environment) -> Option<Result<PathBuf, String>> {
-    let hub = Hub::running(Some(session), environment).ok().flatten()?;
-    let of_hub = &hub.found.holder.as_ref()?.place.codex_home;
-    let ours = codex_home(environment);
-    Some(match Path::new(of_hub) == ours {
-        true => Ok(hub.found.dir.join(CODEX_SOCKET)),
-        false => Err(format!("the {} has another CODEX_HOME, {of_hub}", hub.name())),
-    })
-}
-
 /// The sockets of a hub, in words.
 fn places(hub: &Hub, flags: &HubFlags, environment: &Environment) -> String {
     let own = hub.found.dir.join(CODEX_SOCKET);
@@ -401,7 +349,7 @@ fn places(hub: &Hub, flags: &HubFlags, environment: &Environment) -> String {
 }
 
 /// Starts `codex-shim hub` in a session of its own. Only its stderr is ours. Its PATH may differ from ours.
-fn spawn(flags: &HubFlags, path: Option<&OsStr>, environment: &Environment) -> Result<Child, CliError> {
+pub(super) fn spawn(flags: &HubFlags, path: Option<&OsStr>, environment: &Environment) -> Result<Child, CliError> {
     let failed = |error: std::io::Error| CliError::failed(format!("start the hub: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
@@ -441,7 +389,7 @@ fn words(flags: &HubFlags) -> Vec<OsString> {
 }
 
 /// What a hub has printed so far. Each line loses its `codex-shim: `.
-fn said_by(stderr: Option<&mut ChildStderr>) -> String {
+pub(super) fn said_by(stderr: Option<&mut ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(stderr) = stderr {
         // An end need not come: the pipe stays open as long as the hub runs.
