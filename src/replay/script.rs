@@ -152,9 +152,9 @@ impl Reading {
                         self.settled.insert(id.clone(), entry.conn);
                     }
                     None if self.settled.get(id).is_some_and(|by| *by != entry.conn) => {
-                    self.not_awaited.insert(index);
-                }
-                request => {
+                        self.not_awaited.insert(index);
+                    }
+                    request => {
                         self.settled.insert(id.clone(), entry.conn);
                         self.moved(index, entry, request.and_then(|request| request.thread.as_ref()));
                     }
