@@ -52,14 +52,15 @@ pub(super) fn run(tool: TapeTool, environment: &Environment) -> Done {
 fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
     let mut thread = arguments.thread.clone();
     let file = arguments.source.as_deref().map(Path::new).filter(|path| path.exists() && !path.is_dir());
-    let mut records = match file {
+    let opened = |path: &Path| TapeReader::open(path).map_err(|error| error.to_string());
+    let (mut records, again) = match file {
         Some(path) => {
-            let opened = match thread.as_deref() {
-                Some(LATEST) => latest_thread(path).map(|found| thread = Some(found)),
-                Some(_) | None => Ok(()),
-            };
-            opened?;
-            Records::Tape(TapeReader::open(path).map_err(|error| error.to_string())?)
+            if thread.as_deref() == Some(LATEST) {
+                thread = Some(latest_thread(path)?);
+            }
+            // A pipe cannot be read twice.
+            let again = if path.is_file() { Some(Records::Tape(opened(path)?)) } else { None };
+            (Records::Tape(opened(path)?), again)
         }
         None => match select_session::one(
             arguments.source.as_deref().or(arguments.session.as_deref()),
@@ -68,7 +69,8 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
         ) {
             Ok(session) => {
                 thread = thread.map(|name| thread_or_id(&session, &name, environment)).transpose()?;
-                Records::Journal(Reader::new(&session.journal_dir(), None))
+                let journal = || Records::Journal(Reader::new(&session.journal_dir(), None));
+                (journal(), Some(journal()))
             }
             Err(not_chosen) => {
                 if let Some(source) = arguments.source.as_deref().filter(|source| looks_like_a_file(source)) {
@@ -79,12 +81,28 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
             }
         },
     };
-    match list(&mut records, arguments, thread.as_deref()) {
+    let mut table = table(again.is_some_and(|again| are_of_hub(again).unwrap_or(false)));
+    match list(&mut records, &mut table, arguments, thread.as_deref()) {
         Ok(status) => Ok(status),
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(CliError::failed(error.to_string())),
     }
+}
+
+/// Records in which the first connection of a hub is looked for.
+const LOOKED_AT_MAX: usize = 100;
+
+/// Whether these records, from their beginning, are those of a hub.
+fn are_of_hub(mut records: Records) -> io::Result<bool> {
+    for _ in 0..LOOKED_AT_MAX {
+        match records.next()? {
+            Some(record) if summary_of(&record).is_ok_and(|summary| summary.conn > 0) => return Ok(true),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(false)
 }
 
 /// The most recently used thread of a tape.
@@ -127,9 +145,8 @@ impl Records {
 }
 
 /// Lists records; returns the exit status.
-fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
+fn list(records: &mut Records, table: &mut Table, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
-    let mut table = table();
     let (mut number, mut shown, mut began_us) = (0, 0, None);
     let mut threads: Vec<String> = Vec::new();
     loop {
@@ -242,11 +259,12 @@ fn in_full(record: &[u8], number: u64) -> Result<String, String> {
 }
 
 /// An empty table of records.
-fn table() -> Table {
+fn table(is_of_hub: bool) -> Table {
+    let arrow_columns = if is_of_hub { 4 } else { 1 };
     let columns = vec![
         Column::number("RECORD").at_least(6),
         Column::number("SECONDS").at_least(9).spare(),
-        Column::whole(" ").at_least(4),
+        Column::whole(" ").at_least(arrow_columns),
         Column::whole("KIND").at_least(12),
         Column::text("METHOD").at_least(METHOD_COLUMNS),
         Column::text("ID").at_least(10).spare(),
