@@ -63,7 +63,7 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     received.extend(pair.cut_off(&mut hub, stage)?);
     hub.restart()?;
     let server = hub.server()?;
-    stage.row("the server", &format!("pid {}, as before; the new hub has taken it over", server["pid"]));
+    stage.row("the server", &format!("pid {} as before, taken over by a new hub", server["pid"]));
     holds(server["pid"] == before.1["pid"] && server["adopted"] == true, "the server is another one")?;
 
     stage.heading("The hub is back");
@@ -88,8 +88,8 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     stage.row("missing on record", &missing.to_string());
     holds(missing == 0, "messages are missing on record")?;
     stage.heading("Now yours");
-    stage.row("codex-shim hub start", "one server for every terminal; then use codex as before");
-    stage.row("codex-shim hub status", "the server, its clients and their threads");
+    stage.row("codex-shim hub start", "one codex for all your terminals");
+    stage.row("codex-shim hub status", "its server, clients and threads");
     Ok(())
 }
 
@@ -134,7 +134,11 @@ impl<'a> Hub<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(open.map_err(failed)?);
         let mut child = command.spawn().map_err(failed)?;
         let began = Instant::now();
-        let listens = || resolve_at(&self.socket()).and_then(|path| connect(&path)).is_ok();
+        // A hub that was killed leaves its control socket behind.
+        let listens = || {
+            let is_there = resolve_at(&self.socket()).and_then(|path| connect(&path)).is_ok();
+            is_there && self.server().is_ok()
+        };
         let waited = loop {
             if listens() {
                 break Ok(());
