@@ -4,16 +4,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::journal::{Content, Header, Origin, Record, RecordError};
+use crate::journal::{Content, Header, Origin, Record, RecordError, reference, resolved};
 use crate::wire::{Body, Conn, LineEnd, Message, RpcId, Side};
 
 /// Buffer of a reader, in bytes; it grows for a longer record.
 const READ_BYTES: usize = 256 << 10;
+
+/// How much is read first of a record that another one refers to.
+const REFERRED_BYTES: usize = 2 << 10;
 
 /// Why a tape cannot be read.
 #[derive(Debug)]
@@ -79,7 +83,11 @@ pub(crate) struct TapeReader {
     path: PathBuf,
     input: BufReader<File>,
     line: u64,
+    /// The place of the record in the buffer, in bytes.
+    offset: u64,
     buffer: Vec<u8>,
+    /// The record in the buffer, if that only refers to another one.
+    resolved: Vec<u8>,
 }
 
 impl TapeReader {
@@ -90,7 +98,9 @@ impl TapeReader {
             path: path.to_owned(),
             input: BufReader::with_capacity(READ_BYTES, input),
             line: 1,
+            offset: 0,
             buffer: Vec::new(),
+            resolved: Vec::new(),
         })
     }
 
@@ -108,6 +118,7 @@ impl TapeReader {
     pub(crate) fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
         // An incomplete record from the last call continues, since the tape may still be written.
         if self.buffer.last() == Some(&b'\n') {
+            self.offset += self.buffer.len() as u64;
             self.buffer.clear();
             self.line += 1;
         }
@@ -124,9 +135,40 @@ impl TapeReader {
                 if self.line == 1 {
                     check_first(&self.path, bytes)?;
                 }
-                Ok(TapeStep::Record { line: self.line, bytes })
+                // A journal refers to a record in the same file; an exported tape has each line in full.
+                match reference(bytes).map(|at| self.referred(at).map(|full| resolved(bytes, &full))) {
+                    Some(Ok(Some(resolved))) => {
+                        self.resolved = resolved;
+                        Ok(TapeStep::Record { line: self.line, bytes: &self.resolved })
+                    }
+                    Some(Err(error)) => Err(failed(error)),
+                    Some(Ok(None)) | None => Ok(TapeStep::Record { line: self.line, bytes }),
+                }
             }
             Some(_) => Ok(TapeStep::Torn),
+        }
+    }
+
+    /// The record at an offset before the current one, without its `\n`; empty if there is none, as in a pipe.
+    fn referred(&self, at: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; REFERRED_BYTES];
+        loop {
+            let room = usize::try_from(self.offset.saturating_sub(at)).unwrap_or(usize::MAX);
+            bytes.truncate(room);
+            match self.input.get_ref().read_exact_at(&mut bytes, at) {
+                Ok(()) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ESPIPE)) => return Ok(Vec::new()),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            }
+            match memchr::memchr(b'\n', &bytes) {
+                Some(newline) => {
+                    bytes.truncate(newline);
+                    return Ok(bytes);
+                }
+                None if bytes.len() == room => return Ok(Vec::new()),
+                None => bytes.resize(bytes.len() * 8, 0),
+            }
         }
     }
 }
@@ -589,6 +631,23 @@ mod tests {
         assert_eq!(chosen(Some("A")), [0, 1, 2, 3, 8, 9, 10, 11, 12]);
         assert_eq!(chosen(Some("B")), [0, 1, 4, 5, 6, 7, 9, 10, 13, 14]);
         assert_eq!(chosen(None).len(), records.len());
+    }
+
+    #[test]
+    fn references_of_a_journal_are_resolved() {
+        let header = r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":0,"argv":[],"cwd":"/","codex":{"path":""},"shim":""}"#;
+        let full = format!(r#"{{"at":1,"conn":1,"from":"server","line":{{"method":"{}"}}}}"#, "m".repeat(20_000));
+        let reference = |at: usize| format!(r#"{{"at":2,"conn":2,"from":"server","same":{at}}}"#);
+        let (good, bad) = (reference(header.len() + 1), reference(3));
+        let mut file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
+        io::Write::write_all(&mut file, [header, &full, &good, &bad, ""].join("\n").as_bytes()).expect("it is written");
+        let mut reader = TapeReader::open(file.path()).expect("a tape");
+        let mut records = Vec::new();
+        while let TapeStep::Record { bytes, .. } = reader.step().expect("it can be read") {
+            records.push(String::from_utf8_lossy(bytes).into_owned());
+        }
+        assert_eq!(records[2], full.replace(r#""at":1,"conn":1"#, r#""at":2,"conn":2"#));
+        assert_eq!((records.len(), &records[3]), (4, &bad));
     }
 
     #[test]
