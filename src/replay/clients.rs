@@ -255,3 +255,115 @@ impl Client {
         matches!(self.seat, Seat::Playing { round: of, .. } if of == round)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::super::tape::Tape;
+    use super::*;
+
+    const HEADER: &str = r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":0,"argv":[],"cwd":"/","codex":{"path":""},"shim":""}"#;
+
+    /// All clients of a tape of `1>LINE` and `1<LINE`: what connection 1 sends and receives.
+    fn clients(script: &[&str]) -> Clients {
+        let mut file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
+        writeln!(file, "{HEADER}").expect("it is written");
+        for (at, step) in script.iter().enumerate() {
+            let (conn, line) = step.split_at(1);
+            let from = if line.starts_with('>') { "client" } else { "server" };
+            writeln!(file, r#"{{"at":{at},"conn":{conn},"from":"{from}","line":{}}}"#, &line[1..])
+                .expect("it is written");
+        }
+        let tape = Tape::load(file.path()).expect("BUG: a test writes a tape");
+        Clients::new(Arc::new(Script::of(tape)), Strictness::Lenient)
+    }
+
+    /// Feeds a line of a client; returns the lines for all clients, such as `1<LINE`.
+    fn play(clients: &mut Clients, step: &str) -> String {
+        let (client, line) = step.split_once('>').expect("BUG: a step has a client");
+        let client = ClientId(client.parse().expect("BUG: a number"));
+        let sent = clients.take(client, line.as_bytes());
+        let sent =
+            sent.iter().map(|Sent { to, bytes, .. }| format!("{}<{}", to.0, String::from_utf8_lossy(bytes).trim_end()));
+        sent.collect::<Vec<_>>().join(" ")
+    }
+
+    fn hello(client: u32, name: &str) -> String {
+        format!(r#"{client}>{{"id":0,"method":"initialize","params":{{"clientInfo":{{"name":"{name}"}}}}}}"#)
+    }
+
+    const TWO: [&str; 14] = [
+        r#"1>{"id":0,"method":"initialize","params":{"clientInfo":{"name":"a"}}}"#,
+        r#"1<{"id":0,"result":"to a"}"#,
+        r#"2>{"id":0,"method":"initialize","params":{"clientInfo":{"name":"b"}}}"#,
+        r#"2<{"id":0,"result":"to b"}"#,
+        r#"3>{"id":0,"method":"initialize","params":{"clientInfo":{"name":"a"}}}"#,
+        r#"3<{"id":0,"result":"to a probe"}"#,
+        r#"1>{"id":1,"method":"thread/start","params":{}}"#,
+        r#"1<{"id":1,"result":{"thread":{"id":"T"}}}"#,
+        r#"2<{"method":"thread/started","params":{"thread":{"id":"T"}}}"#,
+        r#"2>{"id":1,"method":"thread/resume","params":{"threadId":"T"}}"#,
+        r#"2<{"id":1,"result":{"thread":{"id":"T"}}}"#,
+        r#"1<{"id":7,"method":"ask","params":{"threadId":"T"}}"#,
+        r#"2>{"id":7,"result":{"decision":"accept"}}"#,
+        r#"1<{"method":"done","params":{"threadId":"T"}}"#,
+    ];
+
+    #[test]
+    fn client_takes_the_connection_of_its_name() {
+        let mut clients = clients(&TWO);
+        assert_eq!(play(&mut clients, &hello(5, "b")), r#"5<{"id":0,"result":"to b"}"#);
+        assert_eq!(play(&mut clients, &hello(6, "a")), r#"6<{"id":0,"result":"to a"}"#);
+        let start = r#"6>{"id":"x","method":"thread/start","params":{}}"#;
+        // The other one has not resumed the thread, and has sent nothing: it may be a probe.
+        let asked = r#"6<{"id":7,"method":"ask","params":{"threadId":"T"}}"#;
+        assert_eq!(play(&mut clients, start), format!(r#"6<{{"id":"x","result":{{"thread":{{"id":"T"}}}}}} {asked}"#));
+        let resume = r#"5>{"id":9,"method":"thread/resume","params":{"threadId":"T"}}"#;
+        let started = r#"5<{"method":"thread/started","params":{"thread":{"id":"T"}}}"#;
+        assert_eq!(play(&mut clients, resume), format!(r#"{started} 5<{{"id":9,"result":{{"thread":{{"id":"T"}}}}}}"#));
+        // The first answer counts, whoever gives it.
+        let done = r#"6<{"method":"done","params":{"threadId":"T"}}"#;
+        assert_eq!(play(&mut clients, r#"6>{"id":7,"result":{"decision":"accept"}}"#), done);
+        assert_eq!(play(&mut clients, r#"5>{"id":7,"result":{"decision":"decline"}}"#), "");
+        assert_eq!((clients.leave(ClientId(5)), clients.leave(ClientId(6))), (vec![], vec![]));
+    }
+
+    #[test]
+    fn probes_take_nothing_and_further_clients_begin_anew() {
+        let mut clients = clients(&TWO);
+        for probe in [1, 2] {
+            assert_eq!(play(&mut clients, &hello(probe, "a")), format!(r#"{probe}<{{"id":0,"result":"to a"}}"#));
+            clients.leave(ClientId(probe.into()));
+        }
+        for client in [3, 4] {
+            play(&mut clients, &hello(client, "a"));
+            let said = play(&mut clients, &format!(r#"{client}>{{"id":1,"method":"thread/start","params":{{}}}}"#));
+            assert!(said.starts_with(&format!(r#"{client}<{{"id":1,"result""#)), "{said}");
+        }
+        assert_eq!(clients.rounds.len(), 2);
+        clients.leave(ClientId(3));
+        assert_eq!(clients.rounds.len(), 1);
+        // A name that the tape does not have takes what is free.
+        play(&mut clients, &hello(5, "c"));
+        play(&mut clients, r#"5>{"id":9,"method":"thread/resume","params":{"threadId":"T"}}"#);
+        assert_eq!(clients.rounds.len(), 1);
+    }
+
+    #[test]
+    fn hub_of_its_own_takes_nothing_and_may_answer() {
+        let mut clients = clients(&TWO);
+        play(&mut clients, &hello(1, "a"));
+        play(&mut clients, r#"1>{"id":1,"method":"thread/start","params":{}}"#);
+        assert_eq!(play(&mut clients, &hello(2, OWN_NAME)), r#"2<{"id":0,"result":"to b"}"#);
+        assert_eq!(play(&mut clients, r#"2>{"method":"initialized"}"#), "");
+        let same = r#"2>{"id":3,"method":"thread/resume","params":{"threadId":"T"}}"#;
+        assert_eq!(play(&mut clients, same), r#"2<{"id":3,"result":{"thread":{"id":"T"}}}"#);
+        assert!(play(&mut clients, r#"2>{"id":4,"method":"thread/list"}"#).contains("the tape has no thread/list"));
+        let answer = r#"2>{"id":7,"result":{"decision":"accept"}}"#;
+        assert_eq!(play(&mut clients, answer), r#"1<{"method":"done","params":{"threadId":"T"}}"#);
+        play(&mut clients, &hello(3, "b"));
+        play(&mut clients, r#"3>{"id":9,"method":"thread/resume","params":{"threadId":"T"}}"#);
+        assert_eq!(clients.rounds.len(), 1);
+    }
+}

@@ -93,7 +93,7 @@ pub(super) fn only_looks(method: &str) -> bool {
 
 /// Whether a line concerns only the client that sends it, judged by the last word of its method.
 fn only_joins(method: &str) -> bool {
-    only_looks(method) || matches!(last_word(method), "initialize" | "initialized" | "resume" | "unsubscribe")
+    only_looks(method) || is_greeting(Some(method)) || matches!(last_word(method), "resume" | "unsubscribe")
 }
 
 fn last_word(method: &str) -> &str {

@@ -340,6 +340,18 @@ fn clients_at_once_are_limited() {
 }
 
 #[test]
+fn account_that_is_not_on_record_is_not_needed() {
+    let listening = Listening::start(&tape(TUI), &[]);
+    let mut client = listening.client("codex-tui");
+    // The second time it is not on the tape.
+    for _ in 0..3 {
+        let result = client.call("account/read", json!({}));
+        assert_eq!((&result["account"], &result["requiresOpenaiAuth"]), (&Value::Null, &json!(false)));
+    }
+    assert_eq!(listening.end(Signal::TERM).0, Some(0));
+}
+
+#[test]
 fn e2e_real_tui_plays_against_its_tape() {
     let test = "e2e_real_tui_plays_against_its_tape";
     // The tape is that of the newest release, and its TUI reads what it says.

@@ -3,6 +3,7 @@
 //! The server is `codex-shim replay --listen` with a bundled tape, started by the hub through a script in the place of codex.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -101,6 +102,8 @@ fn word(value: &Value) -> &str {
 struct Hub<'a> {
     folder: &'a Folder,
     codex: PathBuf,
+    /// The stderr of each of its processes.
+    log: File,
     process: Option<Child>,
 }
 
@@ -119,19 +122,18 @@ impl<'a> Hub<'a> {
         files::create_file(&codex).and_then(|mut file| file.write_all(script.as_bytes())).map_err(failed)?;
         std::fs::set_permissions(&codex, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
         files::create_folder(&folder.dir.join("codex-home")).map_err(failed)?;
-        let mut hub = Hub { folder, codex, process: None };
+        let log = files::create_file(&folder.dir.join(LOG)).map_err(failed)?;
+        let mut hub = Hub { folder, codex, log, process: None };
         hub.restart()?;
         Ok(hub)
     }
 
     /// Starts the hub, and waits until it listens.
     fn restart(&mut self) -> Outcome<()> {
-        let log = self.folder.dir.join(LOG);
         let failed = |error: std::io::Error| format!("start the hub: {error}");
         let mut command = self.folder.shim(HOME, &["hub", "--session", "demo", "--no-default-socket", "--codex"]);
         command.arg(&self.codex).env("CODEX_HOME", self.folder.dir.join("codex-home")).env("HOME", &self.folder.dir);
-        let open = std::fs::OpenOptions::new().append(true).create(true).open(&log);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(open.map_err(failed)?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.log.try_clone().map_err(failed)?);
         let mut child = command.spawn().map_err(failed)?;
         let began = Instant::now();
         // A hub that was killed leaves its control socket behind.
@@ -144,7 +146,8 @@ impl<'a> Hub<'a> {
                 break Ok(());
             }
             if let Ok(Some(status)) = child.try_wait() {
-                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                let said = files::read(&self.folder.dir.join(LOG)).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said);
                 let said = said.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
                 break Err(format!("the hub ended too early with {status}{said}"));
             }
