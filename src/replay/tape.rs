@@ -282,7 +282,7 @@ impl Tape {
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
             match record {
                 Record::Header(first) => header = header.or(Some(first)),
-                record => lines.add(record),
+                record @ (Record::Line { .. } | Record::Event { .. } | Record::Gap { .. }) => lines.add(record),
             }
         }
         let header = header.ok_or_else(|| TapeError::NotATape { path: path.to_owned() })?;
