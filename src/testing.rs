@@ -48,7 +48,7 @@ pub mod journal {
 }
 
 pub mod replay {
-    pub use crate::replay::{Player, Strictness, Tape};
+    pub use crate::replay::{Player, Script, Strictness, Tape};
 }
 
 pub mod store {

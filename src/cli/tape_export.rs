@@ -22,7 +22,7 @@ use crate::keeping::add_piece;
 use crate::replay::{Anonymizer, Machine, Redaction, Selection, summary_of};
 use crate::secrets::{InPieces, Masker, Pieces};
 use crate::store::Found;
-use crate::wire::Body;
+use crate::wire::{Body, Conn};
 
 /// The run that was recorded last.
 const LATEST: &str = "latest";
@@ -50,7 +50,7 @@ fn export(
     let first = first.expect("BUG: the generation is that of a segment");
     let from = Position { segment: first, offset: 0 };
 
-    let mut selection = Selection::new(thread);
+    let mut selection = Selection::new(thread, arguments.conn.map(Conn));
     let mut known = Known::default();
     let mut masked = MaskedPieces::new(arguments.redact);
     read(journal, &from, |record| {
@@ -82,6 +82,13 @@ fn export(
         let all = if all.is_empty() { "it has none".to_owned() } else { format!("its threads are {all}") };
         let name = arguments.thread.as_deref().unwrap_or_default();
         let why = format!("this run has no messages of thread `{name}`; {all}; name another run with --generation");
+        return Err(CliError::exits(NO_SUCH_THREAD, screen::plain(&why)));
+    }
+    if !selection.has_seen_conn() {
+        let conn = arguments.conn.unwrap_or_default();
+        let all = known.connections.join(", ");
+        let all = if all.is_empty() { "it is not that of a hub".to_owned() } else { format!("it has {all}") };
+        let why = format!("this run has no connection {conn}; {all}; name another run with --generation");
         return Err(CliError::exits(NO_SUCH_THREAD, screen::plain(&why)));
     }
     let mut number = 0;
@@ -249,6 +256,8 @@ struct Known {
     codex_home: Option<String>,
     /// The threads of the run, in order of their first record.
     threads: Vec<String>,
+    /// The connections of a hub, each with its client's name.
+    connections: Vec<String>,
 }
 
 impl Known {
@@ -257,6 +266,11 @@ impl Known {
         struct Initialized {
             #[serde(rename = "codexHome")]
             codex_home: String,
+        }
+        #[derive(serde::Deserialize)]
+        struct Opened {
+            conn: u32,
+            name: Option<String>,
         }
         let thread = summary_of(record).ok().and_then(|summary| summary.thread);
         self.threads.extend(thread.filter(|thread| !self.threads.contains(thread)));
@@ -268,6 +282,12 @@ impl Known {
                     && let Ok(initialized) = serde_json::from_str::<Initialized>(result.get())
                 {
                     self.codex_home = Some(initialized.codex_home);
+                }
+            }
+            Ok(Record::Event { event, data, .. }) if event == "conn_open" => {
+                if let Some(opened) = data.and_then(|data| serde_json::from_str::<Opened>(data.get()).ok()) {
+                    let name = opened.name.as_deref().unwrap_or("a client without a name");
+                    self.connections.push(format!("{} ({name})", opened.conn));
                 }
             }
             Ok(Record::Line { .. } | Record::Event { .. } | Record::Gap { .. }) | Err(_) => {}

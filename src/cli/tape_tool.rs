@@ -21,8 +21,10 @@ use super::{FAILED, NO_SUCH_THREAD, complete, say, select_session, tape_export};
 use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Record, SegmentName};
+use crate::launch;
 use crate::replay::{
-    Difference, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep, serve, summary_of,
+    Difference, ListenOptions, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep, Told, listen,
+    serve, summary_of,
 };
 use crate::store::Otherwise;
 
@@ -50,14 +52,15 @@ pub(super) fn run(tool: TapeTool, environment: &Environment) -> Done {
 fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
     let mut thread = arguments.thread.clone();
     let file = arguments.source.as_deref().map(Path::new).filter(|path| path.exists() && !path.is_dir());
-    let mut records = match file {
+    let opened = |path: &Path| TapeReader::open(path).map_err(|error| error.to_string());
+    let (mut records, again) = match file {
         Some(path) => {
-            let opened = match thread.as_deref() {
-                Some(LATEST) => latest_thread(path).map(|found| thread = Some(found)),
-                Some(_) | None => Ok(()),
-            };
-            opened?;
-            Records::Tape(TapeReader::open(path).map_err(|error| error.to_string())?)
+            if thread.as_deref() == Some(LATEST) {
+                thread = Some(latest_thread(path)?);
+            }
+            // A pipe cannot be read twice.
+            let again = if path.is_file() { Some(Records::Tape(opened(path)?)) } else { None };
+            (Records::Tape(opened(path)?), again)
         }
         None => match select_session::one(
             arguments.source.as_deref().or(arguments.session.as_deref()),
@@ -66,7 +69,8 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
         ) {
             Ok(session) => {
                 thread = thread.map(|name| thread_or_id(&session, &name, environment)).transpose()?;
-                Records::Journal(Reader::new(&session.journal_dir(), None))
+                let journal = || Records::Journal(Reader::new(&session.journal_dir(), None));
+                (journal(), Some(journal()))
             }
             Err(not_chosen) => {
                 if let Some(source) = arguments.source.as_deref().filter(|source| looks_like_a_file(source)) {
@@ -77,12 +81,28 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
             }
         },
     };
-    match list(&mut records, arguments, thread.as_deref()) {
+    let mut table = table(again.is_some_and(|again| are_of_hub(again).unwrap_or(false)));
+    match list(&mut records, &mut table, arguments, thread.as_deref()) {
         Ok(status) => Ok(status),
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(CliError::failed(error.to_string())),
     }
+}
+
+/// Records in which the first connection of a hub is looked for.
+const LOOKED_AT_MAX: usize = 100;
+
+/// Whether these records, from their beginning, are those of a hub.
+fn are_of_hub(mut records: Records) -> io::Result<bool> {
+    for _ in 0..LOOKED_AT_MAX {
+        match records.next()? {
+            Some(record) if summary_of(&record).is_ok_and(|summary| summary.conn > 0) => return Ok(true),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(false)
 }
 
 /// The most recently used thread of a tape.
@@ -125,9 +145,8 @@ impl Records {
 }
 
 /// Lists records; returns the exit status.
-fn list(records: &mut Records, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
+fn list(records: &mut Records, table: &mut Table, arguments: &ShowArguments, thread: Option<&str>) -> io::Result<i32> {
     let mut output = io::BufWriter::new(io::stdout().lock());
-    let mut table = table();
     let (mut number, mut shown, mut began_us) = (0, 0, None);
     let mut threads: Vec<String> = Vec::new();
     loop {
@@ -213,6 +232,7 @@ fn wanted(summary: &Summary, arguments: &ShowArguments, thread: Option<&str>) ->
     };
     is(&arguments.from, summary.from)
         && is(&arguments.kind, summary.kind)
+        && arguments.conn.is_none_or(|wanted| wanted == summary.conn)
         && arguments.method.as_deref().is_none_or(has_word)
         && thread.is_none_or(|wanted| summary.thread.as_ref().is_some_and(|thread| thread.starts_with(wanted)))
 }
@@ -239,11 +259,12 @@ fn in_full(record: &[u8], number: u64) -> Result<String, String> {
 }
 
 /// An empty table of records.
-fn table() -> Table {
+fn table(is_of_hub: bool) -> Table {
+    let arrow_columns = if is_of_hub { 4 } else { 1 };
     let columns = vec![
         Column::number("RECORD").at_least(6),
         Column::number("SECONDS").at_least(9).spare(),
-        Column::whole(" ").at_least(1),
+        Column::whole(" ").at_least(arrow_columns),
         Column::whole("KIND").at_least(12),
         Column::text("METHOD").at_least(METHOD_COLUMNS),
         Column::text("ID").at_least(10).spare(),
@@ -252,19 +273,20 @@ fn table() -> Table {
     Table::new(columns, Screen::of_stdout_plain())
 }
 
-/// `12   0.123  →  request       turn/start   id 2   214 B`
+/// `12   0.123  → 3  request       turn/start   id 2   214 B`, with the number of a hub's connection after the arrow.
 fn as_row(number: u64, after_us: u64, summary: &Summary) -> Vec<Cell> {
     let arrow = match summary.from {
         "client" => "→",
         "server" => "←",
         _ => "·",
     };
+    let conn = if summary.conn == 0 { String::new() } else { format!(" {}", summary.conn) };
     let id = summary.id.as_deref().map(|id| format!("id {id}")).unwrap_or_default();
     let size = if summary.from == "shim" { String::new() } else { ByteSize(summary.line_bytes).to_string() };
     let cells = [
         number.to_string(),
         format!("{:.3}", after_us as f64 / 1e6),
-        arrow.to_owned(),
+        format!("{arrow}{conn}"),
         summary.kind.to_string(),
         summary.method.clone().unwrap_or_default(),
         id,
@@ -307,6 +329,9 @@ fn told(survey: &Survey) -> String {
     row("records", survey.records.to_string());
     row("lines of the client", survey.client_lines.to_string());
     row("lines of the server", survey.server_lines.to_string());
+    if survey.connections > 0 {
+        row("clients of the hub", survey.connections.to_string());
+    }
     row("runs of the server", survey.generations.to_string());
     row("end of the run", if survey.ended { "on record" } else { "not on record" }.to_owned());
     if survey.segments_missing > 0 {
@@ -335,11 +360,15 @@ pub(super) enum TapeTool {
     ///
     /// Paths, names, ids and times are replaced, each by the same thing wherever it stands.
     #[command(after_long_help = "\
+The tape of a hub has all of its clients, each line with its connection; with
+--conn it has one client's conversation alone.
+
 Exit status: 0, or 1 if the tape cannot be written, or 3 if there is no such
-thread or session.
+thread, connection or session.
 
 Examples:
   codex-shim tape export -o turn.jsonl
+  codex-shim tape export .codex --conn 3 -o terminal.jsonl
   codex-shim tape export work --thread 0192… --redact -o turn.jsonl
   codex-shim tape export work --generation 6b02d1 -o run.jsonl")]
     Export(ExportArguments),
@@ -368,6 +397,9 @@ pub(super) struct ExportArguments {
     /// Only this thread, and messages that belong to no thread
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(super) thread: Option<String>,
+    /// Only this connection of a hub; `hub status` and `tape show` list them
+    #[arg(long, value_name = "N", value_parser = connection)]
+    pub(super) conn: Option<u32>,
     /// Run of the server: a unique beginning of its id [default: latest]
     #[arg(long, value_name = "GENERATION")]
     pub(super) generation: Option<String>,
@@ -402,6 +434,9 @@ pub(super) struct ShowArguments {
     /// Only this thread: its id, the beginning of it, or `latest`
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(super) thread: Option<String>,
+    /// Only this connection of a hub
+    #[arg(long, value_name = "N", value_parser = connection)]
+    pub(super) conn: Option<u32>,
     /// Only record number N, in full
     #[arg(long, value_name = "N", value_parser = whole)]
     pub(super) record: Option<u64>,
@@ -423,32 +458,58 @@ pub(super) struct CheckArguments {
     pub(super) json: bool,
 }
 
-/// Play a recording as a server on stdin and stdout
+/// The number of a client's connection.
+fn connection(word: &str) -> Result<u32, String> {
+    match word.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        Ok(_) | Err(_) => Err(format!("`{word}` is not the number of a connection; they count from 1")),
+    }
+}
+
+/// Play a recording as a server on stdin and stdout, or on a socket
 ///
 /// It matches the requests of a client to the tape by method and parameters; ids, paths and times may differ. Answers carry
 /// the client's ids. All other lines of the server are sent at the same places between the lines of the client.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 A request that the tape lacks gets a JSON-RPC error that says so. Differences
-are printed on stderr at the end.
+are printed on stderr at the end, with --listen when a client leaves.
 
-Exit status: 0, or with --strict 1 if the client differs from the tape.
+With --listen, several clients may connect at once, such as `codex --remote`.
+Each plays a connection of the tape: the next one of a client of its name. The
+first answer to a request counts. SIGTERM or SIGINT ends the server.
+
+Exit status: 0, or with --strict 1 if the client differs from the tape, or with
+--listen 1 if the socket cannot be had.
 
 Examples:
   codex-shim replay fixtures/tapes/plain_turn.jsonl
   codex-shim replay --strict session.jsonl     a difference is an error
   codex-shim replay --speed 1 session.jsonl    as slowly as it was recorded
-  codex-shim replay latest                     the recording made last")]
+  codex-shim replay latest                     the recording made last
+  codex-shim replay --listen unix:///tmp/t.sock hub.jsonl
+  codex --remote unix:///tmp/t.sock            in another terminal")]
 pub(super) struct ReplayArguments {
     /// The tape, or `latest`
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
+    /// Serve WebSocket clients on this Unix socket
+    #[arg(long, value_name = "unix://PATH", value_parser = socket_path)]
+    pub(super) listen: Option<PathBuf>,
     /// Speed: max, or N times as fast as it was recorded
     #[arg(long, value_name = "SPEED", default_value = "max")]
     pub(super) speed: Pace,
     /// Treat a difference from the tape as an error
     #[arg(long)]
     pub(super) strict: bool,
+}
+
+/// The path in `unix://PATH`.
+fn socket_path(word: &str) -> Result<PathBuf, String> {
+    match word.strip_prefix("unix://") {
+        Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+        Some(_) | None => Err(format!("`{word}` is not unix://PATH; a tape is played on Unix sockets only")),
+    }
 }
 
 /// Finds a tape.
@@ -480,17 +541,47 @@ pub(super) fn run_replay(arguments: &ReplayArguments, environment: &Environment)
             TapeError::Io { .. } | TapeError::NotATape { .. } => failed,
         }
     })?;
+    if let Some(path) = &arguments.listen {
+        return run_listen(tape, strictness, arguments, path, environment);
+    }
     let differences = serve(tape, strictness, arguments.speed).map_err(|error| error.to_string())?;
     if differences.is_empty() {
         return Ok(0);
     }
-    print_differences(&differences);
+    print_differences("the client", &differences);
     Ok(if arguments.strict { FAILED } else { 0 })
 }
 
-fn print_differences(differences: &[Difference]) {
+/// Plays the tape to the clients at a socket.
+fn run_listen(
+    tape: Tape,
+    strictness: Strictness,
+    arguments: &ReplayArguments,
+    path: &Path,
+    environment: &Environment,
+) -> Done {
+    launch::keep_descriptors();
+    let options = ListenOptions {
+        path: path.to_owned(),
+        runtime_dir: environment.runtime_dir(),
+        strictness,
+        pace: arguments.speed,
+    };
+    let name_of = |name: Option<&str>| plain(name.unwrap_or("a client"));
+    let differs = listen(tape, &options, &mut |told| match told {
+        Told::Listening => say(&format!("plays the tape at unix://{}", path.display())),
+        Told::Left { differences: [], .. } => {}
+        Told::Left { name, differences } => print_differences(&name_of(name), differences),
+        Told::TooSlow { name } => say(&format!("{} does not read its messages: disconnected", name_of(name))),
+        Told::TooMany => say("too many clients: the new one is disconnected"),
+    });
+    let differs = differs.map_err(|error| error.to_string())?;
+    Ok(if differs { FAILED } else { 0 })
+}
+
+fn print_differences(client: &str, differences: &[Difference]) {
     let count = differences.len();
-    say(&format!("the client differs from the tape in {count} place{}", if count == 1 { "" } else { "s" }));
+    say(&format!("{client} differs from the tape in {count} place{}", if count == 1 { "" } else { "s" }));
     for difference in differences.iter().take(SHOWN_MAX) {
         say(&difference.to_string());
     }

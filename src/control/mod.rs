@@ -39,4 +39,4 @@ pub use requests::with_choices;
 pub(crate) use routes::{Ask, RelayRequest, Reply, SessionInfo, Stores};
 pub(crate) use server::{ControlSocket, start};
 pub use socket::resolve;
-pub(crate) use socket::{Bound, SOCKET_FILE, SocketError, bind_at, bind_free, fits, resolve_at, short_path};
+pub(crate) use socket::{SOCKET_FILE, SocketError, bind_at, bind_behind_link, bind_free, fits, resolve_at, short_path};

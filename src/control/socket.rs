@@ -85,6 +85,20 @@ pub(crate) fn bind_free(path: &Path, runtime_dir: Option<&Path>, short_name: &st
         let listener = listen(&path)?;
         return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
     }
+    link_to_short(path, runtime_dir, short_name)
+}
+
+/// As [`bind_at`], and always behind a link, in a folder that only we can enter.
+pub(crate) fn bind_behind_link(
+    path: &Path,
+    runtime_dir: Option<&Path>,
+    short_name: &str,
+) -> Result<Bound, SocketError> {
+    clear(path)?;
+    link_to_short(path.to_owned(), runtime_dir, short_name)
+}
+
+fn link_to_short(path: PathBuf, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
     let short = short_path(runtime_dir, short_name)?;
     let listener = listen(&short)?;
     if let Err(source) = symlink(&short, &path) {

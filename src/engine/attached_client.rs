@@ -350,9 +350,12 @@ impl Engine {
     }
 }
 
+/// The name of codex-shim in an `initialize` of its own.
+pub(crate) const OWN_NAME: &str = "codex-shim";
+
 /// The relay's client name when it initializes the server itself.
 fn own_name() -> ClientName {
-    ClientName { name: Some("codex-shim".to_owned()), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+    ClientName { name: Some(OWN_NAME.to_owned()), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
 }
 
 fn initialize_params() -> String {

@@ -36,8 +36,8 @@ pub(crate) use assembly::{
     FragmentThreads, QuotedMessage, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
-pub(crate) use attached_client::ClientName;
 pub use attached_client::ServerOwner;
+pub(crate) use attached_client::{ClientName, OWN_NAME};
 pub(crate) use connections::PROBE;
 pub use connections::{Peer, Transport};
 pub(crate) use context::{

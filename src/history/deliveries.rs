@@ -93,6 +93,12 @@ impl Deliveries {
         is_first
     }
 
+    /// Those of records that are read again from one of them on, with the connections that are open now.
+    pub(super) fn reading_again(&self) -> Deliveries {
+        let opened = self.opened.keys().map(|conn| (*conn, 0)).collect();
+        Deliveries { counted: 0, opened, threads: Vec::new() }
+    }
+
     fn open(&mut self, data: Option<&RawValue>) {
         let Some(OfConn { conn, name }) = OfConn::read(data) else { return };
         if self.opened.len() >= CONNECTIONS_MAX {

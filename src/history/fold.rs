@@ -277,7 +277,7 @@ impl Recall {
     /// Starts from a stored fold.
     #[must_use]
     pub(crate) fn of(fold: Fold) -> Recall {
-        Recall { fold, deliveries: Deliveries::default(), met: Vec::new() }
+        Recall { deliveries: fold.deliveries.reading_again(), fold, met: Vec::new() }
     }
 
     /// The first record that is needed; `None` if nothing is missing.

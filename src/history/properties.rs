@@ -105,10 +105,12 @@ macro_rules! tapes {
     };
 }
 
-const TAPES: [(&str, &str); 9] = tapes![
+const TAPES: [(&str, &str); 11] = tapes![
     "command_approval",
     "end_in_mid_turn",
     "file_change_approval",
+    "hub_tui",
+    "hub_two_clients",
     "interrupt",
     "list_read_resume",
     "plain_turn",

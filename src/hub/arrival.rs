@@ -9,9 +9,8 @@ use rustix::event::{PollFd, PollFlags};
 use super::event_loop::{Hub, Reach};
 use super::front;
 use super::link::Link;
-use super::sockets::Accepted;
 use crate::engine::{Effect, Input, Peer, Transport};
-use crate::websocket::{Accepting, Connecting, Request};
+use crate::websocket::{Accepted, Accepting, Connecting, Request};
 use crate::wire::{Conn, Side};
 
 /// Clients whose handshake is not complete. Others wait until they are accepted.

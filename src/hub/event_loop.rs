@@ -15,11 +15,10 @@ use super::arrival::{
 use super::link::{CLOSING_MAX, Link, WAITING_BYTES_MAX};
 use super::process::ServerProcess;
 use super::published::document;
-use super::sockets::Listener;
 use crate::control::{Passed, RelayRequest};
 use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, ServerOwner};
 use crate::relay::{Core, Message};
-use crate::websocket::{Ended, Utf8Bytes};
+use crate::websocket::{Ended, Listener, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
 /// How long a hub that ends goes on to deliver what waits.

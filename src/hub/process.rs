@@ -25,11 +25,12 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::peer::{self, Peer, ProcessIdentity};
+use super::peer::ProcessIdentity;
 use crate::control::{self, SocketError};
 use crate::files::{self, Access, Folder};
 use crate::launch;
 use crate::relay::ServerCommand;
+use crate::websocket::{Peer, connect};
 
 /// The server's socket, in the session folder.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
@@ -236,7 +237,7 @@ pub(crate) fn adopt(session_dir: &Path) -> Option<ServerProcess> {
 
 /// The process that listens at this path, if it runs as our user.
 fn answering(socket: &Path) -> Option<ProcessIdentity> {
-    let peer = Peer::of(&peer::connect(socket).ok()?).ok()?;
+    let peer = Peer::of(&connect(socket).ok()?).ok()?;
     ProcessIdentity::of(peer.pid?).filter(|_| peer.is_ours())
 }
 
@@ -559,7 +560,7 @@ impl ServerProcess {
         if !is_recorded || self.identity().is_alive() {
             return;
         }
-        if peer::connect(&self.socket).is_err() {
+        if connect(&self.socket).is_err() {
             let _ = std::fs::remove_file(&self.socket);
         }
         let _ = std::fs::remove_file(self.session_dir.join(SERVER_FILE));

@@ -14,13 +14,14 @@ use uuid::Uuid;
 
 use super::event_loop::{End, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
-use super::sockets::{self, Claim, ClaimError, Listener};
+use super::sockets::{self, Claim, ClaimError};
 use crate::config::{Complaint, Environment, SessionName, Settings};
 use crate::control::SocketError;
 use crate::engine::ServerOwner;
 use crate::launch::{self, Signals};
 use crate::relay::{Clock, OfHub, RelayError, ServerCommand, Start};
 use crate::store::{Session, StoreError};
+use crate::websocket::Listener;
 
 /// Initial delay before a server that ended by itself is restarted.
 const BACK_OFF_MIN: Duration = Duration::from_secs(1);

@@ -7,24 +7,22 @@
 //! both find a stale socket and replace each other's. On a file system without flock it does without. The caller of
 //! [`bind_own`] holds the session's lock.
 //!
-//! *Trust.* A connection of another user is closed before a byte of it is read.
-//!
 //! Nothing here reads or writes a connection.
 
-use std::fs::{File, Metadata, TryLockError};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
-use super::peer::{self, Peer, ProcessIdentity};
-use crate::control::{self, Bound, SocketError};
+use super::peer::ProcessIdentity;
+use crate::control::{self, SocketError};
 use crate::files;
 use crate::store::Found;
+use crate::websocket::{Listener, Peer, connect};
 
 /// The hub's socket in the session folder.
 pub(crate) const CODEX_SOCKET: &str = "codex.sock";
@@ -188,7 +186,7 @@ impl Claim {
         let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.path.as_os_str().as_encoded_bytes());
         let short_name = format!("hub-{}-{}.sock", name.simple(), std::process::id());
         match control::bind_free(&self.path, self.runtime_dir.as_deref(), &short_name) {
-            Ok(bound) => Ok(Listener::of(self.path, bound, self.lock)),
+            Ok(bound) => Ok(Listener::new(self.path, bound.listener, bound.files.paths(), self.lock)),
             // Codex has bound it since.
             Err(SocketError::Io { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
                 self.check()?;
@@ -226,7 +224,7 @@ impl Claim {
         } else if !there.file_type().is_socket() {
             return in_the_way("a file that is not a socket");
         }
-        match peer::connect(&socket) {
+        match connect(&socket) {
             Ok(stream) => Err(ClaimError::Answered { path: self.path.clone(), by: Answerer::of(&stream, &self.home) }),
             Err(error) if is_one_of(&error, &[io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound]) => {
                 Ok(Place::Stale)
@@ -311,103 +309,7 @@ pub(crate) fn bind_own(session_dir: &Path, runtime_dir: Option<&Path>) -> Result
     let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, path.as_os_str().as_encoded_bytes());
     let short_name = format!("codex-{}-{}.sock", name.simple(), std::process::id());
     let bound = control::bind_at(&path, runtime_dir, &short_name)?;
-    Ok(Listener::of(path, bound, None))
-}
-
-/// A socket on which the hub listens. Dropping it removes its files at once, unless another process has replaced them.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    listener: UnixListener,
-    path: PathBuf,
-    files: Vec<OwnFile>,
-    /// The lock of the claim, released after the files are removed.
-    _lock: Option<File>,
-}
-
-/// A file that we have created, and its identity. As long as the socket is open its number is not used again.
-#[derive(Debug)]
-struct OwnFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl OwnFile {
-    fn at(path: &Path) -> Option<OwnFile> {
-        let there: Metadata = std::fs::symlink_metadata(path).ok()?;
-        Some(OwnFile { path: path.to_owned(), device: there.dev(), inode: there.ino() })
-    }
-
-    fn is_in_place(&self) -> bool {
-        OwnFile::at(&self.path).is_some_and(|there| (there.device, there.inode) == (self.device, self.inode))
-    }
-}
-
-/// A connection of our user.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    /// Non-blocking.
-    pub stream: UnixStream,
-    /// The client's process, if the kernel says.
-    pub pid: Option<u32>,
-}
-
-impl Listener {
-    fn of(path: PathBuf, bound: Bound, lock: Option<File>) -> Listener {
-        let files = bound.files.paths().iter().filter_map(|file| OwnFile::at(file)).collect();
-        Listener { listener: bound.listener, path, files, _lock: lock }
-    }
-
-    /// The path that clients are told.
-    #[cfg(test)]
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Whether clients that connect to the path still come here.
-    #[cfg(test)]
-    fn is_in_place(&self) -> bool {
-        self.files.iter().all(OwnFile::is_in_place)
-    }
-
-    /// Accepts the next connection of our user, if one waits. Those of others are closed.
-    pub(crate) fn accept(&self) -> io::Result<Option<Accepted>> {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                // The client has gone again.
-                Err(error) if is_one_of(&error, &[io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted]) => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            match Peer::of(&stream) {
-                Ok(peer) if peer.is_ours() => {
-                    stream.set_nonblocking(true)?;
-                    return Ok(Some(Accepted { stream, pid: peer.pid }));
-                }
-                Ok(peer) => tracing::warn!(uid = peer.uid, "another user at {}: closed", self.path.display()),
-                Err(error) => tracing::warn!(%error, "a client of an unknown user: closed"),
-            }
-        }
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        for file in self.files.iter().filter(|file| file.is_in_place()) {
-            if let Err(error) = std::fs::remove_file(&file.path) {
-                tracing::info!(%error, file = %file.path.display(), "remove a socket of the hub");
-            }
-        }
-    }
+    Ok(Listener::new(path, bound.listener, bound.files.paths(), None))
 }
 
 #[cfg(test)]
@@ -415,6 +317,7 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::net::UnixListener;
 
     /// A `CODEX_HOME`, and the home of codex-shim.
     struct Homes {

@@ -15,11 +15,13 @@ mod writer;
 
 pub(crate) use background::over_bounds;
 pub use background::{Bounds, IndexedTo};
+pub(crate) use record::reference;
 pub use record::{Content, FORMAT, Header, Origin, Record, ServerOrigin};
 pub(crate) use record::{PlainRecord, RecordError};
 pub use segment::Previous;
 pub use segment::{Generation, Position, SegmentName};
 pub(crate) use segment::{all_ended, is_whole};
 pub(crate) use segment::{end_of, size_bytes};
+pub(crate) use shared::resolved;
 pub(crate) use writer::Tally;
 pub use writer::{Batch, Writer};

@@ -388,7 +388,7 @@ pub(super) fn append_reference(out: &mut Vec<u8>, start: &[u8], offset: u64) {
 const SAME: &[u8] = b",\"from\":\"server\",\"same\":";
 
 /// The offset in a record that [`append_reference`] has written, given without the `\n`.
-pub(super) fn reference(record: &[u8]) -> Option<u64> {
+pub(crate) fn reference(record: &[u8]) -> Option<u64> {
     // No other record ends in a digit and a brace within so few bytes.
     if record.len() > SAME.len() + 80 || !record.ends_with(b"}") {
         return None;

@@ -75,7 +75,7 @@ impl SharedLines {
 
 /// The record that a reference stands for: its own start, and the rest of the record in full. `None` if that is not a record of
 /// a line of the server.
-pub(super) fn resolved(reference: &[u8], full: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn resolved(reference: &[u8], full: &[u8]) -> Option<Vec<u8>> {
     let start = record::start_of(reference)?;
     let rest = full.strip_prefix(record::start_of(full)?)?;
     record::reference(full).is_none().then(|| [start, rest].concat())

@@ -326,6 +326,22 @@ fn marks(prefixes: &[&str], secrecy: Secrecy) -> AhoCorasick {
     AhoCorasick::new(prefixes.iter().copied().chain(names)).expect("BUG: the marks are few and short")
 }
 
+/// Results in the place of answers that no recording contains: a client that is told of no account, and that none is needed,
+/// goes on. Members as in 0.169; older clients ignore those that they do not know.
+const STAND_INS: [(&str, &str); 3] = [
+    ("account/read", r#"{"account":null,"userId":null,"requiresOpenaiAuth":false,"workspaceRouting":null}"#),
+    (
+        "account/gatewayOAuth/read",
+        r#"{"providerId":"none","providerName":"none","required":false,"supportsDeviceAuth":false,"status":null,"error":null}"#,
+    ),
+    ("account/bedrock/checkGovCloudRequirements", r#"{"isGovCloud":false,"shouldWarn":false}"#),
+];
+
+/// The result for a request of this method if the real one is not on record.
+pub(crate) fn stand_in(method: &str) -> Option<&'static str> {
+    STAND_INS.iter().find(|(name, _)| *name == method).map(|(_, result)| *result)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

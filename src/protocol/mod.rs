@@ -15,7 +15,7 @@ pub(crate) use method::Listed;
 pub(crate) use method::{Method, RESPONSES, Secrecy};
 pub(crate) use method::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
-    names_method_with_secret_members, names_secret_method,
+    names_method_with_secret_members, names_secret_method, stand_in,
 };
 
 /// Prefix of notification methods until early 2026.

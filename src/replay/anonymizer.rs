@@ -52,6 +52,9 @@ static TEMPORARY: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(r"{PATH_BEGINS}(?<folder>(?:/private)?(?:/var/folders/[^/\s]+/[^/\s]+/T|/tmp)/{name})"))
 });
 
+/// Beginning of the names of settings of one project, as codex tells their origins.
+const PROJECT_SETTINGS: &str = "projects.";
+
 pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("BUG: the pattern is a regular expression")
 }
@@ -229,6 +232,12 @@ impl Anonymizer {
         if self.host.as_deref() == Some(text) {
             return "host".to_owned();
         }
+        // The name of a setting of one project: its dots are not those of the path.
+        if let Some(rest) = text.strip_prefix(PROJECT_SETTINGS)
+            && let Some((path, setting)) = rest.rsplit_once('.').filter(|(path, _)| path.starts_with('/'))
+        {
+            return format!("{PROJECT_SETTINGS}{}.{setting}", self.text(path));
+        }
         let mut text = text.to_owned();
         for (path, stands_for_it) in &self.paths {
             text = replace_path(&text, path, stands_for_it);
@@ -401,6 +410,14 @@ mod tests {
         check(&bytes(b"/srv/secret/site"), &bytes(b"/home/user/project"));
         check(r#"{"chunk":"/var/ann"}"#, r#"{"chunk":"/home/user"}"#);
         check(r#"{"chunk":"/var/ann is no Base64"}"#, r#"{"chunk":"/home/user is no Base64"}"#);
+    }
+
+    #[test]
+    fn paths_in_names_of_settings() {
+        check(
+            r#"{"origins":{"projects./tmp/.tmpX1/y.trust_level":1,"projects./srv/secret/site.trust_level":2,"projects.a.b":3}}"#,
+            r#"{"origins":{"projects./tmp/tape-1/y.trust_level":1,"projects./home/user/project.trust_level":2,"projects.a.b":3}}"#,
+        );
     }
 
     #[test]

@@ -1,22 +1,29 @@
 //! Tapes: recordings that are exported, listed, checked, and played as a server.
 //!
 //! A tape is a journal file. [`Anonymizer`] removes machine-specific data from its records, [`TapeReader`] reads them,
-//! [`Survey`] summarizes them, and [`Player`] decides the replies of a server that repeats them.
+//! [`Survey`] summarizes them, [`Script`] says which lines belong together, and [`Player`] decides the replies of a server
+//! that repeats them.
 //!
-//! Nothing here changes a recording. The player has no clock: [`serve`] sends its lines at their times.
+//! Nothing here changes a recording. The player has no clock: [`serve`] on pipes and [`listen`] on a socket send its lines at
+//! their times.
 
 mod anonymizer;
+mod clients;
+mod listen;
 mod mapping;
 mod player;
+mod script;
 mod server;
+mod socket;
 mod survey;
 mod tape;
 
 pub(crate) use anonymizer::{Anonymizer, Machine, Redaction};
+pub(crate) use listen::{ListenOptions, Told, listen};
 pub(crate) use mapping::Difference;
 pub use player::{Player, Strictness};
+pub use script::Script;
 pub(crate) use server::{Pace, serve};
 pub(crate) use survey::{Summary, Survey, summary_of};
-pub(crate) use tape::Selection;
 pub use tape::Tape;
-pub(crate) use tape::{TapeError, TapeReader, TapeStep};
+pub(crate) use tape::{Selection, TapeError, TapeReader, TapeStep};

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use super::mapping::Difference;
 use super::player::{Player, Said, Strictness};
+use super::script::{Script, name_of};
 use super::tape::Tape;
-use crate::wire::LINE_BYTES_MAX;
+use crate::wire::{Conn, LINE_BYTES_MAX};
 
 /// Limit of client lines that are read ahead.
 const LINES_AHEAD_MAX: usize = 16;
@@ -73,26 +74,38 @@ impl std::error::Error for ReplayError {
 
 /// The lines to send, in order, with their times.
 #[derive(Debug, Default)]
-struct Schedule(VecDeque<(Instant, Vec<u8>)>);
+pub(super) struct Schedule(VecDeque<(Instant, Vec<u8>)>);
 
 impl Schedule {
     fn add(&mut self, pace: Pace, said: Vec<Said>) {
         let now = Instant::now();
-        for Said { bytes, after_us } in said {
-            let wait = match pace {
-                Pace::Max => Duration::ZERO,
-                Pace::Times(times) => Duration::from_secs_f64(after_us as f64 / 1e6 / times),
-            };
-            let not_before = self.0.back().map_or(now, |(due, _)| *due);
-            self.0.push_back(((now + wait).max(not_before), bytes));
-        }
+        said.into_iter().for_each(|Said { bytes, after_us, .. }| self.push(pace, now, bytes, after_us));
+    }
+
+    /// Adds a line that is due `after_us` of the recording's time after `now`, and not before those that wait.
+    pub(super) fn push(&mut self, pace: Pace, now: Instant, bytes: Vec<u8>, after_us: u64) {
+        let wait = match pace {
+            Pace::Max => Duration::ZERO,
+            Pace::Times(times) => Duration::from_secs_f64(after_us as f64 / 1e6 / times),
+        };
+        let not_before = self.0.back().map_or(now, |(due, _)| *due);
+        self.0.push_back(((now + wait).max(not_before), bytes));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the next line if it is due.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.0.pop_front_if(|(due, _)| *due <= now).map(|(_, line)| line)
     }
 
     /// Writes the due lines; those due at the same time in one write.
     fn write_due(&mut self, to: &mut impl Write) -> io::Result<()> {
         let now = Instant::now();
         let mut bytes = Vec::new();
-        while let Some((_, line)) = self.0.pop_front_if(|(due, _)| *due <= now) {
+        while let Some(line) = self.pop_due(now) {
             bytes.extend_from_slice(&line);
         }
         if bytes.is_empty() {
@@ -103,7 +116,7 @@ impl Schedule {
     }
 
     /// The time until the next line is due; `None` if the queue is empty.
-    fn wait(&self) -> Option<Duration> {
+    pub(super) fn wait(&self) -> Option<Duration> {
         self.0.front().map(|(due, _)| due.saturating_duration_since(Instant::now()))
     }
 }
@@ -116,13 +129,19 @@ pub(crate) fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Ve
     let always = Arc::new(AtomicBool::new(true));
     signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGTERM, 0, always)
         .map_err(ReplayError::Read)?;
-    let mut player = Player::new(tape, strictness);
+    let script = Arc::new(Script::of(tape));
+    let mut player = Player::new(Arc::clone(&script), strictness);
     let mut schedule = Schedule::default();
     let mut stdout = io::stdout().lock();
     let lines = read_lines();
-    schedule.add(pace, player.begin());
+    // With several clients on the tape, the first line says which one this is.
+    let mut conn =
+        if script.clients.len() < 2 { script.choose(None, player.taken()).or(Some(Conn::OWN)) } else { None };
+    if let Some(conn) = conn {
+        schedule.add(pace, player.join(conn));
+    }
     let mut open = true;
-    while open || !schedule.0.is_empty() {
+    while open || !schedule.is_empty() {
         schedule.write_due(&mut stdout).map_err(ReplayError::Write)?;
         let next = match (open, schedule.wait()) {
             (true, None) => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -133,18 +152,26 @@ pub(crate) fn serve(tape: Tape, strictness: Strictness, pace: Pace) -> Result<Ve
             }
         };
         match next {
-            Ok(line) => schedule.add(pace, player.take(&line.map_err(ReplayError::Read)?)),
+            Ok(line) => {
+                let line = line.map_err(ReplayError::Read)?;
+                let conn = *conn.get_or_insert_with(|| {
+                    let chosen = script.choose(name_of(&line).as_deref(), player.taken()).unwrap_or(Conn::OWN);
+                    schedule.add(pace, player.join(chosen));
+                    chosen
+                });
+                schedule.add(pace, player.take(conn, &line).into_iter().filter(|said| said.conn == conn).collect());
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => open = false,
         }
-        if strictness == Strictness::Strict && !player.differences().is_empty() {
+        if strictness == Strictness::Strict && player.differences().next().is_some() {
             schedule.write_due(&mut stdout).map_err(ReplayError::Write)?;
-            return Ok(player.differences().to_vec());
+            return Ok(player.differences().cloned().collect());
         }
     }
-    let mut differences = player.differences().to_vec();
-    if strictness == Strictness::Strict {
-        differences.extend(player.unsent());
+    let mut differences: Vec<Difference> = player.differences().cloned().collect();
+    if let (Strictness::Strict, Some(conn)) = (strictness, conn.or_else(|| script.choose(None, player.taken()))) {
+        differences.extend(player.unsent(conn));
     }
     Ok(differences)
 }

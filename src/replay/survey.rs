@@ -1,13 +1,13 @@
 //! Summarizes a tape: its records, and what is missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::tape::{EntryKind, TapeError, TapeReader, TapeStep};
+use super::tape::{EntryKind, TapeError, TapeReader, TapeStep, conn_of};
 use crate::journal::{Content, Origin, Record, RecordError};
-use crate::wire::{RpcId, Side};
+use crate::wire::{Conn, RpcId, Side};
 
 /// Limit of the faults that are listed; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 20;
@@ -27,6 +27,8 @@ pub(crate) struct Summary {
     pub id: Option<String>,
     /// The thread that the record belongs to.
     pub thread: Option<String>,
+    /// The connection of a hub; 0 for a relay on pipes, and for a hub's own.
+    pub conn: u32,
     /// Length of the line in bytes.
     pub line_bytes: u64,
 }
@@ -44,13 +46,17 @@ pub(crate) fn summary_of(record: &[u8]) -> Result<Summary, RecordError> {
         method: Some(method),
         id: None,
         thread: None,
+        conn: 0,
         line_bytes: 0,
     };
     Ok(match Record::parse(record)? {
         Record::Header(header) => ours(header.at, "header", format!("codex-shim {}", header.shim)),
-        Record::Event { at_us, event, .. } => ours(at_us, "event", event.into_owned()),
+        Record::Event { at_us, event, data } => {
+            let conn = conn_of(data).unwrap_or(Conn::OWN).0;
+            Summary { conn, ..ours(at_us, "event", event.into_owned()) }
+        }
         Record::Gap { at_us, lines, reason } => ours(at_us, "gap", format!("{lines} lines: {reason}")),
-        Record::Line { at_us, from, content, .. } => {
+        Record::Line { at_us, conn, from, content, .. } => {
             let from = match from {
                 Origin::Side(side) => side.name(),
                 Origin::Shim => "shim",
@@ -67,7 +73,7 @@ pub(crate) fn summary_of(record: &[u8]) -> Result<Summary, RecordError> {
                     (kind, method, id, super::tape::thread_of(line), line.len() as u64)
                 }
             };
-            Summary { at_us, from, kind, method, id, thread, line_bytes }
+            Summary { at_us, from, kind, method, id, thread, conn: conn.0, line_bytes }
         }
     })
 }
@@ -92,6 +98,8 @@ pub(crate) struct Survey {
     pub client_lines: u64,
     /// Number of the server's lines.
     pub server_lines: u64,
+    /// Number of the clients of a hub; 0 for a relay on pipes.
+    pub connections: u64,
     /// Number of the server's runs.
     pub generations: u64,
     /// The record of the last run's end exists.
@@ -116,6 +124,13 @@ pub(crate) struct Survey {
     pub faults_counted: u64,
 }
 
+/// The requests without an answer. Several clients of a hub may get the same request of the server.
+#[derive(Default)]
+struct Open {
+    by_clients: BTreeMap<(Conn, RpcId), String>,
+    by_server: BTreeMap<RpcId, String>,
+}
+
 /// Whether the rest of a tape can be read.
 #[derive(PartialEq, Eq)]
 enum Readable {
@@ -132,11 +147,12 @@ impl Survey {
     pub(crate) fn of(path: &Path) -> Result<Survey, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let mut survey = Survey::default();
-        let mut open = [BTreeMap::new(), BTreeMap::new()];
+        let mut open = Open::default();
+        let mut connections = BTreeSet::new();
         loop {
             match reader.step()? {
                 TapeStep::Record { line, bytes } => {
-                    if survey.add(line, bytes, &mut open) == Readable::No {
+                    if survey.add(line, bytes, &mut open, &mut connections) == Readable::No {
                         break;
                     }
                 }
@@ -150,11 +166,10 @@ impl Survey {
         if survey.format.is_none() {
             return Err(TapeError::NotATape { path: path.to_owned() });
         }
-        let told =
-            |open: BTreeMap<RpcId, String>| open.into_iter().map(|(id, method)| format!("{method}, request {id}"));
-        let [by_client, by_server] = open;
-        survey.unanswered_by_server = told(by_client).collect();
-        survey.unanswered_by_client = told(by_server).collect();
+        survey.connections = connections.len() as u64;
+        let told = |id: &RpcId, method: &str| format!("{method}, request {id}");
+        survey.unanswered_by_server = open.by_clients.iter().map(|((_, id), method)| told(id, method)).collect();
+        survey.unanswered_by_client = open.by_server.iter().map(|(id, method)| told(id, method)).collect();
         Ok(survey)
     }
 
@@ -168,8 +183,7 @@ impl Survey {
             && self.faults_counted == 0
     }
 
-    /// `open` are the unanswered requests, by the side that made them.
-    fn add(&mut self, line: u64, bytes: &[u8], open: &mut [BTreeMap<RpcId, String>; 2]) -> Readable {
+    fn add(&mut self, line: u64, bytes: &[u8], open: &mut Open, connections: &mut BTreeSet<Conn>) -> Readable {
         self.records += 1;
         let record = match Record::parse(bytes) {
             Ok(record) => record,
@@ -189,17 +203,19 @@ impl Survey {
             }
             Record::Gap { lines, .. } => self.gap_lines += lines,
             Record::Event { event, .. } => self.ended |= event == "generation_ended",
-            Record::Line { from: Origin::Shim, to: Some(Side::Client), replaces: false, content, .. } => {
-                self.add_line(Side::Server, &content, open);
+            Record::Line { conn, from: Origin::Shim, to: Some(Side::Client), replaces: false, content, .. } => {
+                self.add_line(conn, Side::Server, &content, open);
             }
             Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. } => {
                 if let EntryKind::Response { id } = kind_of(&content) {
-                    let [_, by_server] = open;
-                    by_server.remove(&id);
+                    open.by_server.remove(&id);
                 }
             }
             Record::Line { from: Origin::Shim, .. } => {}
-            Record::Line { from: Origin::Side(side), content, .. } => self.add_line(side, &content, open),
+            Record::Line { conn, from: Origin::Side(side), content, .. } => {
+                connections.extend((conn != Conn::OWN).then_some(conn));
+                self.add_line(conn, side, &content, open);
+            }
         }
         Readable::Yes
     }
@@ -211,21 +227,22 @@ impl Survey {
         }
     }
 
-    fn add_line(&mut self, side: Side, content: &Content<'_>, open: &mut [BTreeMap<RpcId, String>; 2]) {
-        let [by_client, by_server] = open;
-        let (lines, asked_here, asked_there) = match side {
-            Side::Client => (&mut self.client_lines, by_client, by_server),
-            Side::Server => (&mut self.server_lines, by_server, by_client),
+    fn add_line(&mut self, conn: Conn, side: Side, content: &Content<'_>, open: &mut Open) {
+        let lines = match side {
+            Side::Client => &mut self.client_lines,
+            Side::Server => &mut self.server_lines,
         };
         *lines += 1;
         if let Content::Omitted { reason, .. } = content {
             let counted = if reason == "size" { &mut self.omitted_size } else { &mut self.omitted_secret };
             *counted += 1;
         }
-        match kind_of(content) {
-            EntryKind::Request { method, id } => drop(asked_here.insert(id, method)),
-            EntryKind::Response { id } => drop(asked_there.remove(&id)),
-            EntryKind::Notification { .. } | EntryKind::Other => {}
+        match (side, kind_of(content)) {
+            (Side::Client, EntryKind::Request { method, id }) => drop(open.by_clients.insert((conn, id), method)),
+            (Side::Client, EntryKind::Response { id }) => drop(open.by_server.remove(&id)),
+            (Side::Server, EntryKind::Request { method, id }) => drop(open.by_server.insert(id, method)),
+            (Side::Server, EntryKind::Response { id }) => drop(open.by_clients.remove(&(conn, id))),
+            (Side::Client | Side::Server, EntryKind::Notification { .. } | EntryKind::Other) => {}
         }
     }
 }

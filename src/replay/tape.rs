@@ -4,16 +4,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::journal::{Content, Header, Origin, Record, RecordError};
-use crate::wire::{Body, LineEnd, Message, RpcId, Side};
+use crate::journal::{Content, Header, Origin, Record, RecordError, reference, resolved};
+use crate::wire::{Body, Conn, LineEnd, Message, RpcId, Side};
 
 /// Buffer of a reader, in bytes; it grows for a longer record.
 const READ_BYTES: usize = 256 << 10;
+
+/// How much is read first of a record that another one refers to.
+const REFERRED_BYTES: usize = 2 << 10;
 
 /// Why a tape cannot be read.
 #[derive(Debug)]
@@ -79,7 +83,11 @@ pub(crate) struct TapeReader {
     path: PathBuf,
     input: BufReader<File>,
     line: u64,
+    /// The place of the record in the buffer, in bytes.
+    offset: u64,
     buffer: Vec<u8>,
+    /// The record in the buffer, if that only refers to another one.
+    resolved: Vec<u8>,
 }
 
 impl TapeReader {
@@ -90,7 +98,9 @@ impl TapeReader {
             path: path.to_owned(),
             input: BufReader::with_capacity(READ_BYTES, input),
             line: 1,
+            offset: 0,
             buffer: Vec::new(),
+            resolved: Vec::new(),
         })
     }
 
@@ -108,6 +118,7 @@ impl TapeReader {
     pub(crate) fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
         // An incomplete record from the last call continues, since the tape may still be written.
         if self.buffer.last() == Some(&b'\n') {
+            self.offset += self.buffer.len() as u64;
             self.buffer.clear();
             self.line += 1;
         }
@@ -124,9 +135,40 @@ impl TapeReader {
                 if self.line == 1 {
                     check_first(&self.path, bytes)?;
                 }
-                Ok(TapeStep::Record { line: self.line, bytes })
+                // A journal refers to a record in the same file; an exported tape has each line in full.
+                match reference(bytes).map(|at| self.referred(at).map(|full| resolved(bytes, &full))) {
+                    Some(Ok(Some(resolved))) => {
+                        self.resolved = resolved;
+                        Ok(TapeStep::Record { line: self.line, bytes: &self.resolved })
+                    }
+                    Some(Err(error)) => Err(failed(error)),
+                    Some(Ok(None)) | None => Ok(TapeStep::Record { line: self.line, bytes }),
+                }
             }
             Some(_) => Ok(TapeStep::Torn),
+        }
+    }
+
+    /// The record at an offset before the current one, without its `\n`; empty if there is none, as in a pipe.
+    fn referred(&self, at: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; REFERRED_BYTES];
+        loop {
+            let room = usize::try_from(self.offset.saturating_sub(at)).unwrap_or(usize::MAX);
+            bytes.truncate(room);
+            match self.input.get_ref().read_exact_at(&mut bytes, at) {
+                Ok(()) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ESPIPE)) => return Ok(Vec::new()),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            }
+            match memchr::memchr(b'\n', &bytes) {
+                Some(newline) => {
+                    bytes.truncate(newline);
+                    return Ok(bytes);
+                }
+                None if bytes.len() == room => return Ok(Vec::new()),
+                None => bytes.resize(bytes.len() * 8, 0),
+            }
         }
     }
 }
@@ -145,6 +187,8 @@ fn check_first(path: &Path, bytes: &[u8]) -> Result<(), TapeError> {
 pub struct Entry {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
+    /// The connection that it was on. A tape of a relay on pipes has only [`Conn::OWN`], one of a hub never has it.
+    pub conn: Conn,
     /// The sender.
     pub from: Side,
     /// The line without its `\n`; `None` if the tape omits it.
@@ -219,7 +263,7 @@ impl EntryKind {
 #[derive(Debug)]
 pub struct Tape {
     pub header: Header,
-    /// The lines in order, as the client sent and received them, without codex-shim's own.
+    /// The lines in order, as the clients sent and received them, without codex-shim's own.
     pub entries: Vec<Entry>,
 }
 
@@ -231,100 +275,116 @@ impl Tape {
     /// If it is not a valid tape.
     pub fn load(path: &Path) -> Result<Tape, TapeError> {
         let mut reader = TapeReader::open(path)?;
-        let (mut header, mut entries) = (None, Vec::new());
-        let mut own_calls = HashSet::new();
-        let mut asked = Asked::default();
+        let mut header = None;
+        let mut lines = Lines::default();
         while let TapeStep::Record { line, bytes } = reader.step()? {
             let record =
                 Record::parse(bytes).map_err(|source| TapeError::Record { path: path.to_owned(), line, source })?;
             match record {
                 Record::Header(first) => header = header.or(Some(first)),
-                Record::Line { at_us, from: Origin::Side(from), content, masked, end, .. } => {
-                    let entry = Entry { masked, ..entry(at_us, from, &content, end) };
-                    let is_withheld = from == Side::Server
-                        && matches!(&entry.kind, EntryKind::Response { id } if own_calls.contains(id));
-                    if !is_withheld {
-                        asked.learn(from, &entry.kind, entries.len());
-                        entries.push(entry);
-                    }
-                }
-                Record::Line {
-                    at_us,
-                    from: Origin::Shim,
-                    to: Some(Side::Client),
-                    replaces: true,
-                    content,
-                    end,
-                    ..
-                } => {
-                    if let Some(replaced) = entries.last_mut() {
-                        *replaced = entry(at_us, Side::Server, &content, end);
-                    }
-                }
-                // An answer in the server's place goes to the client.
-                Record::Line {
-                    at_us,
-                    from: Origin::Shim,
-                    to: Some(Side::Client),
-                    replaces: false,
-                    content,
-                    end,
-                    ..
-                } => {
-                    entries.push(entry(at_us, Side::Server, &content, end));
-                }
-                Record::Line {
-                    at_us,
-                    from: Origin::Shim,
-                    to: Some(Side::Server),
-                    replaces: false,
-                    content,
-                    masked,
-                    end,
-                    ..
-                } => {
-                    let Entry { kind, bytes, .. } = entry(at_us, Side::Client, &content, end);
-                    match kind {
-                        EntryKind::Request { id, .. } => drop(own_calls.insert(id)),
-                        EntryKind::Response { id } => {
-                            if let Some(request) = asked.answered_by_shim(&id) {
-                                entries[request].shim_answer = Some(ShimAnswer { bytes, masked });
-                            }
-                        }
-                        EntryKind::Notification { .. } | EntryKind::Other => {}
-                    }
-                }
-                Record::Event { event, data, .. } => asked.next_is_held = event == "request_opened" && is_held(data),
-                Record::Line { from: Origin::Shim, .. } | Record::Gap { .. } => {}
+                record @ (Record::Line { .. } | Record::Event { .. } | Record::Gap { .. }) => lines.add(record),
             }
         }
         let header = header.ok_or_else(|| TapeError::NotATape { path: path.to_owned() })?;
-        let never_asked = asked.never_asked();
-        let mut index = 0..;
-        entries.retain(|_| index.next().is_none_or(|index| !never_asked.contains(&index)));
-        Ok(Tape { header, entries })
+        Ok(Tape { header, entries: lines.finish() })
     }
 }
 
-/// The server's requests, by the index of their entry.
+/// The lines of a tape while it is read.
+#[derive(Default)]
+struct Lines {
+    entries: Vec<Entry>,
+    /// Calls of codex-shim itself.
+    own_calls: HashSet<(Conn, RpcId)>,
+    asked: Asked,
+}
+
+impl Lines {
+    fn add(&mut self, record: Record<'_>) {
+        match record {
+            Record::Line { at_us, conn, from: Origin::Side(from), content, masked, end, .. } => {
+                let entry = Entry { masked, ..entry(at_us, conn, from, &content, end) };
+                let is_withheld = from == Side::Server
+                    && matches!(&entry.kind, EntryKind::Response { id } if self.own_calls.contains(&(conn, id.clone())));
+                if !is_withheld {
+                    self.asked.learn(&entry, self.entries.len());
+                    self.entries.push(entry);
+                }
+            }
+            Record::Line {
+                at_us, conn, from: Origin::Shim, to: Some(Side::Client), replaces, content, end, ..
+            } => {
+                let entry = entry(at_us, conn, Side::Server, &content, end);
+                match self.entries.last_mut().filter(|_| replaces) {
+                    Some(replaced) => *replaced = entry,
+                    // An answer in the server's place goes to the client.
+                    None if !replaces => self.entries.push(entry),
+                    None => {}
+                }
+            }
+            Record::Line {
+                at_us,
+                conn,
+                from: Origin::Shim,
+                to: Some(Side::Server),
+                replaces: false,
+                content,
+                masked,
+                end,
+                ..
+            } => {
+                let Entry { kind, bytes, .. } = entry(at_us, conn, Side::Client, &content, end);
+                match kind {
+                    EntryKind::Request { id, .. } => drop(self.own_calls.insert((conn, id))),
+                    EntryKind::Response { id } => {
+                        for request in self.asked.answered_by_shim(&id) {
+                            self.entries[request].shim_answer = Some(ShimAnswer { bytes: bytes.clone(), masked });
+                        }
+                    }
+                    EntryKind::Notification { .. } | EntryKind::Other => {}
+                }
+            }
+            Record::Event { event, data, .. } => {
+                self.asked.next_is_held = event == "request_opened" && is_held(data);
+            }
+            Record::Line { from: Origin::Shim, .. } | Record::Gap { .. } | Record::Header(_) => {}
+        }
+    }
+
+    /// The lines that clients have sent and received.
+    fn finish(self) -> Vec<Entry> {
+        let Lines { mut entries, asked, .. } = self;
+        let never_asked = asked.never_asked();
+        let is_hub = entries.iter().any(|entry| entry.conn != Conn::OWN);
+        let mut index = 0..;
+        entries.retain(|entry| {
+            let is_asked = index.next().is_none_or(|index| !never_asked.contains(&index));
+            is_asked && (entry.conn != Conn::OWN) == is_hub
+        });
+        entries
+    }
+}
+
+/// The server's requests, by the indexes of their entries: one for each client of a hub that was asked.
 #[derive(Default)]
 struct Asked {
-    /// Those that nobody has answered yet.
-    open: HashMap<RpcId, usize>,
+    /// Those that codex-shim has not answered.
+    open: HashMap<RpcId, Vec<usize>>,
     /// Those of them that the client was not asked.
-    held: HashMap<RpcId, usize>,
+    held: HashMap<RpcId, Vec<usize>>,
     answered_while_held: HashSet<usize>,
     /// codex-shim has noted that it holds the request of the next line.
     next_is_held: bool,
 }
 
 impl Asked {
-    fn learn(&mut self, from: Side, kind: &EntryKind, index: usize) {
-        match (from, kind) {
+    fn learn(&mut self, entry: &Entry, index: usize) {
+        match (entry.from, &entry.kind) {
             (Side::Server, EntryKind::Request { id, .. }) => {
-                self.open.insert(id.clone(), index);
-                if std::mem::take(&mut self.next_is_held) {
-                    self.held.insert(id.clone(), index);
+                self.open.entry(id.clone()).or_default().push(index);
+                // The note precedes the first of several deliveries.
+                if std::mem::take(&mut self.next_is_held) || self.held.contains_key(id) {
+                    self.held.entry(id.clone()).or_default().push(index);
                 }
             }
             // A client that answers it was asked all the same: the ledger was too slow to keep it.
@@ -335,14 +395,14 @@ impl Asked {
         }
     }
 
-    /// The request that codex-shim has answered in the client's place.
-    fn answered_by_shim(&mut self, id: &RpcId) -> Option<usize> {
-        self.answered_while_held.extend(self.held.remove(id));
-        self.open.remove(id)
+    /// The deliveries of the request that codex-shim has answered in the client's place.
+    fn answered_by_shim(&mut self, id: &RpcId) -> Vec<usize> {
+        self.answered_while_held.extend(self.held.remove(id).into_iter().flatten());
+        self.open.remove(id).unwrap_or_default()
     }
 
     fn never_asked(self) -> HashSet<usize> {
-        self.answered_while_held.into_iter().chain(self.held.into_values()).collect()
+        self.answered_while_held.into_iter().chain(self.held.into_values().flatten()).collect()
     }
 }
 
@@ -356,7 +416,7 @@ fn is_held(data: Option<&RawValue>) -> bool {
     data.and_then(|data| serde_json::from_str(data.get()).ok()).is_some_and(|Opened { held }| held)
 }
 
-fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
+fn entry(at_us: u64, conn: Conn, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
     let bytes = content.bytes().map(<[u8]>::to_vec);
     let (kind, thread) = match (&bytes, content) {
         (Some(bytes), _) => (EntryKind::of(bytes), thread_of(bytes)),
@@ -372,7 +432,7 @@ fn entry(at_us: u64, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
         }
         (None, Content::Json(_) | Content::Text(_) | Content::Bytes(_)) => (EntryKind::Other, None),
     };
-    Entry { at_us, from, bytes, masked: false, end, kind, thread, shim_answer: None }
+    Entry { at_us, conn, from, bytes, masked: false, end, kind, thread, shim_answer: None }
 }
 
 /// The thread that a message belongs to: the one that its parameters or its result name.
@@ -394,27 +454,31 @@ pub(super) fn thread_of(line: &[u8]) -> Option<String> {
     named.thread_id.or(named.thread.map(|thread| thread.id))
 }
 
-// Selects the records that belong to one thread.
+// Selects the records that belong to one thread or one connection.
 
-/// Selects the records of one thread and those of no thread. Call `look` for every record in order, then ask for the
-/// results.
+/// Selects the records of one thread and those of no thread, or of one connection. Call `look` for every record in order,
+/// then ask for the results.
 #[derive(Debug)]
 pub(crate) struct Selection {
     thread: Option<String>,
+    conn: Option<Conn>,
     keeps: Vec<bool>,
     seen_thread: bool,
-    /// Open requests of the client, with their record numbers.
-    by_client: BTreeMap<RpcId, usize>,
-    by_server: BTreeMap<RpcId, usize>,
+    seen_conn: bool,
+    /// Open requests of the clients, with their record numbers.
+    by_client: BTreeMap<(Conn, RpcId), usize>,
+    by_server: BTreeMap<(Conn, RpcId), usize>,
 }
 
 impl Selection {
-    /// Selects the records of `thread`, or all records if it is `None`.
+    /// Selects the records of `thread` and of `conn`; `None` is any.
     #[must_use]
-    pub(crate) fn new(thread: Option<String>) -> Selection {
+    pub(crate) fn new(thread: Option<String>, conn: Option<Conn>) -> Selection {
         Selection {
             seen_thread: thread.is_none(),
+            seen_conn: conn.is_none(),
             thread,
+            conn,
             keeps: Vec::new(),
             by_client: BTreeMap::new(),
             by_server: BTreeMap::new(),
@@ -424,21 +488,49 @@ impl Selection {
     /// Reads the next record.
     pub(crate) fn look(&mut self, record: &[u8]) {
         let number = self.keeps.len();
-        self.keeps.push(true);
-        let Some(wanted) = &self.thread else { return };
-        let Ok(Record::Line { from, to, replaces, content, .. }) = Record::parse(record) else { return };
-        let side = match (from, to) {
-            (Origin::Side(side), _) => side,
-            // A replacement belongs to the line that it replaces. Our own call is treated as the client's, our own
-            // answer as the server's.
-            (Origin::Shim, _) if replaces => {
-                self.keeps[number] = number.checked_sub(1).is_none_or(|replaced| self.keeps[replaced]);
-                return;
+        let parsed = Record::parse(record);
+        let is_kept = parsed.as_ref().map_or(true, |record| self.is_of_conn(record));
+        self.keeps.push(is_kept);
+        if self.thread.is_some()
+            && self.keeps[number]
+            && let Ok(Record::Line { conn, from, to, replaces, content, .. }) = parsed
+        {
+            match (from, to) {
+                (Origin::Side(side), _) => self.look_at_line(number, conn, side, &content),
+                // A replacement belongs to the line that it replaces. Our own call is treated as the client's, our own
+                // answer as the server's.
+                (Origin::Shim, _) if replaces => {
+                    self.keeps[number] = number.checked_sub(1).is_none_or(|replaced| self.keeps[replaced]);
+                }
+                (Origin::Shim, Some(Side::Server)) => self.look_at_line(number, conn, Side::Client, &content),
+                (Origin::Shim, Some(Side::Client)) => self.look_at_line(number, conn, Side::Server, &content),
+                (Origin::Shim, None) => {}
             }
-            (Origin::Shim, Some(Side::Server)) => Side::Client,
-            (Origin::Shim, Some(Side::Client)) => Side::Server,
-            (Origin::Shim, None) => return,
+        }
+    }
+
+    /// Whether a record is one of the wanted connection, or of none.
+    fn is_of_conn(&mut self, record: &Record<'_>) -> bool {
+        let Some(wanted) = self.conn else { return true };
+        let conn = match record {
+            // An answer of codex-shim is that to the request that every client got.
+            Record::Line { from: Origin::Shim, to: Some(Side::Server), replaces: false, content, .. }
+                if content.bytes().is_none_or(|line| matches!(EntryKind::of(line), EntryKind::Response { .. })) =>
+            {
+                return true;
+            }
+            Record::Line { conn, .. } => *conn,
+            Record::Event { data, .. } => match conn_of(*data) {
+                Some(conn) => conn,
+                None => return true,
+            },
+            Record::Header(_) | Record::Gap { .. } => return true,
         };
+        self.seen_conn |= conn == wanted;
+        conn == wanted
+    }
+
+    fn look_at_line(&mut self, number: usize, conn: Conn, side: Side, content: &Content<'_>) {
         let (kind, thread) = match &content {
             Content::Omitted { method, id, .. } => (omitted_kind(method.as_deref(), id.map(RpcId::from_raw)), None),
             Content::Json(_) | Content::Text(_) | Content::Bytes(_) => {
@@ -446,18 +538,22 @@ impl Selection {
                 (EntryKind::of(line), thread_of(line))
             }
         };
-        self.seen_thread |= thread.as_ref() == Some(wanted);
-        let is_other = thread.is_some_and(|thread| thread != *wanted);
-        self.keeps[number] = !is_other;
+        let is_wanted = thread.as_ref().map(|thread| self.thread.as_ref() == Some(thread));
+        self.seen_thread |= is_wanted == Some(true);
+        self.keeps[number] = is_wanted != Some(false);
         let (asked_here, asked_there) = match side {
             Side::Client => (&mut self.by_client, &mut self.by_server),
             Side::Server => (&mut self.by_server, &mut self.by_client),
         };
         match kind {
-            EntryKind::Request { id, .. } => drop(asked_here.insert(id, number)),
+            EntryKind::Request { id, .. } => drop(asked_here.insert((conn, id), number)),
             EntryKind::Response { id } => {
                 // An answer belongs to its request; either may name the thread.
-                if let Some(request) = asked_there.remove(&id) {
+                let asked_elsewhere =
+                    || asked_there.keys().find(|(_, asked)| conn == Conn::OWN && *asked == id).cloned();
+                let request =
+                    Some((conn, id.clone())).filter(|key| asked_there.contains_key(key)).or_else(asked_elsewhere);
+                if let Some(request) = request.and_then(|request| asked_there.remove(&request)) {
                     let keeps = self.keeps[request] && self.keeps[number];
                     self.keeps[request] = keeps;
                     self.keeps[number] = keeps;
@@ -473,11 +569,27 @@ impl Selection {
         self.seen_thread
     }
 
+    /// Whether any record is one of the wanted connection.
+    #[must_use]
+    pub(crate) fn has_seen_conn(&self) -> bool {
+        self.seen_conn
+    }
+
     /// Whether the record of this number, from 0, is selected.
     #[must_use]
     pub(crate) fn keeps(&self, number: usize) -> bool {
         self.keeps.get(number).copied().unwrap_or(false)
     }
+}
+
+/// The connection that an event names.
+#[must_use]
+pub(super) fn conn_of(data: Option<&RawValue>) -> Option<Conn> {
+    #[derive(Deserialize)]
+    struct Named {
+        conn: u32,
+    }
+    data.and_then(|data| serde_json::from_str(data.get()).ok()).map(|Named { conn }| Conn(conn))
 }
 
 fn omitted_kind(method: Option<&str>, id: Option<RpcId>) -> EntryKind {
@@ -512,12 +624,55 @@ mod tests {
             r#"{"at":14,"from":"server","line":{"id":"codex-shim:1","result":{}}}"#,
         ];
         let chosen = |thread: Option<&str>| {
-            let mut selection = Selection::new(thread.map(str::to_owned));
+            let mut selection = Selection::new(thread.map(str::to_owned), None);
             records.iter().for_each(|record| selection.look(record.as_bytes()));
             (0..records.len()).filter(|number| selection.keeps(*number)).collect::<Vec<_>>()
         };
         assert_eq!(chosen(Some("A")), [0, 1, 2, 3, 8, 9, 10, 11, 12]);
         assert_eq!(chosen(Some("B")), [0, 1, 4, 5, 6, 7, 9, 10, 13, 14]);
         assert_eq!(chosen(None).len(), records.len());
+    }
+
+    #[test]
+    fn references_of_a_journal_are_resolved() {
+        let header = r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":0,"argv":[],"cwd":"/","codex":{"path":""},"shim":""}"#;
+        let full = format!(r#"{{"at":1,"conn":1,"from":"server","line":{{"method":"{}"}}}}"#, "m".repeat(20_000));
+        let reference = |at: usize| format!(r#"{{"at":2,"conn":2,"from":"server","same":{at}}}"#);
+        let (good, bad) = (reference(header.len() + 1), reference(3));
+        let mut file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
+        io::Write::write_all(&mut file, [header, &full, &good, &bad, ""].join("\n").as_bytes()).expect("it is written");
+        let mut reader = TapeReader::open(file.path()).expect("a tape");
+        let mut records = Vec::new();
+        while let TapeStep::Record { bytes, .. } = reader.step().expect("it can be read") {
+            records.push(String::from_utf8_lossy(bytes).into_owned());
+        }
+        assert_eq!(records[2], full.replace(r#""at":1,"conn":1"#, r#""at":2,"conn":2"#));
+        assert_eq!((records.len(), &records[3]), (4, &bad));
+    }
+
+    #[test]
+    fn one_client_is_selected_with_answers_of_codex_shim() {
+        let records = [
+            r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":0,"argv":[],"cwd":"/","codex":{"path":""},"shim":""}"#,
+            r#"{"at":1,"from":"shim","event":"conn_open","data":{"conn":1,"name":"a"}}"#,
+            r#"{"at":1,"conn":1,"from":"client","line":{"id":0,"method":"initialize"}}"#,
+            r#"{"at":1,"from":"shim","event":"conn_open","data":{"conn":2,"name":"b"}}"#,
+            r#"{"at":1,"conn":2,"from":"client","line":{"id":0,"method":"initialize"}}"#,
+            r#"{"at":2,"from":"shim","to":"server","line":{"id":"codex-shim:1","method":"initialize"}}"#,
+            r#"{"at":2,"from":"server","line":{"id":"codex-shim:1","result":{}}}"#,
+            r#"{"at":3,"conn":1,"from":"server","line":{"id":0,"method":"ask","params":{"threadId":"T"}}}"#,
+            r#"{"at":3,"conn":2,"from":"server","line":{"id":0,"method":"ask","params":{"threadId":"T"}}}"#,
+            r#"{"at":4,"from":"shim","to":"server","line":{"id":0,"result":{"decision":"accept"}}}"#,
+            r#"{"at":5,"from":"shim","event":"conn_close","data":{"conn":1}}"#,
+        ];
+        let mut selection = Selection::new(None, Some(Conn(2)));
+        records.iter().for_each(|record| selection.look(record.as_bytes()));
+        let kept: Vec<usize> = (0..records.len()).filter(|number| selection.keeps(*number)).collect();
+        assert_eq!((kept, selection.has_seen_conn()), (vec![0, 3, 4, 8, 9], true));
+        let mut lines = Lines::default();
+        records.iter().for_each(|record| lines.add(Record::parse(record.as_bytes()).expect("a record")));
+        let entries = lines.finish();
+        assert_eq!(entries.iter().map(|entry| entry.conn.0).collect::<Vec<_>>(), [1, 2, 1, 2]);
+        assert!(entries[2..].iter().all(|entry| entry.shim_answer.is_some()));
     }
 }

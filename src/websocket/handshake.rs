@@ -9,8 +9,8 @@ use rustix::io::{Errno, read, retry_on_intr, write};
 use tungstenite::handshake::machine::TryParse;
 use tungstenite::handshake::{client, derive_accept_key, server};
 use tungstenite::http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS,
-    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use super::Role;
@@ -47,6 +47,14 @@ pub struct Response {
 }
 
 impl Response {
+    /// A response of our own that accepts, with these headers.
+    pub fn accepting(headers: &[(&'static str, &'static str)]) -> Response {
+        let header = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        Response { status: 101, headers: headers.iter().map(header).collect() }
+    }
+
     pub fn is_accepted(&self) -> bool {
         self.status == 101
     }

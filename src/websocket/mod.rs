@@ -1,4 +1,5 @@
-//! One end of a WebSocket connection on a non-blocking Unix socket, for a polling thread that owns many of them.
+//! One end of a WebSocket connection on a non-blocking Unix socket, for a polling thread that owns many of them, and the
+//! [`Listener`] at which clients arrive.
 //!
 //! A connection to a client begins as [`Accepting`], one to the server as [`Connecting`]; both become an [`End`]. An end
 //! reads text messages and sends them, byte for byte, and the caller polls its descriptor.
@@ -16,10 +17,14 @@ mod end;
 mod frame_reader;
 mod frame_writer;
 mod handshake;
+mod listener;
+mod peer;
 
 pub use end::{Close, End, Ended, Flushed, Reading};
 pub use frame_reader::Violation;
 pub use handshake::{Accepting, ConnectError, Connecting, Refusal, Request, Response};
+pub(crate) use listener::{Accepted, Listener};
+pub(crate) use peer::{Peer, connect};
 pub use tungstenite::Utf8Bytes;
 
 #[cfg(test)]

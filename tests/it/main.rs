@@ -50,6 +50,7 @@ mod start;
 mod support;
 mod surroundings;
 mod tapes;
+mod tapes_listen;
 mod tidy;
 mod tools;
 mod tui;

@@ -16,7 +16,7 @@ use super::{Outcome, line_of, write_line};
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a wait checks for an interrupt.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Set by SIGINT or SIGTERM; the demo then cleans up and exits.
 static TOLD_TO_END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -27,6 +27,11 @@ pub(super) fn listen_for_the_end() -> std::io::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&TOLD_TO_END))?;
     }
     Ok(())
+}
+
+/// Fails if a signal has told the demo to end.
+pub(super) fn check_told_to_end() -> Outcome<()> {
+    if TOLD_TO_END.load(Ordering::Relaxed) { Err("interrupted".to_owned()) } else { Ok(()) }
 }
 
 /// Most received lines that are buffered.
@@ -133,12 +138,14 @@ impl Client {
         loop {
             match self.lines.recv_timeout(LOOK_EVERY) {
                 Ok(line) => return Ok(line),
-                Err(_) if TOLD_TO_END.load(Ordering::Relaxed) => return Err("interrupted".to_owned()),
-                Err(RecvTimeoutError::Timeout) if began.elapsed() < PATIENCE => {}
+                Err(RecvTimeoutError::Timeout) if began.elapsed() < PATIENCE => check_told_to_end()?,
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(format!("nothing came back from the relay in {}s", PATIENCE.as_secs()));
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.how_it_ended()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    check_told_to_end()?;
+                    return Err(self.how_it_ended());
+                }
             }
         }
     }

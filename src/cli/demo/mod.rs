@@ -1,9 +1,11 @@
 //! `codex-shim demo`: shows the features in a few seconds, installs nothing and leaves nothing behind.
 //!
-//! Plays a bundled tape of the real codex behind a relay to a small client. Every figure is measured in that run; if a
-//! promise is not kept, the demo fails. Prints text in 80 columns, or one JSON document.
+//! Plays a bundled tape of the real codex behind a relay to a small client, or behind a hub to two. Every figure is measured in
+//! that run; if a promise is not kept, the demo fails. Prints text in 80 columns, or one JSON document.
 
 mod client;
+mod hub;
+mod websocket;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,16 +32,20 @@ use crate::{files, launch};
 
 /// Show what codex-shim does, in a few seconds
 ///
-/// It needs nothing installed: it plays a bundled recording of the real codex behind a relay to a small client, and deletes
-/// everything afterwards.
+/// It needs nothing installed: it plays a bundled recording of the real codex behind a relay to a small client, or behind a
+/// hub to two, and deletes everything afterwards.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: 0, or 1 if something does not work as promised.
 
 Examples:
   codex-shim demo
+  codex-shim demo --hub
   codex-shim demo --json | jq .held")]
 pub(super) struct DemoArguments {
+    /// Show the hub: two clients, one request, and kill -9 in between
+    #[arg(long)]
+    hub: bool,
     /// Print one JSON document at the end
     #[arg(long)]
     json: bool,
@@ -64,7 +70,10 @@ pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> Done 
     launch::keep_descriptors();
     let mut stage = if arguments.json { Stage::kept() } else { Stage::of_stdout(environment) };
     client::listen_for_the_end().map_err(|error| format!("demo: listen for signals: {error}"))?;
-    let shown = Folder::new().and_then(|folder| show(&folder, &mut stage));
+    let shown = match arguments.hub {
+        false => Folder::new(TAPE).and_then(|folder| show(&folder, &mut stage)),
+        true => Folder::new(hub::TAPE).and_then(|folder| hub::show(&folder, &mut stage)),
+    };
     let printed = stage.end(shown.as_ref().err().map(String::as_str));
     shown.map_err(|why| format!("demo: {why}"))?;
     Ok(printed)
@@ -92,7 +101,7 @@ struct Folder {
 }
 
 impl Folder {
-    fn new() -> Outcome<Folder> {
+    fn new(tape: &[u8]) -> Outcome<Folder> {
         let shim = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
         // A short name, because the path of a socket is limited.
         let id = uuid::Uuid::now_v7().simple().to_string();
@@ -100,7 +109,7 @@ impl Folder {
         let failed = |error| format!("create {}: {error}", dir.display());
         files::create_folder(&dir).map_err(failed)?;
         let folder = Folder { shim, tape: dir.join("tape.jsonl"), dir: dir.clone() };
-        files::create_file(&folder.tape).and_then(|mut tape| tape.write_all(TAPE.as_ref())).map_err(failed)?;
+        files::create_file(&folder.tape).and_then(|mut file| file.write_all(tape)).map_err(failed)?;
         files::create_folder(&folder.dir.join("run")).map_err(failed)?;
         Ok(folder)
     }

@@ -6,6 +6,7 @@ pub mod conversations;
 pub mod dispositions;
 pub mod engine;
 pub mod history;
+pub mod hub_tapes;
 pub mod journal;
 pub mod launch;
 pub mod model;

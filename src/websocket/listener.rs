@@ -1,0 +1,110 @@
+//! A listening socket for clients of our user.
+//!
+//! *Trust.* A connection of another user is closed before a byte of it is read.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use super::peer::Peer;
+
+/// A socket on which we listen. Dropping it removes its files at once, unless another process has replaced them.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    files: Vec<OwnFile>,
+    /// The lock of the claim, released after the files are removed.
+    _lock: Option<File>,
+}
+
+/// A file that we have created, and its identity. As long as the socket is open its number is not used again.
+#[derive(Debug)]
+struct OwnFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl OwnFile {
+    fn at(path: &Path) -> Option<OwnFile> {
+        let there: Metadata = std::fs::symlink_metadata(path).ok()?;
+        Some(OwnFile { path: path.to_owned(), device: there.dev(), inode: there.ino() })
+    }
+
+    fn is_in_place(&self) -> bool {
+        OwnFile::at(&self.path).is_some_and(|there| (there.device, there.inode) == (self.device, self.inode))
+    }
+}
+
+/// A connection of our user.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// Non-blocking.
+    pub stream: UnixStream,
+    /// The client's process, if the kernel says.
+    pub pid: Option<u32>,
+}
+
+impl Listener {
+    /// `path` is the one that clients are told, `files` are those that we have created for it. `lock` is released after they are
+    /// removed.
+    pub(crate) fn new(path: PathBuf, listener: UnixListener, files: &[PathBuf], lock: Option<File>) -> Listener {
+        let files = files.iter().filter_map(|file| OwnFile::at(file)).collect();
+        Listener { listener, path, files, _lock: lock }
+    }
+
+    /// The path that clients are told.
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether clients that connect to the path still come here.
+    #[cfg(test)]
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.files.iter().all(OwnFile::is_in_place)
+    }
+
+    /// Accepts the next connection of our user, if one waits. Those of others are closed.
+    pub(crate) fn accept(&self) -> io::Result<Option<Accepted>> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The client has gone again.
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match Peer::of(&stream) {
+                Ok(peer) if peer.is_ours() => {
+                    stream.set_nonblocking(true)?;
+                    return Ok(Some(Accepted { stream, pid: peer.pid }));
+                }
+                Ok(peer) => tracing::warn!(uid = peer.uid, "another user at {}: closed", self.path.display()),
+                Err(error) => tracing::warn!(%error, "a client of an unknown user: closed"),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for file in self.files.iter().filter(|file| file.is_in_place()) {
+            if let Err(error) = std::fs::remove_file(&file.path) {
+                tracing::info!(%error, file = %file.path.display(), "remove a socket");
+            }
+        }
+    }
+}

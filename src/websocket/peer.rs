@@ -1,0 +1,94 @@
+//! Who is at the other end of a Unix socket, as the kernel says.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// The process that called `connect` or `listen` at the other end of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub uid: u32,
+    /// `None` if the system does not say, or if the process is in another container.
+    pub pid: Option<u32>,
+}
+
+impl Peer {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of(stream: &UnixStream) -> io::Result<Peer> {
+        use std::os::fd::AsRawFd as _;
+        // Read as plain numbers: a peer of another process namespace has the id 0, which is not a valid `Pid`.
+        let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let length = option(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, &mut cred)?;
+        if length < size_of::<libc::ucred>() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Peer { uid: cred.uid, pid: u32::try_from(cred.pid).ok().filter(|pid| *pid != 0) })
+    }
+
+    #[cfg(target_vendor = "apple")]
+    pub(crate) fn of(stream: &UnixStream) -> io::Result<Peer> {
+        use std::os::fd::AsRawFd as _;
+        let (mut uid, mut gid) = (libc::uid_t::MAX, libc::gid_t::MAX);
+        #[expect(unsafe_code, reason = "no safe interface reads the credentials of a peer")]
+        // SAFETY: the descriptor is open, and the two numbers outlive the call.
+        let failed = unsafe { libc::getpeereid(stream.as_raw_fd(), &raw mut uid, &raw mut gid) } != 0;
+        if failed {
+            return Err(io::Error::last_os_error());
+        }
+        let mut pid: libc::pid_t = 0;
+        let known = option(stream.as_raw_fd(), libc::SOL_LOCAL, libc::LOCAL_PEERPID, &mut pid).is_ok();
+        Ok(Peer { uid, pid: u32::try_from(pid).ok().filter(|pid| known && *pid != 0) })
+    }
+
+    /// Whether it runs as our user.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// Connects without waiting.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    #[cfg(target_os = "linux")]
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SocketFlags::empty();
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    #[cfg(not(target_os = "linux"))]
+    {
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Reads an option of a socket into `value`, a plain number or a struct of such. Returns the number of bytes read.
+#[expect(unsafe_code, reason = "no safe interface reads the credentials of a peer")]
+fn option<T: Copy>(socket: std::os::fd::RawFd, level: i32, name: i32, value: &mut T) -> io::Result<usize> {
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).expect("BUG: an option is small");
+    // SAFETY: the call writes at most `length` bytes, the size of `value`, and any bytes are valid for plain numbers.
+    let failed = unsafe { libc::getsockopt(socket, level, name, (&raw mut *value).cast(), &raw mut length) } != 0;
+    if failed { Err(io::Error::last_os_error()) } else { Ok(length as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn peer_is_the_process_that_listens() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let _listener = UnixListener::bind(dir.path().join("s")).expect("it can be bound");
+        let stream = UnixStream::connect(dir.path().join("s")).expect("it listens");
+        let peer = Peer::of(&stream).expect("the kernel says");
+        assert!(peer.is_ours());
+        assert_eq!(peer.pid, Some(std::process::id()));
+    }
+}
