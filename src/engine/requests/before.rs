@@ -10,7 +10,7 @@ use super::{Requests, resolve};
 use crate::engine::interface::{Effect, Now};
 use crate::engine::ledger::{RequestEnd, RequestSource, RequestStatus};
 use crate::protocol::ItemPlace;
-use crate::wire::{Members, RpcId, elements};
+use crate::wire::{Members, RpcId, elements, text};
 
 /// A row of the ledger that was open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,8 @@ fn waits_for_nobody(status: &RawValue) -> bool {
     match status.text("type").as_deref() {
         Some("active") => {
             let flags = status.get("activeFlags").and_then(elements);
-            flags.is_some_and(|flags| !flags.iter().any(|flag| flag.get().starts_with("\"waitingOn")))
+            let waits = |flag: &&RawValue| text(flag).is_none_or(|flag| flag.starts_with("waitingOn"));
+            flags.is_some_and(|flags| !flags.iter().any(waits))
         }
         Some("idle" | "notLoaded" | "systemError") => true,
         Some(_) | None => false,
@@ -118,6 +119,7 @@ mod tests {
         check(r#"{"type":"active","activeFlags":[]}"#, true);
         check(r#"{"type":"active","activeFlags":["waitingOnApproval"]}"#, false);
         check(r#"{"type":"active","activeFlags":["x","waitingOnUserInput"]}"#, false);
+        check(r#"{"type":"active","activeFlags":["wai\u0074ingOnApproval"]}"#, false);
         for unclear in [r#"{"type":"active"}"#, r#"{"type":"new"}"#, "{}", "7"] {
             check(unclear, false);
         }

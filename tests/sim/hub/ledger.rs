@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use codex_shim::testing::engine::{LedgerEntry, RequestSource, RequestStatus, WaitingCommand};
+use codex_shim::testing::engine::{LedgerEntry, OpenBefore, RequestSource, RequestStatus, WaitingCommand};
 
 use super::super::shim::Told;
 
@@ -12,6 +12,8 @@ use super::super::shim::Told;
 pub struct Row {
     /// The run of the server.
     pub generation: String,
+    /// What the next hub learns of an open one.
+    asked: OpenBefore,
     pub status: RequestStatus,
     pub source: Option<RequestSource>,
     /// The answer, as JSON.
@@ -73,12 +75,24 @@ impl Ledger {
         self.ended_before.clone()
     }
 
+    /// Requests of this run of the server that are open.
+    pub fn open(&self) -> Vec<OpenBefore> {
+        let of_run = self.rows.values().filter(|row| row.generation == self.generation && row.is_open());
+        of_run.map(|row| row.asked.clone()).collect()
+    }
+
     /// Stores an entry; returns whether it has changed the row of a request.
     pub fn keep(&mut self, entry: LedgerEntry) -> bool {
         match entry {
             LedgerEntry::RequestOpened(row) => {
                 let kept = Row {
                     generation: self.generation.clone(),
+                    asked: OpenBefore {
+                        request_id: row.request_id.clone(),
+                        rpc_request_id: row.rpc_request_id.clone(),
+                        thread_id: row.place.thread_id.clone(),
+                        turn_id: row.place.turn_id.clone(),
+                    },
                     status: RequestStatus::Pending,
                     source: None,
                     payload: None,

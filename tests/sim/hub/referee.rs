@@ -267,20 +267,20 @@ impl Referee {
                 Some((id, payload)) if self.open.contains_key(&id) || self.over.contains_key(&id) => {
                     self.client_answers(conn, id, line, payload);
                 }
-                Some(_) | None => self.to_server(conn, line, None, is_unrecorded),
+                Some(_) | None => self.expect_at_server(conn, line, None, is_unrecorded),
             },
-            (Side::Server, None) => self.to_client(conn, line, None, is_unrecorded),
+            (Side::Server, None) => self.expect_at_client(conn, line, None, is_unrecorded),
             (Side::Server, Some(message)) => self.server_says(now, conn, &message, said, is_unrecorded),
         }
         Ok(())
     }
 
-    fn to_server(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
+    fn expect_at_server(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
         let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
         wire.to_server.push_back(Due { line: line.to_vec(), row, is_unrecorded });
     }
 
-    fn to_client(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
+    fn expect_at_client(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
         if conn != Conn::OWN {
             let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
             wire.to_client.push_back(Due { line: line.to_vec(), row, is_unrecorded });
@@ -297,7 +297,7 @@ impl Referee {
                 }
                 if message.is_ours() {
                     if conn == Conn::OWN && message.names_server() {
-                        self.to_server(conn, INITIALIZED, None, false);
+                        self.expect_at_server(conn, INITIALIZED, None, false);
                     }
                     return;
                 }
@@ -319,7 +319,7 @@ impl Referee {
             }
             _ => {}
         }
-        self.to_client(conn, said.plain.as_ref().unwrap_or(&said.bytes), row, is_unrecorded);
+        self.expect_at_client(conn, said.plain.as_ref().unwrap_or(&said.bytes), row, is_unrecorded);
     }
 
     /// The server asks on a connection: for the first time, as one more delivery, or again because it has not got the answer.
@@ -387,7 +387,7 @@ impl Referee {
                 asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
                 (asked.payload, asked.over, asked.answered_at) = (Some(payload), Some(conn.0), self.newest);
                 asked.is_answer_excused = is_excused;
-                self.to_server(conn, line, Some(number), false);
+                self.expect_at_server(conn, line, Some(number), false);
             }
             State::Deciding { runner_up, .. } if runner_up.is_none() => {
                 self.happened.count(Event::RunnerUp);
@@ -396,7 +396,7 @@ impl Referee {
             _ => {
                 if asked.may_be_lost {
                     self.happened.count(Event::ForwardedLostAnswer);
-                    self.to_server(conn, line, None, false);
+                    self.expect_at_server(conn, line, None, false);
                 }
                 self.loses(number, payload);
             }

@@ -109,11 +109,15 @@ impl Server {
         self.send(|_| true, &said);
     }
 
-    fn status(&mut self, dice: &mut Dice, thread: &str) {
+    fn status_of(&self, thread: &str) -> Value {
         let waits = self.waiting.values().any(|waiting| waiting.thread == thread);
         let flags = if waits { json!(["waitingOnApproval"]) } else { json!([]) };
         let is_active = self.loaded.get(thread).is_some_and(Option::is_some);
-        let status = if is_active { json!({"type": "active", "activeFlags": flags}) } else { json!({"type": "idle"}) };
+        if is_active { json!({"type": "active", "activeFlags": flags}) } else { json!({"type": "idle"}) }
+    }
+
+    fn status(&mut self, dice: &mut Dice, thread: &str) {
+        let status = self.status_of(thread);
         self.tell_all(dice, "thread/status/changed", &json!({"threadId": thread, "status": status}));
     }
 
@@ -147,15 +151,20 @@ impl Server {
         match method {
             _ if !session.is_initialized => self.refuse(dice, key, id, "Not initialized"),
             "thread/start" => self.start_thread(dice, key, id, params),
-            "thread/resume" | "turn/start" | "turn/interrupt" if !is_loaded => {
+            "thread/resume" | "thread/read" | "turn/start" | "turn/interrupt" if !is_loaded => {
                 self.refuse(dice, key, id, "no rollout found for thread id");
             }
             "thread/resume" => {
                 session.threads.insert(thread.clone());
-                self.respond(dice, key, id, &json!({"thread": {"id": thread}}));
+                let status = self.status_of(&thread);
+                self.respond(dice, key, id, &json!({"thread": {"id": thread, "status": status}}));
                 let open: Vec<_> = self.waiting.values().filter(|waiting| waiting.thread == thread).collect();
                 let open: Vec<_> = open.into_iter().map(|waiting| waiting.line.clone()).collect();
                 open.into_iter().for_each(|bytes| self.say(key, Said { bytes, plain: None }));
+            }
+            "thread/read" => {
+                let status = self.status_of(&thread);
+                self.respond(dice, key, id, &json!({"thread": {"id": thread, "status": status}}));
             }
             "thread/unsubscribe" => {
                 session.threads.remove(&thread);

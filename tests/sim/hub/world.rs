@@ -186,7 +186,8 @@ impl HubWorld {
         if self.house.canary == Canary::ForgetsEnded {
             requests.clear();
         }
-        self.tell(Input::Remembered(Box::new(Remembered { requests, ..Remembered::default() })));
+        let open_requests = self.ledger.open();
+        self.tell(Input::Remembered(Box::new(Remembered { requests, open_requests, ..Remembered::default() })));
         let waiting = self.ledger.commands.clone();
         self.tell(Input::Context(ContextChange::Added(waiting)));
     }
