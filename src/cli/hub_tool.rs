@@ -127,7 +127,7 @@ struct StopArguments {
 /// nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: that of `hub start`; 1 also if the server is busy and nobody agreed.
+Exit status: that of `hub start`; 1 also if turns are running and nobody agrees to interrupt them.
 
 Examples:
   codex-shim hub restart
@@ -451,10 +451,13 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
     }
 }
 
-/// What the server of a hub is doing, in words; `None` if it is idle or does not say.
+/// What the server of a hub is doing, in words; `None` if it is idle.
 fn interrupted_work(hub: &Hub) -> Option<String> {
-    let document = client::get(&hub.found.dir, "/sessions/self").ok()?.document::<Value>().ok()?;
-    let threads = document["threads"].as_array()?;
+    let answer = client::get(&hub.found.dir, "/sessions/self");
+    let Some(document) = answer.ok().and_then(|answer| answer.document::<Value>().ok()) else {
+        return Some("the hub does not answer, so turns may be running".to_owned());
+    };
+    let threads = document["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_running = |thread: &&Value| !matches!(thread["activity_state"].as_str(), Some("idle" | "stopped") | None);
     let running = threads.iter().filter(is_running).count() as u64;
     let turns = counted(running, "turn is running", "turns are running");
@@ -479,7 +482,9 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
             }
         }
         hub.end()?;
-        if server {
+    }
+    if server {
+        for hub in Hub::all(flags.session.as_ref(), environment)? {
             screen::print(&stop_server(&hub.found.dir)?);
         }
     }

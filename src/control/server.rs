@@ -153,7 +153,7 @@ async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
             }
             Err(error) => {
                 tracing::warn!(%error, "accept a connection to the control socket");
-                // Nothing tells when the process has descriptors again.
+                // No event reports free descriptors.
                 tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
             }
         }

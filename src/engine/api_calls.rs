@@ -317,13 +317,13 @@ impl Engine {
             | (Purpose::Initialize, Some(_), _)
             | (Purpose::Context | Purpose::Fragments { .. } | Purpose::Unwatch | Purpose::Look, _, _)
             | (Purpose::Watch { .. }, None, _) => return,
-            (Purpose::Watch { thread_id }, Some(_), _) => return self.watched.forget(&thread_id),
+            (Purpose::Watch { thread_id }, Some(_), _) => return self.watched.refused(&thread_id),
             (Purpose::Initialize, None, result) => {
                 self.clients.own_mut().initialized_with = result.map(ToOwned::to_owned);
                 let bytes = notification_line(Method::Initialized);
                 let line = OwnLine { to: Side::Server, form: Form::Verbatim, bytes };
                 effects.push(inject(Conn::OWN, vec![line]));
-                self.look_after_requests(effects);
+                self.watch_all(effects);
                 return;
             }
             (Purpose::Reason { thread_id, reason }, Some(_), _) => return self.threads.keep_reason(&thread_id, reason),
@@ -335,7 +335,8 @@ impl Engine {
                 let result = result.map_or("null", |result| result.get());
                 (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
             }
-            (Purpose::Turn { api_call, .. }, Some(error), _) => {
+            (Purpose::Turn { api_call, thread_id, .. }, Some(error), _) => {
+                self.turn_refused(&thread_id, effects);
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
                 // The last wording is that of 2025.
                 let words = ["thread not found", "invalid thread id", "conversation not found"];

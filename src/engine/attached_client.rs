@@ -88,12 +88,12 @@ impl Clients {
     }
 
     /// Whether any client has subscribed to a thread.
-    pub(super) fn follow(&self, thread_id: &str) -> bool {
+    pub(super) fn has_subscriber(&self, thread_id: &str) -> bool {
         self.own.threads.contains(thread_id) || self.others.values().any(|client| client.threads.contains(thread_id))
     }
 
     /// Whether a hub has any client besides itself.
-    pub(super) fn are_connected(&self) -> bool {
+    pub(super) fn any_connected(&self) -> bool {
         self.others.values().any(|client| client.on_record == OnRecord::Yes)
     }
 

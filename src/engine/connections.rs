@@ -3,6 +3,8 @@
 //! A connection goes on record with the first line of its client. Codex's daemon only looks whether a server answers: it
 //! sends `initialize` and `initialized`, and leaves. Such a probe gets its answer and leaves no trace.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -66,6 +68,9 @@ impl Engine {
         self.requests.disconnected(conn);
         drop(self.calls.to_client.take_all_of(conn));
         let calls = self.calls.to_server.take_all_of(conn);
+        let starts_turn = |call: &&OpenCall| call.method == Some(Method::TurnStart);
+        let starting: Vec<String> =
+            calls.iter().filter(starts_turn).filter_map(|call| call.thread_id.clone()).collect();
         for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
             self.context.server_ended(lease, effects);
         }
@@ -77,13 +82,15 @@ impl Engine {
             let own = self.clients.own_mut();
             (own.initialized_with, own.version) = (None, VersionWatch::Before);
             own.threads.clear();
-            self.watched.clear();
+            self.watched.connection_ended();
         } else if let Some(client) = self.clients.disconnected(conn) {
             if client.on_record == OnRecord::Yes {
                 effects.push(Effect::Note(Note::ConnClose { conn }));
             }
-            for thread_id in &client.threads {
-                self.client_left(conn, thread_id, effects);
+            let mut left: BTreeMap<&String, bool> = client.threads.iter().map(|thread_id| (thread_id, false)).collect();
+            left.extend(starting.iter().map(|thread_id| (thread_id, true)));
+            for (thread_id, starts_turn) in left {
+                self.client_left(conn, thread_id, starts_turn, effects);
             }
         }
     }
@@ -92,6 +99,11 @@ impl Engine {
     pub fn client(&self, conn: Conn) -> Option<&ClientName> {
         let client = self.clients.of(conn);
         (client.on_record == OnRecord::Yes).then_some(&client.name)
+    }
+
+    /// Whether no turn is running and no request is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.threads.are_idle() && self.watched.are_idle() && self.requests.pending() == 0
     }
 
     /// Whether the server has answered this connection's `initialize`, so that it takes further lines.
@@ -127,13 +139,13 @@ impl Engine {
                 let thread_id = result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id"));
                 if let Some(thread_id) = thread_id {
                     threads.insert(thread_id.clone());
-                    self.client_follows(conn, &thread_id, effects);
+                    self.client_subscribed(conn, &thread_id, effects);
                 }
             }
             (Some(Method::ThreadUnsubscribe), Some(_)) => {
                 if let Some(thread_id) = &call.thread_id {
                     threads.remove(thread_id);
-                    self.client_left(conn, thread_id, effects);
+                    self.client_left(conn, thread_id, false, effects);
                 }
             }
             (_, _) => {}
@@ -144,7 +156,7 @@ impl Engine {
     pub(super) fn thread_closed(&mut self, params: &RawValue) {
         if let Some(thread_id) = Members::of(params).and_then(|params| params.text("threadId")) {
             self.clients.forget_thread(&thread_id);
-            self.watched.forget(&thread_id);
+            self.watched.closed(&thread_id);
             self.subscriptions_changed = true;
         }
     }

@@ -536,6 +536,8 @@ pub enum Input {
     },
     /// Everything up to a mark has been written.
     Written(Token),
+    /// The connection with this mark has ended before the mark was reached.
+    NotWritten(Token),
     /// An API call arrived.
     ApiRequest {
         api_call: ApiCallId,

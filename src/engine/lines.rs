@@ -199,6 +199,9 @@ impl Engine {
                 }
             }
             (Some(id), Some(method)) => {
+                if event.method == Some(Method::CurrentTimeRead) {
+                    self.time_is_asked(event.params, &mut decision.then);
+                }
                 if decision.is_withheld() && RequestKind::of(method).is_none() && !self.is_hub {
                     effects.push(answer_without_client(id));
                 }
@@ -230,7 +233,7 @@ impl Engine {
     ) -> Option<Purpose> {
         self.subscribed(seen.conn, &call, event, &mut decision.then);
         if self.is_hub && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
-            self.thread_told(seen.now, event, &mut decision.then);
+            self.thread_reported(seen.now, event, &mut decision.then);
         }
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
@@ -266,7 +269,10 @@ impl Engine {
                 self.thread_status_changed(params, &mut decision.then);
             }
             (Some(Method::ThreadCompacted), Some(params)) => self.is_compacted(params, effects),
-            (Some(Method::TurnStarted), _) => self.turn_started(event, effects),
+            (Some(Method::TurnStarted), _) => {
+                self.turn_started(event, effects);
+                self.turn_watched(seen.conn, event, &mut decision.then);
+            }
             (Some(Method::TurnCompleted), _) => self.turn_completed(now, event, effects),
             (Some(Method::ItemStarted), Some(params)) => {
                 if let Some((place, changes)) = self.items.started(params) {

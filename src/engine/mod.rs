@@ -176,7 +176,7 @@ impl Engine {
             Input::Remembered(mut remembered) => {
                 self.requests.remember(&std::mem::take(&mut remembered.requests), effects);
                 self.requests.remember_open(std::mem::take(&mut remembered.open_requests));
-                self.look_after_requests(effects);
+                self.watch_all(effects);
                 self.threads.remember(*remembered);
             }
             Input::OwnsCompaction(owns) => self.assembly.owns_compaction = owns,
@@ -200,6 +200,7 @@ impl Engine {
                 self.explain(effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
+            Input::NotWritten(token) => self.requests.not_written(token, effects),
             Input::ApiRequest { api_call, request, server_listens } => {
                 self.api_request(now, api_call, request, server_listens, effects);
             }
@@ -223,6 +224,7 @@ impl Engine {
         self.assembly_ended(effects);
         self.requests.server_ended(now, effects);
         self.threads.server_ended();
+        self.watched.server_ended();
         self.interrupts.server_ended(effects);
         self.clients.own_mut().initialized_with = None;
         for purpose in calls.into_iter().filter_map(|call| call.purpose) {

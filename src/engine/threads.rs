@@ -191,6 +191,11 @@ impl Threads {
         self.find(thread_id)?.turn.as_deref()
     }
 
+    /// The threads with a running turn.
+    pub(super) fn running(&self) -> impl Iterator<Item = &str> {
+        self.by_key.iter().filter(|(_, thread)| thread.turn.is_some()).map(|(key, _)| key.as_str())
+    }
+
     /// No turn is running.
     pub(super) fn are_idle(&self) -> bool {
         self.by_key.values().all(|thread| thread.turn.is_none())

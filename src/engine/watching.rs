@@ -10,35 +10,60 @@ use std::collections::BTreeSet;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
+use super::api_calls::{Purpose, turn_of};
 use super::{Effect, Engine, Now, free_line, inject};
-use crate::protocol::{Event, Method};
-use crate::wire::{Conn, Members};
+use crate::protocol::{Event, ItemPlace, Method};
+use crate::wire::{Conn, Members, Message};
 
-/// Threads that the hub watches at once.
-const WATCHED_MAX: usize = 256;
+/// Limit on each list of threads here.
+const THREADS_MAX: usize = 1_024;
 
-/// The threads that the hub has subscribed to on its own account.
+/// The threads that the hub has subscribed to on its own account, and what it knows about others.
 #[derive(Debug, Default)]
-pub(super) struct Watched(BTreeSet<String>);
+pub(super) struct Watched {
+    ours: BTreeSet<String>,
+    /// Threads that the server has reported as active.
+    active: BTreeSet<String>,
+    /// Threads whose client tells the time. The server asks exactly one subscriber, which must be that client.
+    with_clock: BTreeSet<String>,
+}
 
 impl Watched {
     /// The hub's connection has ended, and all its subscriptions with it.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    pub(super) fn connection_ended(&mut self) {
+        self.ours.clear();
     }
 
-    /// The server has refused the subscription, or has unloaded the thread.
-    pub(super) fn forget(&mut self, thread_id: &str) {
-        self.0.remove(thread_id);
+    /// The server has reported no thread as active.
+    pub(super) fn are_idle(&self) -> bool {
+        self.active.is_empty()
     }
+
+    pub(super) fn server_ended(&mut self) {
+        *self = Watched::default();
+    }
+
+    /// The server has refused the subscription.
+    pub(super) fn refused(&mut self, thread_id: &str) {
+        self.ours.remove(thread_id);
+    }
+
+    /// The server has unloaded the thread.
+    pub(super) fn closed(&mut self, thread_id: &str) {
+        self.ours.remove(thread_id);
+        self.active.remove(thread_id);
+    }
+}
+
+fn add(threads: &mut BTreeSet<String>, thread_id: &str) -> bool {
+    threads.len() < THREADS_MAX && threads.insert(thread_id.to_owned())
 }
 
 impl Engine {
     /// Subscribes to a thread, unless somebody has.
     pub(super) fn watch(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
-        let can_watch = self.is_hub && self.is_initialized(Conn::OWN) && self.watched.0.len() < WATCHED_MAX;
-        if !can_watch || self.clients.follow(thread_id) || !self.watched.0.insert(thread_id.to_owned()) {
+        let can_watch = self.is_hub && self.is_initialized(Conn::OWN) && !self.watched.with_clock.contains(thread_id);
+        if !can_watch || self.clients.has_subscriber(thread_id) || !add(&mut self.watched.ours, thread_id) {
             return;
         }
         let purpose = Purpose::Watch { thread_id: thread_id.to_owned() };
@@ -46,13 +71,48 @@ impl Engine {
         self.call_about(Method::ThreadResume, &params.to_string(), purpose, effects);
     }
 
-    /// Asks for the state of the threads that waited for an answer when an earlier hub ended.
-    pub(super) fn look_after_requests(&mut self, effects: &mut Vec<Effect>) {
+    /// Ends the hub's own subscription to a thread, if there is one.
+    fn unwatch(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        let is_subscribed = self.clients.own_mut().threads.remove(thread_id);
+        if self.watched.ours.remove(thread_id) || is_subscribed {
+            self.unsubscribe(thread_id, effects);
+        }
+    }
+
+    fn unsubscribe(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        let params = json!({ "threadId": thread_id });
+        self.call_about(Method::ThreadUnsubscribe, &params.to_string(), Purpose::Unwatch, effects);
+    }
+
+    fn call_about(&mut self, method: Method, params: &str, purpose: Purpose, effects: &mut Vec<Effect>) {
+        let (_, line) = self.calls.call_server(Conn::OWN, method.name(), Some(params), purpose);
+        effects.push(inject(Conn::OWN, vec![free_line(line)]));
+    }
+
+    /// Whether something happens in a thread that has to be on record.
+    fn is_running(&self, thread_id: &str) -> bool {
+        self.watched.active.contains(thread_id) || self.threads.turn_in(thread_id).is_some()
+    }
+
+    /// Whether an API caller waits for a turn of this thread.
+    fn starts_turn(&self, thread_id: &str) -> bool {
+        self.calls
+            .to_server
+            .iter()
+            .any(|call| matches!(&call.purpose, Some(Purpose::Turn { thread_id: of, .. }) if of == thread_id))
+    }
+
+    /// The hub's own connection is initialized: takes the place of clients that have left meanwhile, and looks after the requests
+    /// that were open when an earlier hub ended.
+    pub(super) fn watch_all(&mut self, effects: &mut Vec<Effect>) {
         if !self.is_hub || !self.is_initialized(Conn::OWN) {
             return;
         }
+        let running: Vec<String> =
+            self.threads.running().map(str::to_owned).chain(self.watched.active.iter().cloned()).collect();
+        running.iter().for_each(|thread_id| self.watch(thread_id, effects));
         for thread_id in self.requests.threads_before() {
-            if self.clients.follow(&thread_id) {
+            if self.clients.has_subscriber(&thread_id) {
                 let params = json!({ "threadId": thread_id, "includeTurns": false });
                 self.call_about(Method::ThreadRead, &params.to_string(), Purpose::Look, effects);
             } else {
@@ -61,60 +121,91 @@ impl Engine {
         }
     }
 
-    /// The server responds with a thread.
-    pub(super) fn thread_told(&mut self, now: Now, response: &Event<'_>, effects: &mut Vec<Effect>) {
+    /// The server responds with a thread and its status.
+    pub(super) fn thread_reported(&mut self, now: Now, response: &Event<'_>, effects: &mut Vec<Effect>) {
         let thread = response.result.and_then(Members::of).and_then(|result| result.get("thread"));
         let Some(thread) = thread.and_then(Members::of) else { return };
-        if let (Some(thread_id), Some(status)) = (thread.text("id"), thread.get("status")) {
-            self.requests.thread_status(now, &thread_id, status, effects);
+        let (Some(thread_id), Some(status)) = (thread.text("id"), thread.get("status")) else { return };
+        self.requests.thread_status(now, &thread_id, status, effects);
+        if self.status_changed(&thread_id, status) || self.starts_turn(&thread_id) {
+            return;
+        }
+        // The end of its turn was sent to a client that has left.
+        if let Some(turn_id) = self.threads.turn_in(&thread_id).map(str::to_owned) {
+            self.threads.turn_completed(&thread_id, &turn_id);
+            let place = ItemPlace { thread_id: Some(thread_id.clone()), turn_id: Some(turn_id), item_id: None };
+            self.requests.turn_completed(now, &place, effects);
+        }
+        if self.watched.ours.contains(&thread_id) {
+            self.unwatch(&thread_id, effects);
         }
     }
 
-    /// Ends the hub's own subscription to a thread, if there is one.
-    fn unwatch(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
-        let is_subscribed = self.clients.own().threads.contains(thread_id);
-        if self.watched.0.remove(thread_id) || is_subscribed {
-            let params = json!({ "threadId": thread_id });
-            self.call_about(Method::ThreadUnsubscribe, &params.to_string(), Purpose::Unwatch, effects);
+    /// Remembers whether a thread is active; returns that.
+    fn status_changed(&mut self, thread_id: &str, status: &RawValue) -> bool {
+        let status = Members::of(status).and_then(|status| status.text("type"));
+        let is_active = status.as_deref() == Some("active");
+        if is_active {
+            add(&mut self.watched.active, thread_id);
+        } else {
+            self.watched.active.remove(thread_id);
         }
-    }
-
-    fn call_about(&mut self, method: Method, params: &str, purpose: Purpose, effects: &mut Vec<Effect>) {
-        let (_, line) = self.calls.call_server(Conn::OWN, method.name(), Some(params), purpose);
-        effects.push(inject(Conn::OWN, vec![free_line(line)]));
+        is_active
     }
 
     /// A client has subscribed to a thread.
-    pub(super) fn client_follows(&mut self, conn: Conn, thread_id: &str, effects: &mut Vec<Effect>) {
+    pub(super) fn client_subscribed(&mut self, conn: Conn, thread_id: &str, effects: &mut Vec<Effect>) {
         if conn != Conn::OWN {
             self.unwatch(thread_id, effects);
         }
     }
 
-    /// A client has left a thread.
-    pub(super) fn client_left(&mut self, conn: Conn, thread_id: &str, effects: &mut Vec<Effect>) {
-        if conn != Conn::OWN && self.threads.turn_in(thread_id).is_some() {
+    /// A client has left a thread, in which it may have been about to start a turn.
+    pub(super) fn client_left(&mut self, conn: Conn, thread_id: &str, starts_turn: bool, effects: &mut Vec<Effect>) {
+        if conn != Conn::OWN && (starts_turn || self.is_running(thread_id)) {
             self.watch(thread_id, effects);
         }
     }
 
-    /// A turn is over: nothing more is expected in its thread.
+    /// A turn has started. The server subscribes all its clients to the threads of sub-agents, and the hub, too; it leaves them to
+    /// the clients.
+    pub(super) fn turn_watched(&mut self, conn: Conn, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let Some((thread_id, _)) = turn_of(message).filter(|_| self.is_hub && conn == Conn::OWN) else { return };
+        let is_wanted = self.watched.ours.contains(&thread_id) || self.clients.own().threads.contains(&thread_id);
+        if !is_wanted && self.clients.any_connected() {
+            self.unsubscribe(&thread_id, effects);
+        }
+    }
+
+    /// A turn is over: nothing more is expected in its thread, unless an API caller starts the next one.
     pub(super) fn watched_turn_completed(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
-        if self.watched.0.contains(thread_id) {
+        self.watched.active.remove(thread_id);
+        if self.watched.ours.contains(thread_id) && !self.starts_turn(thread_id) {
             self.unwatch(thread_id, effects);
         }
     }
 
-    /// A thread does something. If there are no clients at all, as after a restart of the hub, nobody else watches it.
-    pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        if !self.is_hub || self.clients.are_connected() {
-            return;
+    /// The server has refused the turn of an API caller.
+    pub(super) fn turn_refused(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        if !self.is_running(thread_id) {
+            self.watched_turn_completed(thread_id, effects);
         }
-        let Some(params) = Members::of(params) else { return };
-        let is_active = params.get("status").and_then(Members::of).and_then(|status| status.text("type"));
-        if is_active.as_deref() == Some("active")
-            && let Some(thread_id) = params.text("threadId")
-        {
+    }
+
+    /// The server asks a client for the time.
+    pub(super) fn time_is_asked(&mut self, params: Option<&RawValue>, effects: &mut Vec<Effect>) {
+        let thread_id = params.and_then(Members::of).and_then(|params| params.text("threadId"));
+        if let Some(thread_id) = thread_id.filter(|_| self.is_hub) {
+            add(&mut self.watched.with_clock, &thread_id);
+            self.unwatch(&thread_id, effects);
+        }
+    }
+
+    /// The status of a thread has changed. If there are no clients at all, as after a restart of the hub, nobody else watches it.
+    pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
+        let Some(params) = Members::of(params).filter(|_| self.is_hub) else { return };
+        let (Some(thread_id), Some(status)) = (params.text("threadId"), params.get("status")) else { return };
+        if self.status_changed(&thread_id, status) && !self.clients.any_connected() {
             self.watch(&thread_id, effects);
         }
     }
@@ -126,7 +217,7 @@ mod tests {
 
     use super::super::{
         ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, Peer,
-        Remembered, RequestSettings, ServerOwner, Transport,
+        Remembered, RequestSettings, RequestType, ServerOwner, Transport,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -138,11 +229,15 @@ mod tests {
     impl Hub {
         /// A hub that is initialized.
         fn new() -> Hub {
+            Hub::with(RequestSettings::default())
+        }
+
+        fn with(requests: RequestSettings) -> Hub {
             let engine = Engine::new(EngineSettings {
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),
-                requests: RequestSettings::default(),
+                requests,
                 server_owner: ServerOwner::Hub,
                 own_ids: "own:".to_owned(),
                 tokens_before: 0,
@@ -198,6 +293,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other effects send nothing")]
     /// The methods of the calls that the hub makes on its own connection.
     fn sent(effects: &[Effect]) -> String {
         let lines = effects.iter().flat_map(|effect| match effect {
@@ -276,8 +372,9 @@ mod tests {
             rpc_request_id: id.to_owned(),
             thread_id: Some(thread.to_owned()),
             turn_id: Some("u".to_owned()),
+            is_for_human: id != "7",
         };
-        let open_requests = vec![row("5", "t"), row("6", "o")];
+        let open_requests = vec![row("5", "t"), row("6", "o"), row("7", "o")];
         let remembered = Remembered { open_requests, ..Remembered::default() };
         let asked = hub.handle(Input::Remembered(Box::new(remembered)));
         assert_eq!(asked, "thread/resume(no turns) thread/resume(no turns)");
@@ -290,11 +387,13 @@ mod tests {
         let mut effects = Vec::new();
         let decision = hub.0.read(NOW, Conn::OWN, Side::Server, Incoming::Line(line), &mut effects);
         effects.extend(decision.expect("BUG: nothing is held").then);
-        let note = |effect: &Effect| match effect {
-            Effect::Note(Note::RequestResolved { request_id, .. }) => Some(request_id.clone()),
-            _ => None,
-        };
-        effects.iter().filter_map(note).collect()
+        let mut ended = Vec::new();
+        for effect in effects {
+            if let Effect::Note(Note::RequestResolved { request_id, .. }) = effect {
+                ended.push(request_id);
+            }
+        }
+        ended
     }
 
     fn resumed(call: u32, thread: &str, status: &str) -> String {
@@ -334,10 +433,110 @@ mod tests {
             rpc_request_id: "5".to_owned(),
             thread_id: Some("t".to_owned()),
             turn_id: None,
+            is_for_human: true,
         };
         let remembered = Remembered { open_requests: vec![row], ..Remembered::default() };
         assert_eq!(hub.handle(Input::Remembered(Box::new(remembered))), "thread/read");
         assert_eq!(ended(&mut hub, &resumed(2, "t", r#"{"type":"active","activeFlags":[]}"#)), ["g-5"]);
+    }
+
+    #[test]
+    fn idle_thread_is_left_again() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        hub.turn(1, "started");
+        // The end of the turn was on its way to the client.
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "thread/resume(no turns)");
+        assert_eq!(hub.read(&format!("0<{}", resumed(2, "t", r#"{"type":"idle"}"#))), "thread/unsubscribe");
+        assert!(hub.0.is_idle());
+        let mut hub = taken_over();
+        assert_eq!(hub.read(&format!("0<{}", resumed(2, "o", r#"{"type":"idle"}"#))), "thread/unsubscribe");
+    }
+
+    #[test]
+    fn turn_that_an_earlier_hub_saw_start_is_watched() {
+        let mut hub = Hub::new();
+        hub.join(2);
+        hub.connect(1);
+        let initialize = r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"tui","version":"2"}}}"#;
+        hub.read(&format!("1>{initialize}"));
+        hub.read(r#"1>{"id":3,"method":"thread/resume","params":{"threadId":"u"}}"#);
+        let active = r#"{"type":"active","activeFlags":[]}"#;
+        hub.read(&format!(r#"1<{{"id":3,"result":{{"thread":{{"id":"u","status":{active}}}}}}}"#));
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "thread/resume(no turns)");
+    }
+
+    #[test]
+    fn client_that_leaves_at_once_is_replaced_again() {
+        let mut hub = Hub::new();
+        hub.status("active");
+        hub.read(&format!("0<{}", resumed(2, "t", WAITING)));
+        assert_eq!(hub.join(1), "thread/unsubscribe");
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "thread/resume(no turns)");
+    }
+
+    #[test]
+    fn turn_that_its_client_left_before_the_start_is_watched() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        hub.read(r#"1>{"id":5,"method":"turn/start","params":{"threadId":"t","input":[]}}"#);
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "thread/resume(no turns)");
+    }
+
+    #[test]
+    fn new_connection_of_the_hub_watches_again() {
+        let mut hub = Hub::new();
+        hub.status("active");
+        hub.handle(Input::Disconnected { conn: Conn::OWN });
+        hub.connect(0);
+        let sent = hub.read(r#"0<{"id":"own:3","result":{"userAgent":"x/0.169.0"}}"#);
+        assert_eq!(sent, "initialized thread/resume(no turns)");
+    }
+
+    #[test]
+    fn thread_of_a_sub_agent_is_left_to_its_clients() {
+        let mut hub = Hub::new();
+        assert_eq!(hub.turn(0, "started"), "", "there is nobody else");
+        hub.join(1);
+        let params = r#"{"threadId":"child","turn":{"id":"v"}}"#;
+        let started = format!(r#"0<{{"method":"turn/started","params":{params}}}"#);
+        assert_eq!(hub.read(&started), "thread/unsubscribe");
+    }
+
+    #[test]
+    fn thread_whose_client_tells_the_time_is_not_watched() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        hub.turn(1, "started");
+        hub.read(r#"1<{"id":9,"method":"currentTime/read","params":{"threadId":"t"}}"#);
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "");
+    }
+
+    #[test]
+    fn turn_that_is_refused_ends_the_watch() {
+        let mut hub = Hub::new();
+        let request = ApiRequest::Input { text: "x".to_owned(), thread_id: Some("t".to_owned()) };
+        let sent = hub.handle(Input::ApiRequest { api_call: 7, request, server_listens: true });
+        assert_eq!(sent, "thread/resume(no turns) turn/start");
+        assert_eq!(hub.read(&format!("0<{}", resumed(2, "t", r#"{"type":"idle"}"#))), "");
+        let refused = r#"0<{"id":"own:3","error":{"code":-32600,"message":"no"}}"#;
+        assert_eq!(hub.read(refused), "thread/unsubscribe");
+    }
+
+    #[test]
+    fn policy_sends_a_lost_answer_again() {
+        let expiry = vec![(RequestType::Approval, Duration::from_secs(1))];
+        let mut hub = Hub::with(RequestSettings { expiry, ..RequestSettings::default() });
+        hub.join(1);
+        let params = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        hub.read(&format!(r#"1<{{"id":5,"method":"item/fileChange/requestApproval","params":{params}}}"#));
+        hub.handle(Input::Committed { token: 1, done: true });
+        let later = Now { unix_us: 2, elapsed: Duration::from_secs(2) };
+        hub.0.handle(later, Input::Tick, &mut Vec::new());
+        assert_eq!(hub.handle(Input::Committed { token: 2, done: true }), "answer");
+        assert_eq!(hub.handle(Input::NotWritten(3)), "answer");
+        hub.handle(Input::Written(3));
+        assert_eq!(hub.handle(Input::NotWritten(3)), "", "it is with the server");
     }
 
     #[test]

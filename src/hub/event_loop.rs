@@ -21,8 +21,11 @@ use crate::relay::{Core, Message};
 use crate::websocket::{Ended, Listener, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
-/// How long a hub that ends goes on to deliver what waits.
-const FINISH_MAX: Duration = Duration::from_millis(200);
+/// How long a hub that ends goes on to deliver what waits: a little longer than an answer waits for its commit.
+const FINISH_MAX: Duration = Duration::from_millis(300);
+
+/// How long clients of a server that has ended may take to read what it wrote. A restart of the server comes in between.
+const LAST_OUTPUT_MAX: Duration = Duration::from_secs(60);
 
 /// Lines of ours that wait for a connection to the server.
 const UNSENT_MAX: usize = 1_024;
@@ -140,7 +143,7 @@ impl Hub {
         self.advance_own(ready.own, effects);
         self.send_unsent(effects);
         self.handle_deadlines(effects);
-        self.remove_ended();
+        self.remove_ended(effects);
         false
     }
 
@@ -174,6 +177,8 @@ impl Hub {
 
     /// Goes on with a server that was started anew.
     pub(super) fn next_server(&mut self, server: ServerProcess, listeners: Vec<Listener>) {
+        // Reaps the last one.
+        self.server.is_alive();
         self.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
         (self.server, self.listeners, self.outdated_reported) = (server, listeners, false);
         self.reach = Reach::Listening;
@@ -185,7 +190,7 @@ impl Hub {
         self.listeners.clear();
         self.reach = Reach::Ended;
         let mut effects = Vec::new();
-        let cut_at = self.core.clock.elapsed() + CLOSING_MAX;
+        let cut_at = self.core.clock.elapsed() + LAST_OUTPUT_MAX;
         self.disconnect_all(|link| link.end(Side::Server, None, cut_at), &mut effects);
         self.core.handle(Input::Closed { from: Side::Server }, &mut effects);
         self.carry_out_all(&mut effects);
@@ -211,9 +216,9 @@ impl Hub {
         }
     }
 
-    /// Whether to go on with this server. One that cannot be reached is of use only to the clients that it has.
+    /// Whether to go on with this server. One that cannot be reached is kept only while it works, or has clients.
     fn server_runs(&mut self) -> bool {
-        if self.reach == Reach::SocketGone && !self.has_clients() {
+        if self.reach == Reach::SocketGone && !self.has_clients() && self.core.engine.is_idle() {
             return false;
         }
         let now = self.core.clock.elapsed();
@@ -469,14 +474,17 @@ impl Hub {
         let mut reached = Vec::new();
         link.flush(&mut reached);
         self.is_stale |= link.waiting_bytes() > 0;
-        for token in reached {
-            self.core.handle(Input::Written(token), effects);
-        }
+        let dropped = link.take_dropped();
+        reached.into_iter().for_each(|token| self.core.handle(Input::Written(token), effects));
+        dropped.into_iter().for_each(|token| self.core.handle(Input::NotWritten(token), effects));
     }
 
-    fn remove_ended(&mut self) {
+    fn remove_ended(&mut self, effects: &mut Vec<Effect>) {
         let now = self.core.clock.elapsed();
-        self.links.retain(|_, link| !link.is_done(now));
+        for (_, mut link) in self.links.extract_if(.., |_, link| link.is_done(now)) {
+            let dropped = link.cut();
+            dropped.into_iter().for_each(|token| self.core.handle(Input::NotWritten(token), effects));
+        }
     }
 
     fn publish(&mut self) {
@@ -566,13 +574,16 @@ impl Hub {
     /// them from any, or wait for the next one. Calls are dropped: the engine has told their callers.
     fn inject(&mut self, mut injection: Injection, effects: &mut Vec<Effect>) {
         let is_open = self.links.get(&injection.conn).is_some_and(|link| !link.is_ending());
+        // The server ignores answers before it has initialized a connection.
+        let only_answers = !is_open || !self.core.engine.is_initialized(injection.conn);
         if !is_open {
             injection.lines.retain(|line| is_answer(&line.bytes));
         }
         if injection.lines.is_empty() {
             return;
         }
-        let conn = if is_open { Some(injection.conn) } else { self.answers_to() };
+        let are_answers = only_answers && injection.lines.iter().all(|line| is_answer(&line.bytes));
+        let conn = if are_answers { self.answers_to() } else { Some(injection.conn) };
         let Some(conn) = conn else {
             if self.unsent.len() < UNSENT_MAX {
                 self.unsent.push_back(injection);

@@ -49,6 +49,8 @@ struct Way {
     is_gone: bool,
     /// A close frame that follows all that is queued.
     close: Option<Close>,
+    /// Marks that will not be reached.
+    dropped: Vec<Token>,
 }
 
 #[derive(Debug)]
@@ -152,6 +154,18 @@ impl Link {
         self.client.iter_mut().chain([&mut self.server]).for_each(|way| way.flush(reached));
     }
 
+    /// Ends both sides at once; returns the marks that will not be reached.
+    pub(super) fn cut(&mut self) -> Vec<Token> {
+        self.client.iter_mut().chain([&mut self.server]).for_each(Way::abandon);
+        self.take_dropped()
+    }
+
+    /// The marks that will not be reached because a side is gone.
+    pub(super) fn take_dropped(&mut self) -> Vec<Token> {
+        let ways = self.client.iter_mut().chain([&mut self.server]);
+        ways.flat_map(|way| std::mem::take(&mut way.dropped)).collect()
+    }
+
     /// Whether more waits for the client than [`WAITING_BYTES_MAX`]. What is being written, which may be one long message, does not
     /// count.
     pub(super) fn is_too_slow(&self) -> bool {
@@ -195,10 +209,6 @@ impl Link {
     pub(super) fn end_both(&mut self, cut_at: Duration) {
         let earlier = self.cut_at.map_or(cut_at, |before| before.min(cut_at));
         self.cut_at = Some(earlier);
-        // The engine waits for nothing of this link any more.
-        for way in self.client.iter_mut().chain([&mut self.server]) {
-            way.queue.retain(|piece| !matches!(piece, Piece::Hold(_)));
-        }
     }
 
     /// The engine knows that the link has ended.
@@ -244,6 +254,7 @@ impl Way {
             has_ended: false,
             is_gone: false,
             close: None,
+            dropped: Vec::new(),
         }
     }
 
@@ -295,7 +306,10 @@ impl Way {
 
     /// Nothing more reaches this end.
     fn abandon(&mut self) {
-        self.queue = VecDeque::new();
+        self.dropped.extend(std::mem::take(&mut self.queue).into_iter().filter_map(|piece| match piece {
+            Piece::Mark(token) => Some(token),
+            Piece::Text(_) | Piece::Hold(_) => None,
+        }));
         (self.queued_bytes, self.close) = (0, None);
         self.is_gone = true;
     }

@@ -146,7 +146,7 @@ pub(crate) struct ServerProcess {
     pub adopted: bool,
     /// The generation of this run of the server, the same for each hub that has it.
     pub generation: String,
-    /// The program that was started; `None` if a version before has recorded it.
+    /// The program that was started; `None` in the record of an older codex-shim.
     program: Option<ProgramFile>,
     session_dir: PathBuf,
     /// The process that this hub has started; to be reaped.
@@ -305,7 +305,7 @@ enum Stage {
     /// `codex --version` runs.
     Version(Asking),
     /// The server runs and does not listen yet.
-    Listening { record: Record, launcher: Child },
+    Listening { record: Box<Record>, launcher: Child },
     /// The server was handed over, or nothing is to be had any more.
     Over,
 }
@@ -343,7 +343,7 @@ impl Starting {
         if identity.session_leader() != Some(record.launcher.pid) {
             return Err(ServerError::Foreign { pid: Some(identity.pid), socket: record.socket.clone() });
         }
-        let record = Record { server: Some(identity.clone()), ..record.clone() };
+        let record = Record { server: Some(identity.clone()), ..Record::clone(record) };
         record.write(&self.options.session_dir)?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Listening { launcher, .. } => {
@@ -382,7 +382,7 @@ impl Starting {
             kill_group_of(&mut launcher);
             return Err(error);
         }
-        Ok(Stage::Listening { record, launcher })
+        Ok(Stage::Listening { record: Box::new(record), launcher })
     }
 }
 

@@ -46,7 +46,7 @@ impl SharedLines {
         (LINE_BYTES_MIN..=LINE_BYTES_MAX).contains(&line.len())
     }
 
-    /// The offset of the record that another connection has of this line.
+    /// The offset of the full record of this line from another connection.
     pub(super) fn find(&self, conn: Conn, line: &[u8]) -> Option<u64> {
         let shared = self.lines.get(&self.hasher.hash_one(line))?;
         (shared.conn != conn && *shared.line == *line).then_some(shared.offset)

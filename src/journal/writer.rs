@@ -208,7 +208,7 @@ pub struct Writer {
     tally: Tally,
     last_at_us: u64,
     spare: Vec<u8>,
-    /// `None` if each line is recorded in full, and while a batch has them.
+    /// `None` if each line is recorded in full, or while a batch holds the lines.
     shared: Option<SharedLines>,
     background: Background,
 }

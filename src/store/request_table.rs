@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{
-    FIELD_ORDER, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, field_order, kept_result,
+    FIELD_ORDER, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, RequestType, field_order,
+    kept_result,
 };
 use crate::history::rfc3339_millis;
 
@@ -207,7 +208,7 @@ pub(super) fn ended_in(transaction: &Transaction<'_>, generation: &str) -> rusql
 
 /// The open requests of a run, at most [`ENDED_MAX`].
 pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<Vec<OpenBefore>> {
-    const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id FROM codex_pending_requests
+    const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id, request_type FROM codex_pending_requests
         WHERE process_generation = ?1 AND status IN ('pending', 'expired') ORDER BY rowid DESC LIMIT ?2";
     let read = |row: &Row<'_>| {
         Ok(OpenBefore {
@@ -215,6 +216,7 @@ pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqli
             rpc_request_id: row.get(1)?,
             thread_id: row.get(2)?,
             turn_id: row.get(3)?,
+            is_for_human: row.get::<_, String>(4)? != RequestType::Other.name(),
         })
     };
     transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], read)?.collect()

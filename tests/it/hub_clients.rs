@@ -379,7 +379,7 @@ fn hundred_kills_lose_no_line_and_no_request() {
             client.answer(asked.last().unwrap(), decision("accept"));
         }
         match run % 3 {
-            1 if moment % 2 == 0 => drop(hub.server()),
+            1 if moment.is_multiple_of(2) => drop(hub.server()),
             2 => drop(client.wait_for("the end", is_resolved)),
             _ => {}
         }
@@ -397,6 +397,7 @@ fn hundred_kills_lose_no_line_and_no_request() {
     if answers_at(&mut server, asked.last().unwrap()).is_empty() {
         client.wait_for("the open approval", |message| is_asked(message) && message["id"] == *asked.last().unwrap());
         client.answer(asked.last().unwrap(), decision("accept"));
+        client.wait_for("the end", is_resolved);
     }
     let mut recorded: HashMap<String, u64> = HashMap::new();
     for line in hub.journal().server.into_iter().flatten() {
@@ -640,7 +641,7 @@ fn what_a_dead_server_wrote_reaches_a_slow_client() {
 #[test]
 fn answer_by_policy_waits_for_a_connection() {
     let home = Home::new();
-    let expiry = "[expiry]\nrequest_approval = \"1s\"\n";
+    let expiry = "[expiry]\nrequest_approval = \"5s\"\n";
     fs::create_dir_all(home.path()).unwrap();
     fs::write(home.path().join("config.toml"), expiry).unwrap();
     let hub = Hub::at(home);
@@ -653,7 +654,10 @@ fn answer_by_policy_waits_for_a_connection() {
     client.wait_for("the approval", is_asked);
     server.cut(own);
     client.close();
-    hub.row("expired");
+    eventually("the end of the wait", || {
+        let rows = hub.rows();
+        matches!(rows[0]["status"].as_str(), Some("expired")).then_some(())
+    });
     server.refuse(None);
     let answers = eventually("an answer", || Some(answers_at(&mut server, &id)).filter(|answers| !answers.is_empty()));
     assert_eq!(answers.iter().map(|answer| &answer["result"]["decision"]).collect::<Vec<_>>(), ["decline"]);

@@ -513,6 +513,11 @@ fn e2e_restarted_hub_loses_no_turn() {
     second.shows("Well.");
     says_to(&second, "do it");
     [&first, &second].iter().for_each(|tui| drop(tui.shows(DIALOG)));
+    eventually("the turn and its request", || {
+        let session = bench.document(&["status"]);
+        let running = session["threads"].as_array()?.iter().filter(|thread| thread["activity_state"] != "idle");
+        (running.count() == 1 && session["pending_requests"] == 1).then_some(())
+    });
     let before = bench.status();
     let mut command = bench.lab.command(SHIM);
     let replace = bench.home.adopt(&mut command).args(["hub", "restart", "--server"]).stderr(Stdio::piped());
@@ -559,7 +564,7 @@ fn e2e_turn_goes_on_without_clients() {
     first.wait_for("the approval", |message| message["method"] == "item/commandExecution/requestApproval");
     first.close();
     eventually("the departure", || bench.status()["connections"].as_array()?.is_empty().then_some(()));
-    let request = text(&bench.rows()[0]["request_id"]);
+    let request = eventually("the request", || Some(text(&bench.rows().first()?["request_id"])));
     bench.tool(&["respond", &request, "accept"]);
     let mut expect = said(&[("user", "do it"), ("assistant", "First."), COMPLETED]);
     assert_eq!(bench.conversation(&thread, 1), expect);
@@ -613,6 +618,11 @@ fn e2e_next_hub_looks_after_open_approvals() {
         (row["status"] == "resolved").then_some(row)
     });
     assert_eq!(over["error_code"], "withdrawn_by_server", "{over:#}");
+    // Nothing more is expected there.
+    let left = format!(r#""method":"thread/unsubscribe","params":{{"threadId":"{}"}}"#, threads[0]);
+    eventually("the end of the subscription", || {
+        bench.home.journal().texts.iter().any(|line| line.contains(&left)).then_some(())
+    });
     // The second one is answered although no client is there.
     let second = of_thread(&rows, &threads[1]);
     let id = text(&second["request_id"]);

@@ -77,7 +77,10 @@ fn sources() -> Vec<(PathBuf, String)> {
 
 /// A source without its tests.
 fn without_tests(text: &str) -> &str {
-    text.split("\n#[cfg(test)]").next().expect("a split has a first part")
+    // A module in a file of its own is declared anywhere.
+    let is_inline = |at: usize| text[at..].lines().nth(2).is_some_and(|line| line.ends_with('{'));
+    let from = text.match_indices("\n#[cfg(test)]\nmod ").map(|(at, _)| at).find(|at| is_inline(*at));
+    from.map_or(text, |at| &text[..at])
 }
 
 fn room_of(path: &Path) -> String {

@@ -1,7 +1,7 @@
 //! Requests that were open when an earlier hub ended. The server that it has left behind may have had an answer since.
 //!
-//! The server asks again what is still open when somebody resumes the thread. What it does not ask again is over, and the state
-//! of the thread tells so: a thread that waits for nobody has no open requests.
+//! If somebody resumes the thread, the server asks for its open requests again, and says in which state the thread is. A thread
+//! that waits for nobody has no open requests for a human.
 
 use serde_json::value::RawValue;
 
@@ -20,6 +20,8 @@ pub struct OpenBefore {
     pub rpc_request_id: String,
     pub thread_id: Option<String>,
     pub turn_id: Option<String>,
+    /// Whether it waits for a human, which the state of its thread tells.
+    pub is_for_human: bool,
 }
 
 impl OpenBefore {
@@ -59,7 +61,8 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         if !self.before.is_empty() && waits_for_nobody(status) {
-            self.end_before(now, |row| row.thread_id.as_deref() == Some(thread_id), effects);
+            let is_over = |row: &OpenBefore| row.is_for_human && row.thread_id.as_deref() == Some(thread_id);
+            self.end_before(now, is_over, effects);
         }
     }
 
@@ -84,7 +87,10 @@ impl Requests {
     }
 
     fn end_before(&mut self, now: Now, is_over: impl Fn(&OpenBefore) -> bool, effects: &mut Vec<Effect>) {
-        for row in self.before.extract_if(.., |row| is_over(row)) {
+        let over: Vec<OpenBefore> = self.before.extract_if(.., |row| is_over(row)).collect();
+        for row in over {
+            // If the server asks again after all, that is another row.
+            self.remember(std::slice::from_ref(&row.request_id), effects);
             let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
             resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, WITHDRAWN), effects);
         }

@@ -167,10 +167,9 @@ impl RequestKind {
     /// The kind of a request; `None` if only the client can answer it.
     #[must_use]
     pub(crate) fn asked(method: &str, params: &Value) -> Option<RequestKind> {
-        Some(match RequestKind::of(method)? {
-            RequestKind::Command if params["kind"] == "humanCommand" => RequestKind::HumanCommand,
-            kind => kind,
-        })
+        let kind = RequestKind::of(method)?;
+        let needs_person = kind == RequestKind::Command && params["kind"] == "humanCommand";
+        Some(if needs_person { RequestKind::HumanCommand } else { kind })
     }
 
     /// The kind of a request, as far as its method tells; see [`RequestKind::asked`].

@@ -573,6 +573,21 @@ impl Requests {
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 
+    /// An answer of ours was lost with its connection: policy's is sent again, and any other may be given again.
+    pub(super) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        let by_policy = self.by_policy.get(&token).and_then(|(id, _)| self.open.get(id));
+        if let Some(request) = by_policy
+            && let Some(result) = answer::by_policy(request.kind)
+        {
+            effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
+        }
+        if let Some((id, _)) = self.dispatches.get(&token)
+            && let Some(request) = self.open.get_mut(id)
+        {
+            request.may_be_lost = true;
+        }
+    }
+
     /// Everything up to the mark `token` was written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
         // Until it is written, an expired request may still be orphaned.

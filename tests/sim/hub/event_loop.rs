@@ -300,7 +300,10 @@ impl HubWorld {
         let now = self.now().elapsed;
         let Some(hub) = &mut self.hub else { return };
         if let Some(link) = hub.links.get_mut(&conn) {
-            link.end(from, now).into_iter().for_each(|token| self.referee.let_go(token));
+            if link.held_since().is_some() {
+                self.referee.happened.count(Event::LeftWithHold);
+            }
+            link.end(from, now);
             if self.house.canary == Canary::DropsAtDisconnect && from == Side::Client {
                 link.server.abandon();
             }
@@ -333,6 +336,10 @@ impl HubWorld {
         }
         for token in reached {
             self.handle(Input::Written(token), effects);
+        }
+        let link = self.hub.as_mut().and_then(|hub| hub.links.get_mut(&conn));
+        for token in link.map(Link::take_dropped).unwrap_or_default() {
+            self.handle(Input::NotWritten(token), effects);
         }
     }
 
@@ -387,16 +394,19 @@ impl HubWorld {
 
     /// Closes the links that have ended and delivered everything.
     pub fn remove_ended(&mut self) {
+        let mut effects = Vec::new();
         let now = self.now().elapsed;
         let Some(hub) = &mut self.hub else { return };
         let done: Vec<Conn> = hub.links.iter().filter(|(_, link)| link.is_done(now)).map(|(conn, _)| *conn).collect();
         for conn in done {
-            let Some(link) = self.hub.as_mut().and_then(|hub| hub.links.remove(&conn)) else { return };
+            let Some(mut link) = self.hub.as_mut().and_then(|hub| hub.links.remove(&conn)) else { return };
             let is_delivered = !link.is_busy() && self.server.sessions.contains_key(&link.key);
             let checked = self.referee.removed(conn, is_delivered);
             self.house.holds(checked);
             self.close(link.key);
+            link.cut().into_iter().for_each(|token| self.handle(Input::NotWritten(token), &mut effects));
         }
+        self.carry_out_all(&mut effects);
     }
 
     /// Both sides see the end of a connection once they have read everything.

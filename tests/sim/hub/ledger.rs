@@ -92,6 +92,7 @@ impl Ledger {
                         rpc_request_id: row.rpc_request_id.clone(),
                         thread_id: row.place.thread_id.clone(),
                         turn_id: row.place.turn_id.clone(),
+                        is_for_human: row.kind.request_type().is_for_human(),
                     },
                     status: RequestStatus::Pending,
                     source: None,

@@ -27,6 +27,8 @@ pub struct Way {
     pub queue: VecDeque<Piece>,
     pub has_ended: bool,
     pub is_gone: bool,
+    /// Marks that will not be reached.
+    pub dropped: Vec<Token>,
 }
 
 #[derive(Debug)]
@@ -75,25 +77,24 @@ impl Link {
         self.client.as_ref().is_some_and(|client| client.queue.len() > WAITING_MAX)
     }
 
-    /// Ends the link because one side is gone: what is queued for the other is still delivered, for at most [`CLOSING_MAX`], and
-    /// what is held at once. Returns what was held.
-    pub fn end(&mut self, gone: Side, now: Duration) -> Vec<Token> {
-        if self.cut_at.is_some() {
-            return Vec::new();
+    /// Ends the link because one side is gone: what is queued for the other is still delivered, for at most [`CLOSING_MAX`].
+    pub fn end(&mut self, gone: Side, now: Duration) {
+        if self.cut_at.is_none() {
+            self.way_mut(gone).into_iter().for_each(Way::abandon);
+            self.cut_at = Some(now + CLOSING_MAX);
         }
-        self.way_mut(gone).into_iter().for_each(Way::abandon);
-        self.cut_at = Some(now + CLOSING_MAX);
-        let mut held = Vec::new();
-        for way in self.client.iter_mut().chain([&mut self.server]) {
-            way.queue.retain(|piece| match piece {
-                Piece::Hold(token, _) => {
-                    held.push(*token);
-                    false
-                }
-                Piece::Text(_) | Piece::Mark(_) => true,
-            });
-        }
-        held
+    }
+
+    /// The marks that will not be reached because a side is gone.
+    pub fn take_dropped(&mut self) -> Vec<Token> {
+        let ways = self.client.iter_mut().chain([&mut self.server]);
+        ways.flat_map(|way| std::mem::take(&mut way.dropped)).collect()
+    }
+
+    /// Ends both sides at once; returns the marks that will not be reached.
+    pub fn cut(&mut self) -> Vec<Token> {
+        self.client.iter_mut().chain([&mut self.server]).for_each(Way::abandon);
+        self.take_dropped()
     }
 
     pub fn is_ending(&self) -> bool {
@@ -127,7 +128,8 @@ impl Way {
 
     /// Nothing more reaches this end.
     pub fn abandon(&mut self) {
-        self.queue.clear();
+        let marks = std::mem::take(&mut self.queue).into_iter();
+        self.dropped.extend(marks.filter_map(|piece| if let Piece::Mark(token) = piece { Some(token) } else { None }));
         self.is_gone = true;
     }
 }

@@ -146,8 +146,6 @@ pub struct Asked {
     pub is_early: bool,
     /// The hub itself has got it first: nothing waits for the row.
     is_for_hub: bool,
-    /// Its connection has ended while it waited for a commit.
-    is_let_go: bool,
     has_reached_server: bool,
     pub was_late: bool,
     pub end: Option<End>,
@@ -353,7 +351,6 @@ impl Referee {
             payload: None,
             is_early: !self.is_loaded,
             is_for_hub: conn == Conn::OWN,
-            is_let_go: false,
             has_reached_server: false,
             was_late: false,
             end: None,
@@ -538,14 +535,6 @@ impl Referee {
         }
     }
 
-    /// The hub passes on what a connection held when it ended, stored or not.
-    pub fn let_go(&mut self, token: Token) {
-        if let Some((number, _)) = self.commits.get(&token) {
-            self.happened.count(Event::LeftWithHold);
-            self.rows[*number].is_let_go = true;
-        }
-    }
-
     fn decided(&mut self, number: RowNumber, done: bool) {
         let asked = &mut self.rows[number];
         let State::Deciding { api_call, payload, runner_up, is_over } =
@@ -679,7 +668,7 @@ impl Referee {
         if let Some(number) = due.row {
             let asked = &mut self.rows[number];
             let is_kept = asked.name.as_ref().is_some_and(|name| ledger.get(name).is_some());
-            if self.is_server_gone || asked.is_let_go {
+            if self.is_server_gone {
                 return Ok(());
             }
             if !is_kept && !asked.is_excused {
@@ -729,7 +718,7 @@ impl Referee {
         let row = ledger.get(&name);
         let is_policys = asked.payload.as_deref() == Some(BY_POLICY)
             && row.is_some_and(|row| row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server));
-        if row.is_some_and(|row| row.payload == asked.payload) || is_policys || asked.is_let_go {
+        if row.is_some_and(|row| row.payload == asked.payload) || is_policys {
             return Ok(());
         }
         if !asked.is_answer_excused {
