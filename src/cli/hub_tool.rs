@@ -127,7 +127,8 @@ struct StopArguments {
 /// nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: that of `hub start`; 1 also if turns are running and nobody agrees to interrupt them.
+Exit status: that of `hub start`; also 1 if turns are running and nobody
+agrees to interrupt them.
 
 Examples:
   codex-shim hub restart

@@ -233,7 +233,7 @@ impl Engine {
     ) -> Option<Purpose> {
         self.subscribed(seen.conn, &call, event, &mut decision.then);
         if self.is_hub && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
-            self.thread_reported(seen.now, event, &mut decision.then);
+            self.thread_reported(seen.now, seen.conn, event, &mut decision.then);
         }
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);

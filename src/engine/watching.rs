@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::api_calls::{Purpose, turn_of};
 use super::{Effect, Engine, Now, free_line, inject};
-use crate::protocol::{Event, ItemPlace, Method};
+use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message};
 
 /// Limit on each list of threads here.
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// The server responds with a thread and its status.
-    pub(super) fn thread_reported(&mut self, now: Now, response: &Event<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn thread_reported(&mut self, now: Now, conn: Conn, response: &Event<'_>, effects: &mut Vec<Effect>) {
         let thread = response.result.and_then(Members::of).and_then(|result| result.get("thread"));
         let Some(thread) = thread.and_then(Members::of) else { return };
         let (Some(thread_id), Some(status)) = (thread.text("id"), thread.get("status")) else { return };
@@ -131,10 +131,8 @@ impl Engine {
             return;
         }
         // The end of its turn was sent to a client that has left.
-        if let Some(turn_id) = self.threads.turn_in(&thread_id).map(str::to_owned) {
+        if let Some(turn_id) = self.threads.turn_in(&thread_id).filter(|_| conn == Conn::OWN).map(str::to_owned) {
             self.threads.turn_completed(&thread_id, &turn_id);
-            let place = ItemPlace { thread_id: Some(thread_id.clone()), turn_id: Some(turn_id), item_id: None };
-            self.requests.turn_completed(now, &place, effects);
         }
         if self.watched.ours.contains(&thread_id) {
             self.unwatch(&thread_id, effects);

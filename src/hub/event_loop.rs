@@ -458,6 +458,8 @@ impl Hub {
         tracing::debug!(conn = conn.0, ?from, ?ended, "a connection has ended");
         self.core.handle(Input::Disconnected { conn }, effects);
         link.end(from, ended, self.core.clock.elapsed() + CLOSING_MAX);
+        let dropped = link.take_dropped();
+        dropped.into_iter().for_each(|token| self.core.handle(Input::NotWritten(token), effects));
         if conn == Conn::OWN {
             self.own = OwnConnection::Due(self.core.clock.elapsed() + RECONNECT_AFTER);
         }
@@ -474,9 +476,7 @@ impl Hub {
         let mut reached = Vec::new();
         link.flush(&mut reached);
         self.is_stale |= link.waiting_bytes() > 0;
-        let dropped = link.take_dropped();
         reached.into_iter().for_each(|token| self.core.handle(Input::Written(token), effects));
-        dropped.into_iter().for_each(|token| self.core.handle(Input::NotWritten(token), effects));
     }
 
     fn remove_ended(&mut self, effects: &mut Vec<Effect>) {

@@ -307,7 +307,11 @@ impl HubWorld {
             if self.house.canary == Canary::DropsAtDisconnect && from == Side::Client {
                 link.server.abandon();
             }
+            for token in link.take_dropped() {
+                self.handle(Input::NotWritten(token), effects);
+            }
         }
+        let Some(hub) = &mut self.hub else { return };
         if conn == Conn::OWN {
             hub.own = Own::Due(now + RECONNECT_AFTER);
         }
@@ -336,10 +340,6 @@ impl HubWorld {
         }
         for token in reached {
             self.handle(Input::Written(token), effects);
-        }
-        let link = self.hub.as_mut().and_then(|hub| hub.links.get_mut(&conn));
-        for token in link.map(Link::take_dropped).unwrap_or_default() {
-            self.handle(Input::NotWritten(token), effects);
         }
     }
 
