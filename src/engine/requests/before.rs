@@ -5,12 +5,12 @@
 
 use serde_json::value::RawValue;
 
-use super::open::{SERVER_EXITED, WITHDRAWN};
+use super::open::{Commit, SERVER_EXITED, WITHDRAWN, request_name};
 use super::{Requests, resolve};
-use crate::engine::interface::{Effect, Now};
-use crate::engine::ledger::{RequestEnd, RequestSource, RequestStatus};
+use crate::engine::interface::{Effect, Note, Now};
+use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};
 use crate::protocol::ItemPlace;
-use crate::wire::{Members, RpcId, elements, text};
+use crate::wire::{Conn, Members, RpcId, elements, text};
 
 /// A row of the ledger that was open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,54 @@ impl OpenBefore {
 }
 
 impl Requests {
+    /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers. A request
+    /// that it has asked again before this was known gets another row.
+    pub(in crate::engine) fn remember(&mut self, ended: &[String], effects: &mut Vec<Effect>) {
+        for name in ended {
+            let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
+            let (name, number) = match numbered {
+                // A point also separates the text of an id; see [`request_name`].
+                Some((base, number)) if !base.ends_with("-s") => (base, number),
+                Some(_) | None => (name.as_str(), 1),
+            };
+            let used = self.names.entry(name.to_owned()).or_insert(0);
+            *used = number.max(*used);
+        }
+        for id in self.ids_where(|request| ended.contains(&request.row.request_id)) {
+            self.open_anew(&id, effects);
+        }
+    }
+
+    /// Opens a row for a request whose name belongs to a row that has ended. A client may have got it by now.
+    fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
+        let (Some(generation), Some(request)) = (self.generation.clone(), self.open.get(id)) else { return };
+        let name = self.free_name(request_name(&generation, id, &request.row.rpc_request_id));
+        let Some(request) = self.open.get_mut(id) else { return };
+        let before = std::mem::replace(&mut request.row.request_id, name.clone());
+        request.row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
+        let (row, request_type) = (request.row.clone(), request.kind.request_type().name());
+        let held = request.withheld.is_some();
+        if let Some(end) = &mut request.end {
+            end.request_id.clone_from(&name);
+        }
+        let end = request.end.clone();
+        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Opens { request_id } if *request_id == before));
+        for commit in self.commits.values_mut() {
+            if let Commit::GoesOn { request_id } = commit
+                && *request_id == before
+            {
+                request_id.clone_from(&name);
+            }
+        }
+        let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
+        let by_policy = self.by_policy.values_mut().map(|(_, end)| &mut end.request_id);
+        dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| of.clone_from(&name));
+        let entry = LedgerEntry::RequestOpened(Box::new(row));
+        self.keep_first(entry, Commit::Opens { request_id: name }, effects);
+        effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(end))));
+    }
+
     /// The server may have asked for some of them again before the ledger could be read.
     pub(in crate::engine) fn remember_open(&mut self, mut rows: Vec<OpenBefore>) {
         let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);

@@ -46,7 +46,7 @@ pub(crate) use kind::{
     without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
-use open::{Commit, Deciding, EXPIRED, Ended, LateAnswer, Request, State, Withheld, request_name};
+use open::{Commit, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -143,54 +143,6 @@ impl Requests {
 
     pub(super) fn last_token(&self) -> Token {
         self.tokens
-    }
-
-    /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers. A request
-    /// that it has asked again before this was known gets another row.
-    pub(super) fn remember(&mut self, ended: &[String], effects: &mut Vec<Effect>) {
-        for name in ended {
-            let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
-            let (name, number) = match numbered {
-                // A point also separates the text of an id; see [`request_name`].
-                Some((base, number)) if !base.ends_with("-s") => (base, number),
-                Some(_) | None => (name.as_str(), 1),
-            };
-            let used = self.names.entry(name.to_owned()).or_insert(0);
-            *used = number.max(*used);
-        }
-        for id in self.ids_where(|request| ended.contains(&request.row.request_id)) {
-            self.open_anew(&id, effects);
-        }
-    }
-
-    /// Opens a row for a request whose name belongs to a row that has ended. A client may have got it by now.
-    fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
-        let (Some(generation), Some(request)) = (self.generation.clone(), self.open.get(id)) else { return };
-        let name = self.free_name(request_name(&generation, id, &request.row.rpc_request_id));
-        let Some(request) = self.open.get_mut(id) else { return };
-        let before = std::mem::replace(&mut request.row.request_id, name.clone());
-        request.row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
-        let (row, request_type) = (request.row.clone(), request.kind.request_type().name());
-        let held = request.withheld.is_some();
-        if let Some(end) = &mut request.end {
-            end.request_id.clone_from(&name);
-        }
-        let end = request.end.clone();
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
-        self.commits.retain(|_, commit| !matches!(commit, Commit::Opens { request_id } if *request_id == before));
-        for commit in self.commits.values_mut() {
-            if let Commit::GoesOn { request_id } = commit
-                && *request_id == before
-            {
-                request_id.clone_from(&name);
-            }
-        }
-        let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
-        let by_policy = self.by_policy.values_mut().map(|(_, end)| &mut end.request_id);
-        dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| of.clone_from(&name));
-        let entry = LedgerEntry::RequestOpened(Box::new(row));
-        self.keep_first(entry, Commit::Opens { request_id: name }, effects);
-        effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(end))));
     }
 
     pub(super) fn connected(&mut self, conn: Conn) {
@@ -549,43 +501,6 @@ impl Requests {
             self.explanations.push(Explanation { thread_id, turn_id, reason });
         }
         effects.push(Effect::Reply(api_call, ApiReply::Kept));
-    }
-
-    /// Sends the policy answer after storing the expiry, whether or not that succeeded.
-    fn answer_by_policy(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
-        let Some(request) = self.open.get_mut(id) else { return };
-        if !matches!(request.state, State::Expired) {
-            return;
-        }
-        let Some(result) = answer::by_policy(request.kind) else { return };
-        let bytes = response_line(&request.row.rpc_request_id, &result);
-        let given = GivenRow {
-            request_id: request.row.request_id.clone(),
-            at_us: now.unix_us,
-            source: RequestSource::Policy,
-            by: "expiry".to_owned(),
-            payload: result.to_string(),
-        };
-        let late = !self.is_trusted;
-        let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
-        self.tokens += 1;
-        self.by_policy.insert(self.tokens, (id.clone(), end));
-        effects.push(inject(bytes, &Verdict::Open, self.tokens));
-    }
-
-    /// An answer of ours was lost with its connection: policy's is sent again, and any other may be given again.
-    pub(super) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
-        let by_policy = self.by_policy.get(&token).and_then(|(id, _)| self.open.get(id));
-        if let Some(request) = by_policy
-            && let Some(result) = answer::by_policy(request.kind)
-        {
-            effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
-        }
-        if let Some((id, _)) = self.dispatches.get(&token)
-            && let Some(request) = self.open.get_mut(id)
-        {
-            request.may_be_lost = true;
-        }
     }
 
     /// Everything up to the mark `token` was written.

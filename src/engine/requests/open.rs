@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::answer::CheckedAnswer;
 use super::items::is_same_item;
 use super::kind::RequestKind;
-use super::{HOLD_MAX, Requests, resolve};
+use super::{HOLD_MAX, Requests, answer, inject, resolve, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiCallId, Effect, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
@@ -249,6 +249,43 @@ impl Requests {
         self.server_ended_before(now, effects);
         for (token, _) in std::mem::take(&mut self.holds) {
             effects.push(Effect::Release(token));
+        }
+    }
+
+    /// Sends the policy answer after storing the expiry, whether or not that succeeded.
+    pub(super) fn answer_by_policy(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        if !matches!(request.state, State::Expired) {
+            return;
+        }
+        let Some(result) = answer::by_policy(request.kind) else { return };
+        let bytes = response_line(&request.row.rpc_request_id, &result);
+        let given = GivenRow {
+            request_id: request.row.request_id.clone(),
+            at_us: now.unix_us,
+            source: RequestSource::Policy,
+            by: "expiry".to_owned(),
+            payload: result.to_string(),
+        };
+        let late = !self.is_trusted;
+        let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        self.tokens += 1;
+        self.by_policy.insert(self.tokens, (id.clone(), end));
+        effects.push(inject(bytes, &Verdict::Open, self.tokens));
+    }
+
+    /// An answer of ours was lost with its connection: policy's is sent again, and any other may be given again.
+    pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        let by_policy = self.by_policy.get(&token).and_then(|(id, _)| self.open.get(id));
+        if let Some(request) = by_policy
+            && let Some(result) = answer::by_policy(request.kind)
+        {
+            effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
+        }
+        if let Some((id, _)) = self.dispatches.get(&token)
+            && let Some(request) = self.open.get_mut(id)
+        {
+            request.may_be_lost = true;
         }
     }
 
