@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(hub.read(&initialize(1, PROBE)), "forward");
         assert_eq!(hub.read(r#"1<{"id":1,"result":{"userAgent":"x/0.169.0"}}"#), "forward");
         assert_eq!(hub.read(r#"1<{"method":"configWarning","params":{}}"#), "forward");
-        // Nor does a message that needs no parsing, as those about the threads of other clients.
+        // A message that needs no parsing is left out as well, as those about the threads of other clients.
         let status = r#"1<{"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
         assert_eq!(hub.read(status), "forward");
         assert_eq!(hub.read(r#"1>{"method":"initialized"}"#), "forward");

@@ -168,7 +168,8 @@ impl Engine {
     /// A turn has started. The server subscribes all its clients to the threads of sub-agents, and the hub, too; it leaves them to
     /// the clients.
     pub(super) fn turn_watched(&mut self, conn: Conn, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        let Some((thread_id, _)) = turn_of(message).filter(|_| self.is_hub && conn == Conn::OWN) else { return };
+        let of_hub = Some(message).filter(|_| self.is_hub && conn == Conn::OWN);
+        let Some((thread_id, _)) = of_hub.and_then(turn_of) else { return };
         let is_wanted = self.watched.ours.contains(&thread_id) || self.clients.own().threads.contains(&thread_id);
         if !is_wanted && self.clients.any_connected() {
             self.unsubscribe(&thread_id, effects);
@@ -192,8 +193,8 @@ impl Engine {
 
     /// The server asks a client for the time.
     pub(super) fn time_is_asked(&mut self, params: Option<&RawValue>, effects: &mut Vec<Effect>) {
-        let thread_id = params.and_then(Members::of).and_then(|params| params.text("threadId"));
-        if let Some(thread_id) = thread_id.filter(|_| self.is_hub) {
+        let params = params.filter(|_| self.is_hub).and_then(Members::of);
+        if let Some(thread_id) = params.and_then(|params| params.text("threadId")) {
             add(&mut self.watched.with_clock, &thread_id);
             self.unwatch(&thread_id, effects);
         }
@@ -201,7 +202,7 @@ impl Engine {
 
     /// The status of a thread has changed. If there are no clients at all, as after a restart of the hub, nobody else watches it.
     pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        let Some(params) = Members::of(params).filter(|_| self.is_hub) else { return };
+        let Some(params) = Some(params).filter(|_| self.is_hub).and_then(Members::of) else { return };
         let (Some(thread_id), Some(status)) = (params.text("threadId"), params.get("status")) else { return };
         if self.status_changed(&thread_id, status) && !self.clients.any_connected() {
             self.watch(&thread_id, effects);

@@ -62,7 +62,7 @@ pub(super) struct Request {
     pub(super) may_be_lost: bool,
     /// Its row could not be stored at once, and is retried.
     pub(super) is_unstored: bool,
-    /// Its answer, as the ledger of a hub gets it.
+    /// The answer that the ledger gets. Only a hub keeps it.
     pub(super) end: Option<Box<RequestEnd>>,
     pub(super) state: State,
 }
