@@ -494,6 +494,49 @@ fn client_that_never_reads_is_disconnected_alone() {
 }
 
 #[test]
+fn sleeping_client_holds_up_nobody_and_misses_nothing() {
+    const DELTAS: u64 = 150_000;
+    let hub = Hub::new();
+    let [mut awake, mut asleep] = ["awake", "asleep"].map(|name| hub.client(name));
+    resume(&mut awake);
+    resume(&mut asleep);
+    let mut server = hub.server();
+    let sender = std::thread::spawn(move || server.deltas("t", DELTAS));
+    for client in [&mut awake, &mut asleep] {
+        let mut received = 0;
+        while received < DELTAS {
+            let text = client.receive().expect("the connection is open");
+            if text.contains("agentMessage/delta") {
+                assert!(text.contains(&format!(r#""delta":"{received}""#)), "{received}: {text}");
+                received += 1;
+            }
+        }
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn hundred_clients_at_once() {
+    let hub = Hub::new();
+    let mut clients: Vec<Client> = (0..100).map(|number| hub.client(&format!("client{number}"))).collect();
+    let mut server = hub.server();
+    clients.iter_mut().for_each(resume);
+    let id = ask(&mut server);
+    for client in &mut clients {
+        assert_eq!(client.wait_for("the approval", is_asked)["id"], id);
+    }
+    clients.iter_mut().for_each(|client| client.answer(&id, decision("accept")));
+    for client in &mut clients {
+        client.wait_for("the end", is_resolved);
+        client.call("marker", json!({}));
+    }
+    assert_eq!(answers_at(&mut server, &id).len(), 1);
+    let row = hub.row("resolved");
+    assert_eq!(hub.answers(&row, 100).len(), 100);
+    assert_eq!(hub.get("/sessions/self")["connections"].as_array().unwrap().len(), 100);
+}
+
+#[test]
 fn large_messages_pass_byte_for_byte() {
     let hub = Hub::new();
     let mut client = hub.client("tui");

@@ -190,29 +190,12 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         let (Some(raw_id), Some(method), Some(generation)) =
-            (message.id, message.method.as_deref(), self.generation.as_ref())
+            (message.id, message.method.as_deref(), self.generation.clone())
         else {
             return;
         };
         let (now, id) = (seen.now, RpcId::from_raw(raw_id));
-        if self.is_hub && self.ended.names.contains_key(&id) {
-            // A slow client hears of it later than the others.
-            return;
-        }
-        if let Some(request) = self.open.get_mut(&id)
-            && if self.is_hub { request.is_copied_on(seen.conn) } else { request.is_same_as(message) }
-        {
-            // A repeated request for a client that resumed the thread, or for one more client.
-            if request.withheld.is_some() {
-                decision.line = Passage::Withhold;
-            }
-            if !request.conns.contains(&seen.conn) {
-                request.conns.push(seen.conn);
-            }
-            if !decision.is_withheld() {
-                let request_id = request.row.request_id.clone();
-                self.repeated(now, request_id, decision, effects);
-            }
+        if self.is_known(seen, message, &id, decision, effects) {
             return;
         }
         // From now on, a response with this id answers this request.
@@ -224,7 +207,6 @@ impl Requests {
         let is_for_human = kind.is_for_human();
         // Without a row, only the client could answer.
         let is_held = self.settings.hold && is_for_human && self.is_trusted;
-        let generation = generation.clone();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         self.is_asked_again(&id);
         let can_expire = is_for_human && !kind.needs_person();
@@ -277,7 +259,13 @@ impl Requests {
     }
 
     /// The server repeated an open request. If its row is still being stored, the line waits for that again.
-    fn repeated(&mut self, now: Now, request_id: String, decision: &mut Decision, effects: &mut Vec<Effect>) {
+    pub(super) fn repeated(
+        &mut self,
+        now: Now,
+        request_id: String,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
         let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
             // Only the hub itself had got the request when its row could not be stored.

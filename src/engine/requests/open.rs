@@ -11,8 +11,9 @@ use super::items::is_same_item;
 use super::kind::RequestKind;
 use super::{HOLD_MAX, Requests, answer, inject, resolve, response_line};
 use crate::engine::attached_client::Clients;
-use crate::engine::interface::{ApiCallId, Effect, Now, Token};
+use crate::engine::interface::{ApiCallId, Decision, Effect, Now, Passage, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use crate::engine::lines::Seen;
 use crate::engine::verdict::Verdict;
 use crate::protocol::ItemPlace;
 use crate::wire::{Conn, Members, Message, RpcId};
@@ -250,6 +251,37 @@ impl Requests {
         for (token, _) in std::mem::take(&mut self.holds) {
             effects.push(Effect::Release(token));
         }
+    }
+
+    /// Whether a request is not new: it is open, and repeated for a client that resumed the thread or for one more client, or it
+    /// has ended, which a slow client of a hub hears later than the others.
+    pub(super) fn is_known(
+        &mut self,
+        seen: &Seen<'_>,
+        message: &Message<'_>,
+        id: &RpcId,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        if self.is_hub && self.ended.names.contains_key(id) {
+            return true;
+        }
+        let is_copy = |request: &&mut Request| match self.is_hub {
+            true => request.is_copied_on(seen.conn),
+            false => request.is_same_as(message),
+        };
+        let Some(request) = self.open.get_mut(id).filter(is_copy) else { return false };
+        if request.withheld.is_some() {
+            decision.line = Passage::Withhold;
+        }
+        if !request.conns.contains(&seen.conn) {
+            request.conns.push(seen.conn);
+        }
+        if !decision.is_withheld() {
+            let request_id = request.row.request_id.clone();
+            self.repeated(seen.now, request_id, decision, effects);
+        }
+        true
     }
 
     /// Sends the policy answer after storing the expiry, whether or not that succeeded.
