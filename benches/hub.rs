@@ -40,9 +40,12 @@ pub fn hub(table: &mut Table) {
         }
     }
     let [direct, through] = p50s.map(|times| median(&times));
-    table.pair("hub: round trip of a cheap call, p50", direct, through, 1.5);
+    // This server answers in a tenth of the time of the real one; the call of the real one below has the target.
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let times = format!("{:.1} µs; {:.1} µs", micros(direct), micros(through));
+    table.figure("hub: round trip of a call that costs nothing, p50; direct and through the hub", times);
     let [direct, through] = deltas.map(|times| median(&times));
-    table.pair("hub: 100,000 deltas to one client (0.7 of the direct rate)", direct, through, 1.0 / 0.7);
+    table.pair("hub: 100,000 deltas to one client, time", direct, through, 1.43);
     drop(hub);
     let Some(codex) = support::codex() else {
         println!("codex: not installed (make codex), its measurement behind a hub is left out");
