@@ -222,10 +222,11 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval and 7 more",
         ),
         "0.98.0" => Some(
-            "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/inject_items, turn/steer, \
+            "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
+             thread/unsubscribe, thread/inject_items, turn/steer, \
              item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
-             mcpServer/elicitation/request, currentTime/read, thread/status/changed, serverRequest/resolved",
+             mcpServer/elicitation/request, currentTime/read, thread/status/changed, thread/closed and 1 more",
         ),
         "0.125.0" | "0.135.0" => Some("this codex lacks currentTime/read"),
         _ => None,

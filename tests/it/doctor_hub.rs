@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::doctor::{check, told};
 use crate::support::codex::installed_or_skip;
 use crate::support::eventually;
+use crate::support::release::{Ability, Release};
 use crate::support::shim::SHIM;
 use crate::wrap_hub::Bench;
 
@@ -131,7 +132,11 @@ fn doctor_finds_a_listener_that_is_silent() {
 
 #[test]
 fn e2e_doctor_names_a_server_that_is_not_a_hub() {
-    let Some(codex) = installed_or_skip("e2e_doctor_names_a_server_that_is_not_a_hub") else { return };
+    let test = "e2e_doctor_names_a_server_that_is_not_a_hub";
+    let Some(codex) = installed_or_skip(test) else { return };
+    if Release::under_test().lacks(test, Ability::SharedServer) {
+        return;
+    }
     let bench = Bench::new();
     let version = Command::new(&codex).arg("--version").output().unwrap().stdout;
     let mut command = Command::new(&codex);

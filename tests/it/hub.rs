@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::model::Model;
 use crate::support::patience::{PATIENCE, eventually};
+use crate::support::release::{Ability, Release};
 use crate::support::shim::{Home, SHIM, put_program};
 
 /// Homes of codex and of codex-shim. At its end, no hub and no server runs in them.
@@ -93,9 +94,15 @@ fn kill(pid: &Value) {
     assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
 }
 
+/// The real codex, if it can be the server of a hub.
+fn shared_server_or_skip(test: &'static str) -> Option<PathBuf> {
+    let codex = installed_or_skip(test)?;
+    (!Release::under_test().lacks(test, Ability::SharedServer)).then_some(codex)
+}
+
 #[test]
 fn e2e_hub_starts_a_server_and_stops_it() {
-    let Some(codex) = installed_or_skip("e2e_hub_starts_a_server_and_stops_it") else { return };
+    let Some(codex) = shared_server_or_skip("e2e_hub_starts_a_server_and_stops_it") else { return };
     let bench = Bench::new(codex);
     assert_eq!(bench.hub(&["status"]).0, 4);
     let told = bench.done(&["start"]);
@@ -117,7 +124,7 @@ fn e2e_hub_starts_a_server_and_stops_it() {
 
 #[test]
 fn e2e_next_hub_adopts_the_server() {
-    let Some(codex) = installed_or_skip("e2e_next_hub_adopts_the_server") else { return };
+    let Some(codex) = shared_server_or_skip("e2e_next_hub_adopts_the_server") else { return };
     let bench = Bench::new(codex);
     bench.done(&["start"]);
     let first = bench.status();
@@ -139,7 +146,7 @@ fn e2e_next_hub_adopts_the_server() {
 
 #[test]
 fn e2e_two_hubs_at_once_are_one() {
-    let Some(codex) = installed_or_skip("e2e_two_hubs_at_once_are_one") else { return };
+    let Some(codex) = shared_server_or_skip("e2e_two_hubs_at_once_are_one") else { return };
     let bench = Bench::new(codex);
     let starts: Vec<_> = (0..3).map(|_| bench.command(&["start"]).spawn().expect("the shim runs")).collect();
     for start in starts {
@@ -154,7 +161,7 @@ fn e2e_two_hubs_at_once_are_one() {
 
 #[test]
 fn e2e_named_hub_runs_beside_a_codex_server() {
-    let Some(codex) = installed_or_skip("e2e_named_hub_runs_beside_a_codex_server") else { return };
+    let Some(codex) = shared_server_or_skip("e2e_named_hub_runs_beside_a_codex_server") else { return };
     let bench = Bench::new(codex);
     let theirs = UnixListener::bind({
         fs::create_dir(bench.default_socket().with_file_name("")).expect("a folder");
