@@ -217,9 +217,9 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
     let lacks = match &*release {
         "0.77.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
-             thread/fork, thread/read, thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
-             item/commandExecution/requestApproval: command, item/commandExecution/requestApproval: availableDecisions, \
-             item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval and 7 more",
+             thread/start: ephemeral, thread/start: threadSource, thread/fork, thread/unsubscribe, thread/read, \
+             thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
+             item/commandExecution/requestApproval: command and 11 more",
         ),
         "0.98.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
