@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -66,22 +66,17 @@ pub fn hub(table: &mut Table) {
 /// A hub and its server, which end with it.
 struct Hub {
     dir: tempfile::TempDir,
-    process: Child,
 }
 
 impl Hub {
     fn start(codex: impl FnOnce(&Path) -> PathBuf) -> Hub {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let codex = codex(dir.path());
-        let mut command = Hub::command(dir.path(), &["hub", "--no-default-socket"]);
-        let process = command.env("CODEX_SHIM_CODEX", codex).stdout(Stdio::null()).spawn().unwrap();
-        let hub = Hub { dir, process };
-        let began = Instant::now();
-        while UnixStream::connect(hub.session().join("codex.sock")).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(30), "the hub does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        hub
+        // It returns once the hub listens.
+        let mut start = Hub::command(dir.path(), &["hub", "start", "--no-default-socket"]);
+        let started = start.env("CODEX_SHIM_CODEX", codex).stdout(Stdio::null()).status().unwrap();
+        assert!(started.success(), "the hub does not start");
+        Hub { dir }
     }
 
     fn command(dir: &Path, args: &[&str]) -> Command {
@@ -100,7 +95,6 @@ impl Drop for Hub {
     fn drop(&mut self) {
         let mut stop = Hub::command(self.dir.path(), &["hub", "stop"]);
         let _ = stop.stdout(Stdio::null()).status();
-        let _ = self.process.wait();
     }
 }
 

@@ -326,8 +326,8 @@ fn marks(prefixes: &[&str], secrecy: Secrecy) -> AhoCorasick {
     AhoCorasick::new(prefixes.iter().copied().chain(names)).expect("BUG: the marks are few and short")
 }
 
-/// Results in the place of answers that no recording contains: a client that is told of no account, and that none is needed,
-/// goes on. Members as in 0.169; older clients ignore those that they do not know.
+/// Results for requests whose answers no recording contains. They say that there is no account and that none is needed, so the
+/// client goes on. Members as in 0.169; older clients ignore those that they do not know.
 const STAND_INS: [(&str, &str); 3] = [
     ("account/read", r#"{"account":null,"userId":null,"requiresOpenaiAuth":false,"workspaceRouting":null}"#),
     (

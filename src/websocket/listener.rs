@@ -50,8 +50,7 @@ pub(crate) struct Accepted {
 }
 
 impl Listener {
-    /// `path` is the one that clients are told, `files` are those that we have created for it. `lock` is released after they are
-    /// removed.
+    /// Clients connect to `path`. Dropping the listener removes `files`, which were created for it, and then releases `lock`.
     pub(crate) fn new(path: PathBuf, listener: UnixListener, files: &[PathBuf], lock: Option<File>) -> Listener {
         let files = files.iter().filter_map(|file| OwnFile::at(file)).collect();
         Listener { listener, path, files, _lock: lock }

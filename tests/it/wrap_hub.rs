@@ -175,7 +175,7 @@ fn unit_runs_a_hub() {
         assert!(hub.try_wait().unwrap().is_none(), "{unit}");
         bench.hub_runs().then_some(())
     });
-    // It is the one of this home, and ends well when it is told to, so that systemd starts no other.
+    // `hub stop` finds this hub. The hub exits with 0, so systemd does not restart it.
     lab.well(&["hub", "stop"]);
     assert_eq!(hub.wait().unwrap().code(), Some(0));
 }

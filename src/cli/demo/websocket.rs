@@ -22,7 +22,7 @@ pub(super) struct WebSocketClient {
     name: &'static str,
     end: End,
     waiting: VecDeque<String>,
-    /// All messages that have come, also those that nobody waited for.
+    /// All messages so far, including those that the demo does not wait for.
     pub(super) received: Vec<String>,
     has_ended: bool,
     next_id: u64,

@@ -1,7 +1,7 @@
 //! What a front remembers of its client, to restore it on another connection: how it has initialized, the threads that it
 //! follows, the turns that run there, its calls in flight, and the requests that it has not answered.
 //!
-//! A client waits for the end of a turn. If a turn has ended while there was no connection, the client is told so, with the turn
+//! A client waits for the end of a turn. If a turn has ended without a connection, the client gets a `turn/completed`, with the turn
 //! as the server then shows it.
 //!
 //! Pure. Nothing here changes a message.

@@ -142,7 +142,7 @@ pub struct Asked {
     /// Its answer may.
     is_answer_excused: bool,
     payload: Option<String>,
-    /// It was asked before the ledger was open.
+    /// The server asked before the ledger was open.
     pub is_early: bool,
     /// The hub itself has got it first: nothing waits for the row.
     is_for_hub: bool,
