@@ -21,7 +21,7 @@ use crate::support::real::run;
 use crate::support::release::Ability;
 use crate::support::requests::{answer, command_asked, decision, parsed, refused, resolved};
 use crate::support::shim::{Home, SHIM};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, stop};
 
 /// The server's answer to our `initialize`, with blanks and escapes that reserialization would lose.
 const RESULT: &str = r#"{"userAgent": "codex-shim/0.150.0 \u0028x)","codexHome":"/h", "x":1.0e0}"#;
@@ -271,7 +271,7 @@ fn attached_client_that_is_killed_leaves_nothing_behind() {
     let mut first = Client::named(&live, "first");
     // The client reads nothing more, so the server's output fills every buffer up to the relay's.
     let stopped = i32::try_from(first.tool.id()).ok().and_then(Pid::from_raw).expect("a process id");
-    kill_process(stopped, Signal::STOP).expect("it runs");
+    stop(stopped);
     let mut down = live.down.as_ref().expect("the server runs").try_clone().expect("a file");
     let line = format!("{{\"method\":\"old\",\"params\":\"{}\"}}\n", "x".repeat(1 << 20));
     let writer = std::thread::spawn(move || (0..4).for_each(|_| down.write_all(line.as_bytes()).expect("it is read")));

@@ -7,14 +7,14 @@ use std::sync::mpsc::RecvTimeoutError;
 
 use codex_shim::testing::control::client;
 use codex_shim::testing::wire::Side;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::attach::{Client, attach_tool};
 use crate::support::both_ends::{Live, failed, lines_of};
 use crate::support::requests::parsed;
 use crate::support::shim::Home;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, stop};
 
 /// A shell script as the server, initialized by the shim.
 struct Scripted {
@@ -175,7 +175,7 @@ fn attached_client_that_is_stopped_freezes_nobody() {
     client.write("{\"id\":0,\"method\":\"initialize\"}\n");
     client.next();
     let stopped = i32::try_from(client.tool.id()).ok().and_then(Pid::from_raw).expect("a process id");
-    kill_process(stopped, Signal::STOP).expect("it runs");
+    stop(stopped);
     let line = format!("{{\"method\":\"x\",\"params\":\"{}\"}}", "x".repeat(1 << 20));
     (0..4).for_each(|_| live.say_unseen(&line));
     live.await_client("codex-shim");

@@ -9,9 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::codex::installed_or_skip;
-use crate::support::eventually;
 use crate::support::release::Release;
 use crate::support::shim::SHIM;
+use crate::support::{eventually, stop};
 use crate::wrap::Lab;
 
 /// The doctor's report; every fault in it has a remedy.
@@ -325,7 +325,7 @@ fn doctor_with_a_socket_that_is_left_over_and_a_relay_that_hangs() {
     eventually("the control socket", || socket.exists().then_some(()));
     eventually("all is well", || (told(&lab)["healthy"] == true).then_some(()));
     let pid = Pid::from_child(&relay);
-    kill_process(pid, Signal::STOP).expect("it runs");
+    stop(pid);
     is_broken(&lab, "socket", " s (pid ");
     kill_process(pid, Signal::CONT).expect("it is there");
     relay.kill().expect("it runs");

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::doctor::{check, told};
 use crate::support::codex::installed_or_skip;
-use crate::support::eventually;
 use crate::support::release::{Ability, Release};
 use crate::support::shim::SHIM;
+use crate::support::{eventually, stop};
 use crate::wrap_hub::Bench;
 
 const SERVER: &str = "shared server";
@@ -124,7 +124,7 @@ fn doctor_finds_a_listener_that_is_silent() {
     bench.0.well(&["hub", "start"]);
     let status: Value = serde_json::from_str(&bench.0.well(&["hub", "status", "--json"])).unwrap();
     let pid = Pid::from_raw(i32::try_from(status["pid"].as_i64().unwrap()).unwrap()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    stop(pid);
     let report = told(&bench.0);
     kill_process(pid, Signal::CONT).unwrap();
     expect(&report, SERVER, "broken", "a codex-shim hub (session ");

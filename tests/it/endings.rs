@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::support::launch::{LAUNCHERS, Launcher};
 use crate::support::shim::{Home, SHIM};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, stop};
 
 /// Prints `got-NAME` at a signal and exits with its own code; ends for nothing else.
 const TRAPS: &str =
@@ -542,8 +542,7 @@ fn the_server_is_in_our_process_group_directory_and_environment() {
 fn a_server_killed_while_we_were_stopped_ends_us_once_we_go_on() {
     let run = Run::shell("echo $$; exec cat");
     let server = pid(&run.stdout().line());
-    run.signal(Signal::STOP);
-    eventually("a stopped shim", || (state(run.pid()) == Some('T')).then_some(()));
+    stop(run.pid());
     rustix::process::kill_process(server, Signal::KILL).expect("the server is there");
     run.signal(Signal::CONT);
     assert_eq!(run.stdout().rest(), "");

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::context_engine::{events, own_call};
 use crate::support::both_ends::{Live, text, told, turn};
-use crate::support::eventually;
 use crate::support::shim::Home;
+use crate::support::{eventually, stop};
 
 /// One fragment per role: the user's from a file and the developer's from a command.
 fn config(home: &Home) -> String {
@@ -185,7 +185,7 @@ fn each_thread_is_told_what_is_so_in_its_folder() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_is_run_for_one_does_not_outlive_a_relay_that_is_killed() {
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::Pid;
 
     // Whether a process runs and is not a zombie.
     let runs = |pid: u32| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
@@ -199,7 +199,7 @@ fn what_is_run_for_one_does_not_outlive_a_relay_that_is_killed() {
         let mut live = live(home, &config);
         live.write(&format!("{}\n", turn(1, "t", "hi")));
         let pid: u32 = eventually("it is run", || fs::read_to_string(&pid_file).ok()?.trim().parse().ok());
-        kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
+        stop(Pid::from_child(&live.relay));
         let ran = runs(pid);
         live.kill();
         if ran {

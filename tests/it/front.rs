@@ -14,7 +14,7 @@ use crate::support::both_ends::lines_of;
 use crate::support::requests::{command_asked, decision};
 use crate::support::shim::{Home, put_program};
 use crate::support::websocket::FakeServer;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, stop};
 
 const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"editor","version":"1.0"}}}"#;
 const INITIALIZED: &str = r#"{"method":"initialized"}"#;
@@ -99,7 +99,11 @@ impl Drop for Bench {
 }
 
 fn signal(pid: u64, signal: Signal) {
-    let _ = kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal);
+    let _ = kill_process(process(pid), signal);
+}
+
+fn process(pid: u64) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
 /// A client on pipes.
@@ -378,7 +382,7 @@ fn call_without_an_answer_does_not_keep_it() {
     let bench = Bench::new().started();
     let mut client = bench.client();
     let pid = bench.server().pid();
-    signal(pid, Signal::STOP);
+    stop(process(pid));
     client.send(r#"{"id":5,"method":"x/never"}"#);
     let ended = client.finish();
     signal(pid, Signal::CONT);
@@ -500,7 +504,7 @@ fn hub_that_cannot_start_means_its_own_server() {
 fn hub_that_is_silent_means_its_own_server() {
     let bench = Bench::new().started();
     let pid = bench.status()["pid"].as_u64().unwrap();
-    signal(pid, Signal::STOP);
+    stop(process(pid));
     let client = bench.front(&["app-server"]);
     check_own(client, "did not answer in time");
     signal(pid, Signal::CONT);
@@ -527,7 +531,7 @@ fn client_survives_a_killed_hub() {
     let id = ask(&mut server);
     client.wait_for(is_asked);
     // A call that the server does not read before the hub is gone.
-    signal(pid, Signal::STOP);
+    stop(process(pid));
     client.send(r#"{"id":"in flight","method":"x/lost"}"#);
     bench.kill_hub();
     let error = client.answer_to(r#""in flight""#);

@@ -7,8 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, text, told, tool};
-use crate::support::eventually;
 use crate::support::shim::Home;
+use crate::support::{eventually, stop};
 
 /// A server's request to run a command.
 fn command(id: u32, command: &str) -> String {
@@ -500,7 +500,7 @@ fn a_secret_is_typed_unseen_and_the_terminal_is_given_back() {
 fn a_relay_that_hangs_is_waited_for_no_longer_than_there_is_time() {
     let live = in_turn();
     let relay = Pid::from_child(&live.relay);
-    kill_process(relay, Signal::STOP).expect("it runs");
+    stop(relay);
     let output = live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]);
     kill_process(relay, Signal::CONT).expect("it runs");
     // It has used one of its five seconds.

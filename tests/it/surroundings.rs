@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::both_ends::Live;
 use crate::support::requests::{command_asked, parsed, turn_completed};
 use crate::support::shim::{Home, copy_shim};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, stop};
 
 const LINE: &[u8] = b"{\"id\":1}\n";
 
@@ -480,7 +480,7 @@ fn all_give_up(home: &Home, pid: u32) {
 fn every_tool_gives_up_on_a_stopped_relay() {
     let live = Live::start();
     let relay = Pid::from_child(&live.relay);
-    kill_process(relay, Signal::STOP).expect("it runs");
+    stop(relay);
     all_give_up(&live.home, live.relay.id());
     kill_process(relay, Signal::CONT).expect("it is there");
     live.kill();
@@ -490,7 +490,7 @@ fn every_tool_gives_up_on_a_stopped_relay() {
 fn every_tool_gives_up_on_half_an_answer() {
     let mut live = Live::start();
     // The stopped relay keeps its lock and reads nothing; another process listens at its socket.
-    kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
+    stop(Pid::from_child(&live.relay));
     let socket = live.session.join("control.sock");
     fs::remove_file(&socket).expect("it is there");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -510,7 +510,7 @@ fn every_tool_gives_up_on_half_an_answer() {
 #[test]
 fn nothing_is_sent_to_a_relay_that_hangs() {
     let live = Live::start();
-    kill_process(Pid::from_child(&live.relay), Signal::STOP).expect("it runs");
+    stop(Pid::from_child(&live.relay));
     let socket = live.session.join("control.sock");
     fs::remove_file(&socket).expect("it is there");
     let listener = UnixListener::bind(&socket).expect("a socket");

@@ -21,4 +21,4 @@ pub mod streams;
 pub mod tmux;
 pub mod websocket;
 
-pub use patience::{PATIENCE, eventually};
+pub use patience::{PATIENCE, eventually, stop};
