@@ -17,8 +17,10 @@ pub mod real;
 pub mod release;
 pub mod requests;
 pub mod shim;
+pub mod stop;
 pub mod streams;
 pub mod tmux;
 pub mod websocket;
 
-pub use patience::{PATIENCE, eventually, stop};
+pub use patience::{PATIENCE, eventually};
+pub use stop::stop;
