@@ -223,7 +223,7 @@ pub(super) struct AppState {
     pub(super) ledger: Option<Ledger>,
     /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
-    pub(super) ask: Option<Ask>,
+    pub(super) ask: Ask,
     /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
     pub(super) places: Arc<Places>,
@@ -259,7 +259,7 @@ impl AppState {
         info: SessionInfo,
         published: Arc<Published>,
         stores: Stores,
-        ask: Option<Ask>,
+        ask: Ask,
         socket: PathBuf,
     ) -> AppState {
         let Stores { ledger, index } = stores;
@@ -286,11 +286,9 @@ impl AppState {
         }
     }
 
-    /// Sends a request to the relay, if one is connected.
+    /// Sends a request to the relay.
     pub(super) fn run(&self, request: RelayRequest) {
-        if let Some(ask) = &self.ask {
-            ask(request);
-        }
+        (self.ask)(request);
     }
 
     /// The ledger, or the refusal if it is not available.
@@ -571,7 +569,7 @@ mod tests {
             context_bounds: ContextBounds::default(),
         };
         let published = Arc::new(Published::default());
-        AppState::new(info, published, Stores::default(), Some(Box::new(ask)), PathBuf::new())
+        AppState::new(info, published, Stores::default(), Box::new(ask), PathBuf::new())
     }
 
     #[test]

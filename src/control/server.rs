@@ -62,7 +62,7 @@ pub(crate) fn start(
     info: SessionInfo,
     published: Arc<Published>,
     stores: Stores,
-    ask: Option<Ask>,
+    ask: Ask,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<ControlSocket, SocketError> {
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());

@@ -146,7 +146,7 @@ impl Core {
             }
             Effect::Order(order) => self.recorder.order(order),
             Effect::Consult(consultation) => self.consult(consultation, effects),
-            Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
+            Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd),
             Effect::NotifyPending(request_id) => {
                 if let Some((ledger, session_id)) = self.recorder.session() {
                     self.hooks.pending(request_id, ledger, session_id);
@@ -199,13 +199,8 @@ impl Core {
     }
 
     /// Starts to read the fragments, in the thread's folder if it is known.
-    fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
-        match self.recorder.outbox() {
-            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input)),
-            Err(error) => {
-                tracing::warn!(%error, "the fragments cannot be read");
-                self.handle(Input::FragmentsRead { token, states: Vec::new() }, effects);
-            }
-        }
+    fn read_fragments(&mut self, token: Token, cwd: Option<String>) {
+        let outbox = self.recorder.outbox();
+        self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input));
     }
 }

@@ -129,10 +129,9 @@ impl Opening {
     }
 
     fn start_ledger(&self, session: &Session, (of_server, own): (String, String), notices: &Notices) -> Option<Ledger> {
-        let started = self.outbox.try_clone().and_then(|outbox| {
-            let ids = (session.id.clone(), of_server, own);
-            Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter())
-        });
+        let outbox = self.outbox.clone();
+        let ids = (session.id.clone(), of_server, own);
+        let started = Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter());
         notices.started(started, "the ledger", "relaying goes on without it")
     }
 
@@ -171,7 +170,7 @@ impl Opening {
             let ledger = ledger.as_ref().ok_or_else(|| "there is no ledger to reserve numbers in".to_owned())?;
             ledger.reserve_seq(wanted_numbers, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
         });
-        let (outbox, report) = (self.outbox.try_clone().ok()?, notices.reporter());
+        let (outbox, report) = (self.outbox.clone(), notices.reporter());
         let tell: Notify = Box::new(move |notice| match notice {
             IndexNotice::Failed(why) => {
                 report(&format!("{why}; relaying and recording go on, and the index catches up once it can"));
@@ -199,10 +198,9 @@ impl Opening {
     ) -> Option<ContextEngine> {
         let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
         let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
-        let started = self.outbox.try_clone().and_then(|outbox| {
-            let post = Box::new(move |input| outbox.post(input));
-            ContextEngine::start(settings, conversations, post, notices.reporter())
-        });
+        let outbox = self.outbox.clone();
+        let post = Box::new(move |input| outbox.post(input));
+        let started = ContextEngine::start(settings, conversations, post, notices.reporter());
         notices.started(started, "the context engine", "turns go on without it")
     }
 
@@ -225,8 +223,8 @@ impl Opening {
         };
         let report = notices.reporter();
         let report_fault = move |what: &str| report(&format!("{what}; {WITHOUT}"));
-        let ask = self.outbox.try_clone().ok();
-        let ask = ask.map(|outbox| -> control::Ask { Box::new(move |request| outbox.forward(request)) });
+        let outbox = self.outbox.clone();
+        let ask: control::Ask = Box::new(move |request| outbox.forward(request));
         control::start(info, Arc::clone(&notices.published), stores, ask, report_fault)
             .map_err(|error| notices.report(&format!("{error}; {WITHOUT}")))
             .ok()

@@ -195,9 +195,7 @@ impl Start<'_> {
             Some(session) => Recorder::open_in(session, opening, &notices)?,
             None => Recorder::open(opening, &notices),
         };
-        if let Ok(outbox) = recorder.outbox() {
-            reload::start(settings, complaints, outbox, &notices);
-        }
+        reload::start(settings, complaints, recorder.outbox(), &notices);
         for complaint in complaints {
             notices.report(&complaint.to_string());
         }
