@@ -228,7 +228,8 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
              mcpServer/elicitation/request, currentTime/read, thread/status/changed, thread/closed and 1 more",
         ),
-        "0.125.0" | "0.135.0" => Some("this codex lacks currentTime/read"),
+        "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read"),
+        "0.135.0" => Some("this codex lacks currentTime/read"),
         _ => None,
     };
     let (status, found) = check(&told, "protocol");
