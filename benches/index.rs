@@ -82,7 +82,8 @@ fn item(number: u64) -> String {
         2 => serde_json::json!({ "type": "agentMessage", "text": some(8, "") }),
         _ => {
             let kind = serde_json::json!({ "type": "update" });
-            let change = serde_json::json!({ "path": "/home/me/project/src/a.rs", "kind": kind, "diff": some(12, "+") });
+            let change =
+                serde_json::json!({ "path": "/home/me/project/src/a.rs", "kind": kind, "diff": some(12, "+") });
             serde_json::json!({ "type": "fileChange", "status": "completed", "changes": [change] })
         }
     };

@@ -24,7 +24,10 @@ pub fn instructions(table: &mut Table) -> bool {
     let mut row = |key: &str, name: &str, count: &dyn Fn(usize) -> u64| {
         let each = (count(MANY) - count(FEW)) as f64 / (MANY - FEW) as f64;
         let figures = &baseline[key];
-        let of_release = figures.get("release_0_1_0").map(|of_release| format!(" (0.1.0: {of_release})"));
+        let of_release = figures
+            .get("release_0_1_0")
+            .and_then(toml::Value::as_integer)
+            .map(|of_release| format!(" (0.1.0: {of_release})"));
         let name = format!("instructions for a line: {name}{}", of_release.unwrap_or_default());
         is_within &= table.against_baseline(&name, each, figures["accepted"].as_integer().unwrap() as f64);
     };

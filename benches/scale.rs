@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{history, index};
 use crate::support::{self, Process, Subject, Sum, Table, median};
+use crate::{history, index};
 
 /// How long relays are observed at rest. Their threads rest after a second; the first pruning of the history is later.
 const OBSERVED: Duration = Duration::from_secs(20);
@@ -192,12 +192,16 @@ pub fn search(table: &mut Table) {
         assert!(began.elapsed() < Duration::from_secs(3_600), "it is not indexed: {} of {entries}", stored());
     }
     let per_event = began.elapsed().as_secs_f64() * 1e6 / events as f64;
-    table.figure(&format!("index, an event, of which every fifth is an entry, {events} events"), format!("{per_event:.1} µs"));
+    table.figure(
+        &format!("index, an event, of which every fifth is an entry, {events} events"),
+        format!("{per_event:.1} µs"),
+    );
     let bytes = |tables: &str| {
         let sql = format!("SELECT SUM(pgsize) FROM dbstat WHERE name {tables}");
         asked(&sql).unwrap_or(0) as f64 / events as f64
     };
-    let sizes = [("search index", "LIKE 'codex_search%'"), ("entries", "LIKE '%codex_transcript%'"), ("history", "<> ''")];
+    let sizes =
+        [("search index", "LIKE 'codex_search%'"), ("entries", "LIKE '%codex_transcript%'"), ("history", "<> ''")];
     for (what, tables) in sizes {
         table.figure(&format!("size of the {what} for a million events"), format!("{:.1} MB", bytes(tables)));
     }

@@ -1,4 +1,4 @@
-//! A search: what the user typed, the words by which an index narrows it down, and where it matches in a text.
+//! A search query: its terms, the words that an index looks up, and its matches in a text.
 //!
 //! The index only holds which words an entry has. Whether an entry matches is decided here, by its text: so the index needs
 //! no positions, and a path or an option matches only as it was typed.
@@ -98,7 +98,7 @@ fn is_word_boundary(text: &str, at: usize) -> bool {
     first.is_uppercase() && (!before.is_uppercase() || begins_name)
 }
 
-/// What is searched for: all of these terms.
+/// A query. All terms must match.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchQuery {
     terms: Vec<Term>,
@@ -115,10 +115,10 @@ struct Term {
     is_words: bool,
 }
 
-/// Where a query matches in a text.
+/// A line of a text that matches a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
-    /// The line that names what the match is in; `None` if the match is in that line, or there is none.
+    /// The command or path that the line belongs to; `None` for a message, or if it is the line itself.
     pub(crate) head: Option<String>,
     pub(crate) line: String,
     /// The matches in the line, in bytes.
@@ -190,15 +190,13 @@ impl SearchQuery {
     /// The line with the most terms, if all terms match in the text.
     pub(crate) fn find(&self, searchable: &Searchable) -> Option<Excerpt> {
         let text = &*searchable.text;
-        let firsts: Vec<Range<usize>> =
-            self.terms.iter().map(|term| term.next(text, 0)).collect::<Option<_>>()?;
+        let firsts: Vec<Range<usize>> = self.terms.iter().map(|term| term.next(text, 0)).collect::<Option<_>>()?;
         let mut best: Option<(usize, Range<usize>, Vec<Range<usize>>)> = None;
         for first in &firsts {
             let line = line_at(text, first.start);
             let (terms, marks) = self.marks(text, &line);
-            let is_better = |(most, of, _): &(usize, Range<usize>, _)| {
-                terms > *most || (terms == *most && line.start < of.start)
-            };
+            let is_better =
+                |(most, of, _): &(usize, Range<usize>, _)| terms > *most || (terms == *most && line.start < of.start);
             if best.as_ref().is_none_or(is_better) {
                 best = Some((terms, line, marks));
             }
@@ -259,8 +257,8 @@ impl Term {
         let mut at = from;
         loop {
             let found = self.pattern.find_at(text, at)?.range();
-            let is_whole = is_word_boundary(text, found.start)
-                && (self.is_beginning || is_word_boundary(text, found.end));
+            let is_whole =
+                is_word_boundary(text, found.start) && (self.is_beginning || is_word_boundary(text, found.end));
             if !self.is_words || is_whole {
                 return Some(found);
             }
@@ -313,9 +311,9 @@ mod tests {
         let mut words = String::new();
         add_words(&entry(text), &mut words);
         let has = |word: &String, is_beginning: bool| {
-            words.split(' ').any(|word_of_text| {
-                word_of_text == word || (is_beginning && word_of_text.starts_with(word.as_str()))
-            })
+            words
+                .split(' ')
+                .any(|word_of_text| word_of_text == word || (is_beginning && word_of_text.starts_with(word.as_str())))
         };
         let is_looked_up = query.terms.iter().all(|term| term.words.iter().all(|word| has(word, term.is_beginning)));
         assert!(is_looked_up || expect.is_none(), "an index of words would hide it");

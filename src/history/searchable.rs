@@ -1,6 +1,6 @@
-//! The text of a transcript entry in which a search looks.
+//! The searched text of a transcript entry.
 //!
-//! An entry has its text already, so nothing is stored twice: whoever indexes or shows an entry makes the text again.
+//! The text is never stored, because the entry has it: the index and each search read it from the entry again.
 
 use std::time::UNIX_EPOCH;
 
@@ -19,7 +19,7 @@ const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
 named! {
     /// The kind of an entry, for a search.
-    pub enum SearchKind {
+    pub(crate) enum SearchKind {
         /// A command or another call of a tool, and the end of its output.
         Command = "command",
         /// A message of the user or of the model.
@@ -40,7 +40,7 @@ pub(crate) struct Searchable {
     pub(crate) turn_id: Option<String>,
     pub(crate) item_id: Option<String>,
     pub(crate) text: String,
-    /// Where the lines begin that name what follows them: the command, or the path of a changed file.
+    /// The bytes at which a command or the path of a changed file begins. The lines after it belong to it.
     pub(crate) heads: Vec<usize>,
 }
 

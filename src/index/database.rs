@@ -239,10 +239,14 @@ impl Database {
     /// Commits rows whose numbers follow `before`, and the checkpoint `reached`.
     pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
         let Database { connection, session_id, .. } = self;
-        let committed = at_once(connection, |transaction| {
+        let work = |transaction: &Transaction<'_>| {
             insert(transaction, session_id, rows, before)?;
             checkpoint(transaction, session_id, reached)
-        });
+        };
+        let committed = match rows.entries.is_empty() {
+            true => at_once(connection, work),
+            false => search::overwriting(connection, work),
+        };
         committed.map_err(|source| self.error(source))
     }
 

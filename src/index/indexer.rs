@@ -352,10 +352,8 @@ impl Indexer {
             }
             self.recovered();
             self.remove_session();
-            return match self.prune()? {
-                Progress::Nothing => self.fill_search(),
-                pruned => Ok(pruned),
-            };
+            let pruned = self.prune()?;
+            return if pruned == Progress::Nothing { self.fill_search() } else { Ok(pruned) };
         };
         let is_all = batch.is_all;
         if self.commit(batch)? == Committed::Yes {

@@ -1,6 +1,6 @@
 //! The search index: which words each transcript entry has, so that a search reads only entries that may match.
 //!
-//! `codex_search` is an FTS5 table without content: it has no texts, and no positions (`detail=none`). Its rows are numbered
+//! `codex_search` is an FTS5 table without texts (`content=''`) and without positions (`detail=none`). Its rows are numbered
 //! by the time of their entries, in milliseconds, so that the newest come first and a period is a range of numbers; of several
 //! entries of one millisecond, the others get the next free numbers. `codex_search_entries` names the entry of each number.
 //!
@@ -14,7 +14,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::database::form;
 use super::query::{History, HistoryError};
@@ -57,11 +57,11 @@ const FREE_NUMBER: &str = "
 
 const INSERT_WORDS: &str = "INSERT INTO codex_search (rowid, words) VALUES (?1, ?2)";
 
-pub(super) const UNFILLED_TO: &str = "SELECT unfilled_to FROM codex_search_state";
+const UNFILLED_TO: &str = "SELECT unfilled_to FROM codex_search_state";
 
 const SET_UNFILLED_TO: &str = "UPDATE codex_search_state SET unfilled_to = ?1";
 
-const UNFILLED: &str = "
+pub(super) const UNFILLED: &str = "
     SELECT id, thread_id, entry FROM codex_transcript_entries WHERE id <= ?1 ORDER BY id DESC LIMIT ?2";
 
 /// Entries by their words, newest first.
@@ -86,10 +86,7 @@ const FILLED_MAX: i64 = 256;
 const FILLED_BYTES: usize = 256 << 10;
 
 /// Adds stored entries, each with its number, to the search index.
-pub(super) fn add<'a>(
-    connection: &Connection,
-    stored: impl Iterator<Item = (i64, &'a str)>,
-) -> rusqlite::Result<()> {
+pub(super) fn add<'a>(connection: &Connection, stored: impl Iterator<Item = (i64, &'a str)>) -> rusqlite::Result<()> {
     let found = stored.filter_map(|(id, entry)| Searchable::of(entry).map(|found| (found.at_ms() as i64, id, found)));
     let mut found: Vec<(i64, i64, Searchable)> = found.collect();
     // FTS5 writes a segment whenever a number is lower than the one before.
@@ -109,7 +106,19 @@ pub(super) fn add<'a>(
     Ok(())
 }
 
-/// Adds some of the entries that the index lacks, the newest of them. Returns how many it has read; 0 if none is left.
+/// Carries out work that adds words in one transaction, in which SQLite overwrites what it frees. FTS5 copies words when it
+/// merges, and no copy may stay behind in a free page when `redact` empties the index.
+pub(super) fn overwriting<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    connection.pragma_update(None, "secure_delete", "ON")?;
+    let done = at_once(connection, work);
+    connection.pragma_update(None, "secure_delete", "OFF")?;
+    done
+}
+
+/// Adds some of the entries that the index lacks, the newest of them. Returns the number of entries that it has read, 0 at the end.
 pub(super) fn fill_search(connection: &mut Connection) -> rusqlite::Result<u64> {
     let unfilled_to = |connection: &Connection| -> rusqlite::Result<i64> {
         connection.prepare_cached(UNFILLED_TO)?.query_row([], |row| row.get(0))
@@ -117,7 +126,7 @@ pub(super) fn fill_search(connection: &mut Connection) -> rusqlite::Result<u64> 
     if unfilled_to(connection)? == 0 {
         return Ok(0);
     }
-    at_once(connection, |transaction| {
+    overwriting(connection, |transaction| {
         let (mut stored, mut bytes): (Vec<(i64, String)>, usize) = (Vec::new(), 0);
         let mut select = transaction.prepare_cached(UNFILLED)?;
         let mut rows = select.query([unfilled_to(transaction)?, FILLED_MAX])?;
@@ -142,7 +151,8 @@ const STEPS_MAX: u32 = 16;
 /// The longest wait of a tool for the lock of a history.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Takes some steps of filling the index of the history at `path`. Returns how many entries they have read; 0 if none is left.
+/// Takes some steps of filling the index of the history at `path`. Returns the number of entries that they have read, 0 at the
+/// end.
 ///
 /// # Errors
 ///
@@ -166,7 +176,7 @@ pub(crate) fn fill_stored_search(path: &Path) -> Result<u64, String> {
 #[derive(Debug, Clone)]
 pub(crate) struct Search {
     pub(crate) query: SearchQuery,
-    /// Only these kinds; all if there are none.
+    /// Only these kinds; an empty list means all.
     pub(crate) kinds: Vec<SearchKind>,
     /// Only entries of this time or later, RFC 3339 and in milliseconds since 1970.
     pub(crate) since: Option<(String, u64)>,
@@ -213,8 +223,8 @@ impl Search {
 }
 
 impl History {
-    /// Searches the entries of all threads. Calls `advance` with the number of entries that it has read one by one, of those
-    /// that [`History::read_by_search`] counts.
+    /// Searches the entries of all threads. Reports to `advance` what it reads without the help of the index, of which
+    /// [`History::read_by_search`] is the most.
     pub(crate) fn search(&self, search: &Search, advance: impl Fn(u64)) -> Result<Hits, HistoryError> {
         self.read(0, |connection| {
             let transaction = connection.unchecked_transaction()?;
@@ -284,7 +294,11 @@ impl History {
 /// The number up to which entries are not in the index: all, if a relay of an earlier version writes the history.
 fn unfilled_to(connection: &Connection) -> rusqlite::Result<i64> {
     match connection.table_exists(None, "codex_search_state")? {
-        true => connection.prepare_cached(UNFILLED_TO)?.query_row([], |row| row.get(0)).optional().map(Option::unwrap_or_default),
+        true => connection
+            .prepare_cached(UNFILLED_TO)?
+            .query_row([], |row| row.get(0))
+            .optional()
+            .map(Option::unwrap_or_default),
         false => Ok(i64::MAX),
     }
 }
@@ -359,13 +373,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("history.db");
         let mut connection = filled(&path, 1_000);
-        let searches: Vec<Search> = ["rm", "build", "src/ind*", "bounds", "->", "12:30", "7", "99*", "rm missing", "OR", "删"]
-            .into_iter()
-            .flat_map(|text| {
-                let since = Some((rfc3339_millis(1_001_000_000), 1_001_000));
-                [words(text), Search { limit: 3, ..words(text) }, Search { since, ..words(text) }]
-            })
-            .collect();
+        let searches: Vec<Search> =
+            ["rm", "build", "src/ind*", "bounds", "->", "12:30", "7", "99*", "rm missing", "OR", "删"]
+                .into_iter()
+                .flat_map(|text| {
+                    let since = Some((rfc3339_millis(1_001_000_000), 1_001_000));
+                    [words(text), Search { limit: 3, ..words(text) }, Search { since, ..words(text) }]
+                })
+                .collect();
         let by_index: Vec<_> = searches.iter().map(|search| lines(&path, search)).collect();
         assert!(by_index[0].len() == 200 && by_index[1].len() == 3 && by_index[2].len() < 200);
         assert!(by_index[0].is_sorted_by(|(newer, _), (older, _)| newer >= older));

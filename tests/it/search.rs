@@ -79,7 +79,10 @@ fn search_finds_each_kind_newest_first() {
     assert_eq!(lines(&home, &["rm", "out"]), ["rm -rf build/out"]);
     assert_eq!(lines(&home, &["\"cannot remove\""]), ["cannot remove it"]);
     assert_eq!(matches(&home, &["\"cannot remove\""])[0]["of"], "rm -rf build/out");
-    assert_eq!(lines(&home, &["BUILD", "--kind", "diff", "--kind", "message"]), ["Deleted build/out.", "/w/src/build.rs"]);
+    assert_eq!(
+        lines(&home, &["BUILD", "--kind", "diff", "--kind", "message"]),
+        ["Deleted build/out.", "/w/src/build.rs"]
+    );
     assert_eq!(lines(&home, &["name"]), ["+newName"]);
     assert_eq!(lines(&home, &["newN*"]), ["+newName"]);
     assert_eq!(lines(&home, &["same"]), [""; 0]);
@@ -118,9 +121,16 @@ fn search_covers_live_and_stopped_sessions() {
 #[test]
 fn no_text_breaks_a_search() {
     let mut live = in_turn(Home::new(), "s");
-    ends(&mut live, 1, message("m1", "a'b \"c\" -> d; DROP TABLE codex_events; NEAR(x y) {e} ^f col:g +h \\ % _ ü 请删"));
+    ends(
+        &mut live,
+        1,
+        message("m1", "a'b \"c\" -> d; DROP TABLE codex_events; NEAR(x y) {e} ^f col:g +h \\ % _ ü 请删"),
+    );
     let home = live.end_quietly();
-    for text in ["'", "a'b", "\"c\"", "->", "NEAR(x", "NOT", "AND OR", "{e}", "^f", "col:g", "+h", "\\", "%", "_", "Ü", "删", "; DROP"] {
+    for text in [
+        "'", "a'b", "\"c\"", "->", "NEAR(x", "NOT", "AND OR", "{e}", "^f", "col:g", "+h", "\\", "%", "_", "Ü", "删",
+        "; DROP",
+    ] {
         let found = lines(&home, &["--", text]);
         let has_it = !matches!(text, "NOT" | "AND OR");
         assert_eq!(found.len(), usize::from(has_it), "{text}: {found:?}");
@@ -152,7 +162,8 @@ const PART_IN_INDEX: &str = "xylophon";
 /// Commands whose outputs have the secret among so many words that the index is merged several times.
 fn says_secret(live: &mut Live) {
     for number in 0..50_u64 {
-        let words: Vec<String> = (0..300_u64).map(|word| format!("{:x}", (word * 977 + number * 7_919) % 60_013)).collect();
+        let words: Vec<String> =
+            (0..300_u64).map(|word| format!("{:x}", (word * 977 + number * 7_919) % 60_013)).collect();
         let output = format!("{}\n{SECRET} {number}\n", words.join(" "));
         ends(live, number, command(&format!("c{number}"), &format!("echo {number}"), &output));
     }
@@ -219,7 +230,8 @@ fn matches_are_marked_on_a_narrow_terminal() {
     let mut live = in_turn(Home::new(), "s");
     ends(&mut live, 1, command("c1", "git push --force origin main", "one\nrejected by the server\n"));
     let home = live.end_quietly();
-    let script = format!("stty cols 40; {SHIM} search --utc force; {SHIM} search --utc rejected; echo so that ''is all");
+    let script =
+        format!("stty cols 40; {SHIM} search --utc force; {SHIM} search --utc rejected; echo so that ''is all");
     let shown = Pane::start(&home, &["sh", "-c", &script]).shows("so that is all");
     let marked = |word: &str| format!("\u{1b}[33m{word}\u{1b}[0m");
     assert!(shown.contains(&format!("$ git push --{} origin main", marked("force"))), "{shown}");

@@ -49,7 +49,7 @@ Examples:
   codex-shim search '\"permission denied\"' -n 5
   codex-shim search -- --no-verify
   codex-shim search --regex 'rm +-[a-z]*f' --session work
-  codex-shim search migrat* --json | jq -r '.matches[].line'")]
+  codex-shim search 'migrat*' --json | jq -r '.matches[].line'")]
 pub(in crate::cli) struct SearchArguments {
     /// Words, "phrases" and beginnings*
     #[arg(value_name = "TEXT", required = true)]
@@ -231,8 +231,9 @@ impl<'a> AllHits<'a> {
         let mut text = String::new();
         for (session, hit) in &self.hits {
             let [(_, id), (_, name)] = select_session::cells_of(&session.id, known, to);
-            let facts = format!("{}  {}  {}", screen::plain(&name), clock.text(&hit.at), hit.kind);
-            let _ = writeln!(text, "{}  {}", to.paint(Tone::Strong, &screen::plain(&id)), to.paint(Tone::Faint, &facts));
+            let facts = format!("{} · {} · {}", screen::plain(&name), clock.text(&hit.at), hit.kind);
+            let _ =
+                writeln!(text, "{}  {}", to.paint(Tone::Strong, &screen::plain(&id)), to.paint(Tone::Faint, &facts));
             let sign = if hit.kind == SearchKind::Command { "$ " } else { "" };
             let indent = match &hit.excerpt.head {
                 Some(head) => {
