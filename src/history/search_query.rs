@@ -15,6 +15,9 @@ use super::searchable::{SearchKind, Searchable};
 /// Longest word that is indexed, in bytes; of a longer one the beginning is.
 const WORD_BYTES_MAX: usize = 64;
 
+/// Most words and phrases of a query.
+const TERMS_MAX: usize = 64;
+
 /// Most memory of a compiled pattern, and of its cache, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 const PATTERN_CACHE_BYTES_MAX: usize = 8 << 20;
@@ -151,6 +154,9 @@ impl SearchQuery {
             };
             terms.extend(term?);
             rest = rest.trim_start();
+            if terms.len() > TERMS_MAX {
+                return Err(format!("it has more than {TERMS_MAX} words"));
+            }
         }
         if terms.is_empty() { Err("there is nothing to search for".to_owned()) } else { Ok(SearchQuery { terms }) }
     }
@@ -386,7 +392,7 @@ mod tests {
         let kinds = [SearchKind::Diff, SearchKind::Request];
         check("->", &kinds, Some("(\"\u{e000}diff\" OR \"\u{e000}request\")"));
         check("\"unclosed x", &[], Some(r#""unclosed" AND "x""#));
-        for text in ["", "  ", "\"\"", "\" \" \"\"*"] {
+        for text in ["", "  ", "\"\"", "\" \" \"\"*", &"a ".repeat(TERMS_MAX + 1)] {
             assert!(SearchQuery::of_words(text).is_err(), "{text}");
         }
     }

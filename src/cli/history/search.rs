@@ -26,7 +26,7 @@ use crate::protocol::of_name;
 use crate::store::{ChoiceError, Found, short};
 use crate::tui::text::{cut, width};
 
-/// Search all sessions for words: commands, messages, changes and requests
+/// Search commands, messages, changes and requests of all sessions
 ///
 /// The newest match comes first, with its session, its time and the line that matches. Only finished things are found, as in
 /// `transcript`: of a command its line, folder and end of the output; of a change its paths and the changed lines; of a
