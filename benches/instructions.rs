@@ -48,7 +48,7 @@ pub fn instructions(table: &mut Table) -> bool {
     });
     row("index_event", "index, one event", &|lines| index("event", lines));
     row("index_piece", "index, a piece", &|lines| index("piece", lines));
-    row("index_item", "index, a finished item of 700 bytes of text", &|lines| index("item", lines));
+    row("index_item", "index, a finished item", &|lines| index("item", lines));
     is_within
 }
 

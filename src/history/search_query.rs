@@ -53,7 +53,9 @@ fn kind_word(kind: SearchKind) -> String {
 fn add_lower(word: &str, words: &mut String) {
     let word = &word[..word.floor_char_boundary(WORD_BYTES_MAX)];
     if word.is_ascii() {
-        words.extend(word.chars().map(|char| char.to_ascii_lowercase()));
+        let from = words.len();
+        words.push_str(word);
+        words[from..].make_ascii_lowercase();
     } else {
         words.extend(word.chars().flat_map(char::to_lowercase));
     }
