@@ -245,7 +245,7 @@ fn take_lock(session: &Found) -> Result<Option<IndexLock>, CliError> {
 /// Completes the search index of a stopped session; passes on how many entries each step has read.
 pub(super) fn complete_search(session: &Found, advance: impl Fn(u64)) -> Result<(), CliError> {
     loop {
-        // A relay that starts meanwhile waits for one step, and then does the rest itself.
+        // A relay that starts meanwhile waits for a few steps, and then takes the others itself.
         let Some(_lock) = take_lock(session)? else { return Ok(()) };
         match fill_stored_search(&session.dir.join(HISTORY_FILE))? {
             0 => return Ok(()),
