@@ -82,6 +82,9 @@ fn main() {
     if wanted("life") && !support::is_quick() {
         scale::long_life(&mut table);
     }
+    if wanted("search") {
+        scale::search(&mut table);
+    }
     if wanted("context") {
         context(&mut table);
     }

@@ -39,6 +39,8 @@ mod item;
 mod record_event;
 mod request;
 mod rows;
+mod search_query;
+mod searchable;
 mod transcript;
 mod turn;
 mod ui;
@@ -52,6 +54,8 @@ pub use fold::{Fold, Rows};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
 pub(crate) use rows::{Phase, ToolRow};
+pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
+pub(crate) use searchable::{SearchKind, Searchable};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 

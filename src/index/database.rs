@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
+use super::search;
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
@@ -238,10 +239,14 @@ impl Database {
     /// Commits rows whose numbers follow `before`, and the checkpoint `reached`.
     pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
         let Database { connection, session_id, .. } = self;
-        let committed = at_once(connection, |transaction| {
+        let work = |transaction: &Transaction<'_>| {
             insert(transaction, session_id, rows, before)?;
             checkpoint(transaction, session_id, reached)
-        });
+        };
+        let committed = match rows.entries.is_empty() {
+            true => at_once(connection, work),
+            false => search::overwriting(connection, work),
+        };
         committed.map_err(|source| self.error(source))
     }
 
@@ -394,9 +399,7 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
             stamp.of(row.at_us),
         ])?;
     }
-    for Entry { thread_id, identity, json } in &rows.entries {
-        transaction.prepare_cached(INSERT_ENTRY)?.execute(params![session_id, thread_id, identity, json])?;
-    }
+    insert_entries(transaction, session_id, &rows.entries)?;
     for GapRow { after_events, lines, reason } in &rows.gaps {
         let after_seq = before + *after_events as u64;
         transaction.prepare_cached(INSERT_GAP)?.execute(params![
@@ -407,6 +410,18 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
         ])?;
     }
     Ok(())
+}
+
+/// Stores entries that the history lacks, and their words.
+fn insert_entries(transaction: &Transaction<'_>, session_id: &str, entries: &[Entry]) -> rusqlite::Result<()> {
+    let mut stored = Vec::new();
+    for Entry { thread_id, identity, json } in entries {
+        let row = params![session_id, thread_id, identity, json];
+        if transaction.prepare_cached(INSERT_ENTRY)?.execute(row)? > 0 {
+            stored.push((transaction.last_insert_rowid(), json.as_str()));
+        }
+    }
+    search::add(transaction, stored.into_iter())
 }
 
 /// Values that equal those of the row before stay bound: a commit can have many rows.
@@ -589,6 +604,7 @@ const MIGRATIONS: &[&str] = &[
         promised INTEGER NOT NULL
     ) STRICT;
 ",
+    search::SCHEMA,
 ];
 
 /// The schema version that this program writes.

@@ -817,6 +817,8 @@ fn subscribers_see_history_once() {
     for words in ["What is it?", "hahaha"] {
         assert_eq!(lines.matches(words).count(), 1, "{words}: {lines}");
     }
+    let found = told(&hub.tool(&["search", "hahaha", "--json"]));
+    assert_eq!(found["matches"].as_array().map(Vec::len), Some(1), "{found}");
     // Each client got the end of the item; the journal has it once.
     let segments = fs::read_dir(hub.session().join("journal")).unwrap();
     let stored: String = segments.map(|segment| fs::read_to_string(segment.unwrap().path()).unwrap()).collect();

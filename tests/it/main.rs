@@ -45,6 +45,7 @@ mod requests_e2e;
 mod requests_faults;
 mod requests_kills;
 mod requests_kinds_e2e;
+mod search;
 mod serve;
 mod start;
 mod support;
