@@ -17,6 +17,7 @@ mod hub_tool;
 mod keeping_tools;
 mod kept_back;
 mod offline;
+mod output_file;
 mod progress;
 mod relay_tools;
 mod requests;

@@ -53,6 +53,7 @@ mod tapes;
 mod tapes_listen;
 mod tidy;
 mod tools;
+mod transcript_export;
 mod tui;
 mod websocket;
 mod websocket_recordings;
