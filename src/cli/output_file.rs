@@ -11,21 +11,21 @@ use rustix::io::Errno;
 use super::kept_back::KeptBack;
 use crate::files;
 
-/// What happens to a file of the same name.
+/// The handling of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Existing {
-    /// It is replaced. What a link names is written through the link, whatever it is.
+    /// A file is replaced. A link is followed, and its target is written.
     Replaced,
-    /// It stays, and so does a link to a file: writing is an error.
+    /// A file or a link to a file is an error.
     Kept,
-    /// It is replaced; of a link to a file, the link itself.
+    /// A file or a link to a file is replaced; the target of the link stays.
     ReplacedItself,
 }
 
 /// Whether the work of writing goes on: no signal has arrived.
 pub(super) type GoesOn<'a> = &'a dyn Fn() -> bool;
 
-/// Writes a file. It is written beside its target and then renamed. A target that is not a regular file, such as a pipe or a link
+/// Writes a file beside its target and then renames it. A target that is not a regular file, such as a pipe or a link
 /// to one, is written directly.
 pub(super) fn write(
     path: &Path,
@@ -64,9 +64,9 @@ pub(super) fn write(
 /// How a target is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Beside it, and then renamed.
+    /// As a new file beside it, then renamed.
     File,
-    /// It is opened: a pipe, a terminal or a device.
+    /// Opened directly: a pipe, a terminal or a device.
     AsItIs,
 }
 

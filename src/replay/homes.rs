@@ -61,11 +61,11 @@ impl Homes {
     }
 }
 
-/// Where a path counts as itself, and not as a part of another one.
+/// Where in a text a path may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begins {
     Anywhere,
-    /// Not behind a part of a path.
+    /// Not after another part of a path.
     AtPath,
 }
 

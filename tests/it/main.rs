@@ -4,6 +4,7 @@
 
 mod attach;
 mod attach_faults;
+mod audit;
 mod bytes;
 mod capture;
 mod capture_beside;

@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::engine::without_shell;
 
-/// How much of an action is shown.
+/// The amount of detail below an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Detail {
     /// Lines shown from the end of an output; `None` shows all.
     pub(super) output_lines_max: Option<usize>,
-    /// Whether diffs are shown.
+    /// Prints diffs.
     pub(super) has_diffs: bool,
-    /// What else is shown.
+    /// Further texts.
     pub(super) more: More,
 }
 
@@ -39,9 +39,9 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Below<'a> {
     pub(super) kind: Kind,
-    /// Its name; empty if it has none.
+    /// May be empty.
     pub(super) title: String,
-    /// Says in our words what is missing.
+    /// A note about missing text.
     pub(super) missing: Option<String>,
     pub(super) text: Cow<'a, str>,
 }

@@ -24,7 +24,7 @@ impl Cleaner {
         Cleaner::of_home((!has_paths).then_some(home.into_iter().chain(real)))
     }
 
-    /// A cleaner that replaces these paths of the own home; none at all for `None`.
+    /// A cleaner for these paths of the user's home. `None` leaves all paths unchanged.
     pub(super) fn of_home(home: Option<impl IntoIterator<Item = String>>) -> Cleaner {
         Cleaner { masker: Masker::new(&[]).expect("BUG: there is no pattern"), homes: home.map(Homes::new) }
     }
@@ -40,7 +40,7 @@ impl Cleaner {
         serde_json::from_str(masked.as_deref().unwrap_or(json)).unwrap_or_default()
     }
 
-    /// Cleans every string and every name of a member, also those that a stored entry keeps as they are, such as ids.
+    /// Cleans every string and every member name. Ids are included, although stored entries leave them unmasked.
     pub(super) fn all_texts(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.text(text),

@@ -1,7 +1,7 @@
 //! `codex-shim transcript --format … -o FILE`: a transcript for somebody else.
 //!
 //! Every text of others passes through [`clean`] first, which masks secrets and replaces home folders, and then through
-//! [`shown`] or the escapes of its format. Nothing here changes what is stored.
+//! [`shown`] or the escapes of its format. This module only reads stored data.
 
 mod clean;
 mod html;
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-/// What an export says about itself, cleaned.
+/// Facts about the thread at the top of an export, cleaned.
 struct Facts {
     thread: String,
     folder: Option<String>,
@@ -213,7 +213,7 @@ impl Export<'_> {
     /// Diffs of a turn that a later one contains.
     fn superseded(&self) -> HashSet<String> {
         let of_entry = |entry: &Box<RawValue>| {
-            // Most entries are no diffs.
+            // Parsing every entry would take long, and few are diffs.
             memchr::memmem::find(entry.get().as_bytes(), b"\"supersedes\"")?;
             let entry: Value = serde_json::from_str(entry.get()).ok()?;
             entry["supersedes"].as_str().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Whatever others have written: it is text in an export, and nothing else.
+//! Foreign text in an export never becomes markup.
 
 use proptest::prelude::*;
 use pulldown_cmark::{Event, Options, Parser, Tag};
@@ -46,7 +46,7 @@ fn page(text: &str) -> String {
     html::head(&facts) + &entries + html::TAIL
 }
 
-/// The tags of a page, in order. What is between them has no `<`, no `>`, and no `&` but in escapes of ours.
+/// The tags of a page, in order. Text between tags has no `<` or `>`, and `&` only in our own escapes.
 fn tags(page: &str) -> Vec<&str> {
     let (mut tags, mut rest) = (Vec::new(), page);
     while let Some(at) = rest.find(['<', '>']) {
@@ -84,7 +84,7 @@ fn check_html(text: &str) {
     assert!(!page.contains(is_steering), "{text:?}");
 }
 
-/// What is found in Markdown that a reader of it renders with every extension.
+/// Parses the Markdown with all extensions and checks the events.
 fn check_markdown(text: &str) {
     let facts = vec![("folder", text.to_owned())];
     let entries: String = entries(text).iter().map(|entry| markdown::entry(entry, &clock(), &ALL)).collect();
@@ -179,7 +179,6 @@ fn style_is_allowed_by_its_hash_alone() {
     }
 }
 
-/// What a member of an entry looks like to a reader of the page.
 #[test]
 fn text_is_read_as_it_was_written() {
     let text = "a < b && c > d \"e\" 'f' \\ `g` *h* _i_ #1 [j](k)\n  indented\n\n1. x";
