@@ -3,6 +3,7 @@
 //! Messages for users, hints and exit codes exist only here. A relay's stdout belongs to the server; only tools print to it.
 //! Arguments that belong to codex are never parsed: see [`dispatch`].
 
+mod audit;
 mod capture_tools;
 mod complete;
 mod config_tool;
@@ -17,6 +18,7 @@ mod hub_tool;
 mod keeping_tools;
 mod kept_back;
 mod offline;
+mod output_file;
 mod progress;
 mod relay_tools;
 mod requests;
@@ -152,6 +154,15 @@ Examples:
     Transcript(history::TranscriptArguments),
     Search(history::SearchArguments),
     Fragments(context_tool::FragmentsArguments),
+    /// Export every request and answer, and check such a file
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim audit export -o audit.jsonl
+  codex-shim audit verify audit.jsonl"
+    )]
+    Audit(audit::AuditTool),
     Tui(sessions_tool::TuiArguments),
     Config(config_tool::ConfigArguments),
     Demo(demo::DemoArguments),
@@ -173,7 +184,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
     ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "search", "children"]),
+    ("See what happened", &["tail", "events", "transcript", "search", "children", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
@@ -235,6 +246,7 @@ impl Tool {
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
             Tool::Search(search) => history::run_search(&search, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
+            Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),

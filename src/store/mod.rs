@@ -6,6 +6,7 @@
 //! This room never writes into the folder of a session whose lock another process holds, except for context that a command
 //! pushes into the ledger, under the ledger's own lock.
 
+mod audit;
 mod context_table;
 mod database;
 mod found;
@@ -17,6 +18,7 @@ mod request_table;
 mod session;
 mod witness;
 
+pub(crate) use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
 pub(crate) use context_table::{Keep, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, MaskedTable, Opened, RunMode, connect as connect_database, is_corrupt, mask_tables,

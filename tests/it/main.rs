@@ -4,6 +4,7 @@
 
 mod attach;
 mod attach_faults;
+mod audit;
 mod bytes;
 mod capture;
 mod capture_beside;
@@ -54,6 +55,7 @@ mod tapes;
 mod tapes_listen;
 mod tidy;
 mod tools;
+mod transcript_export;
 mod tui;
 mod websocket;
 mod websocket_recordings;

@@ -171,7 +171,7 @@ const OPENS: [(&str, &str, usize); 19] = [
     ("cli/doctor/state.rs", "connects to what `files` has checked, and /proc", 2),
     ("keeping/redact.rs", "syncs a folder that it has written into", 1),
     ("replay/tape.rs", "a tape that the user names, which may be a pipe", 1),
-    ("cli/tape_export.rs", "a pipe or a link that the user names", 1),
+    ("cli/output_file.rs", "a pipe or a link that the user names", 1),
     ("cli/context_tool.rs", "an output that the user names, which may be a pipe", 1),
     ("cli/complete.rs", "a folder that the user names", 1),
     ("cli/wrap/mod.rs", "the settings of another tool", 2),

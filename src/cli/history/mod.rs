@@ -6,7 +6,10 @@
 //! number, whether it comes from the running relay, from the one after it, or from the files that the last one left. So no
 //! event is missed or repeated.
 
+mod below;
+mod entry;
 mod events;
+mod export;
 mod search;
 mod tail;
 mod transcript;
