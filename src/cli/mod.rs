@@ -22,6 +22,7 @@ mod output_file;
 mod progress;
 mod relay_tools;
 mod requests;
+mod rules_tool;
 mod screen;
 mod select_session;
 mod sessions_tool;
@@ -165,6 +166,7 @@ Examples:
     Audit(audit::AuditTool),
     Tui(sessions_tool::TuiArguments),
     Config(config_tool::ConfigArguments),
+    Rules(rules_tool::RulesArguments),
     Demo(demo::DemoArguments),
     /// Export, show and check recordings
     #[command(
@@ -182,7 +184,7 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
+    ("Answer and talk", &["tui", "requests", "show", "respond", "rules", "send", "interrupt", "wait"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "search", "children", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
@@ -249,6 +251,7 @@ impl Tool {
             Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
+            Tool::Rules(rules) => rules_tool::run(&rules, environment),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),
             Tool::Wrap(wrap) => wrap::run_wrap(&wrap, environment),
             Tool::Unwrap(unwrap) => wrap::run_unwrap(&unwrap, environment),

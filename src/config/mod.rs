@@ -7,6 +7,7 @@
 
 mod assembly;
 mod kind;
+mod rules;
 mod sources;
 
 use std::fmt;
@@ -15,10 +16,11 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
+use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType, Rule};
 use crate::journal::Bounds;
 
 pub(crate) use assembly::AssemblyChoice;
+pub(crate) use rules::conditions;
 pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
 pub use sources::parse_duration;
@@ -156,6 +158,11 @@ impl Complaint {
         !self.0.starts_with("CODEX_SHIM_")
     }
 
+    /// Whether it is about one of the rules.
+    pub(crate) fn is_about_rules(&self) -> bool {
+        self.0.starts_with("config.toml: rule")
+    }
+
     /// The mistake without what a start makes of it.
     #[must_use]
     pub fn mistake(&self) -> &str {
@@ -197,6 +204,8 @@ macro_rules! settings {
             $($(#[$doc])* pub $name: Setting<$type>,)*
             /// The added context.
             pub assembly: AssemblyChoice,
+            /// Requests that are decided without asking, in the order of the file.
+            pub rules: Setting<Vec<Rule>>,
         }
 
         impl Settings {
@@ -208,6 +217,7 @@ macro_rules! settings {
                         $kind.resolve(sources, name, flag.and_then(|flag| flag(flags)))
                     },)*
                     assembly: AssemblyChoice::resolve(sources),
+                    rules: rules::resolve(sources),
                     home,
                 }
             }
@@ -220,6 +230,7 @@ macro_rules! settings {
                     home: self.home.clone(),
                     $($name: settings!(@$when newer, self).$name.clone(),)*
                     assembly: AssemblyChoice { fragments: newer.assembly.fragments.clone(), ..self.assembly.clone() },
+                    rules: newer.rules.clone(),
                 }
             }
 
@@ -232,6 +243,7 @@ macro_rules! settings {
                     $($kind.row(stringify!($name), &self.$name),)*
                 ];
                 rows.extend(self.assembly.rows());
+                rows.push(rules::row(&self.rules));
                 rows
             }
         }
@@ -417,7 +429,12 @@ impl Settings {
     #[must_use]
     pub fn requests(&self) -> RequestSettings {
         let notify_after = (!self.on_pending.value.is_empty()).then_some(self.on_pending_after.value);
-        RequestSettings { hold: self.hold.value, expiry: self.expiry.value.clone(), notify_after }
+        RequestSettings {
+            hold: self.hold.value,
+            expiry: self.expiry.value.clone(),
+            notify_after,
+            rules: self.rules.value.clone(),
+        }
     }
 }
 
@@ -568,7 +585,12 @@ mod tests {
             [context_engine]\ncommand = [\"e\"]\ntoken_budget = 7\n\
             [[fragments]]\nname = \"a\"\nrole = \"developer\"\ntext = \"x\\ny\"\nthreads = \"new\"\n\
             [[fragments]]\nname = \"b\"\nrole = \"contextual_user\"\ncommand = [\"git\", \"log\"]\nbytes_max = 9\n\
-            [[fragments]]\nname = \"c\"\nrole = \"developer\"\nfile = \"/f\"\n";
+            [[fragments]]\nname = \"c\"\nrole = \"developer\"\nfile = \"/f\"\n\
+            [[rules]]\nname = \"r 1\"\nmatch = { kind = \"command\", argv = [\"ls\", \"a\\\"b\"], cwd = \"/p\" }\n\
+            action = \"accept\"\ntrust_path = true\n\
+            [[rules]]\nname = \"r2\"\nmatch = { kind = \"command\", argv_prefix = [\"rm\"], cwd_below = \"/p\" }\n\
+            action = \"decline\"\nreason = \"no\"\n\
+            [[rules]]\nname = \"r3\"\nmatch = { kind = \"file_change\", path_below = \"/p\" }\naction = \"hold\"\n";
         for file in [file, ""] {
             let (settings, complaints) = load(Flags::default(), &[], file);
             assert_eq!(complaints, Vec::<String>::new());
@@ -585,6 +607,7 @@ mod tests {
             };
             assert_eq!(values(&again), values(&settings));
             assert_eq!(again.assembly(), settings.assembly());
+            assert_eq!(again.rules.value, settings.rules.value);
         }
     }
 

@@ -179,7 +179,9 @@ impl Published {
             | Note::ClientLeft { .. }
             | Note::RequestOpened { .. }
             | Note::RequestCommitted { .. }
-            | Note::RequestResolved { .. } => {}
+            | Note::RequestResolved { .. }
+            | Note::RuleApplied { .. }
+            | Note::RuleRefused { .. } => {}
         }
     }
 

@@ -20,6 +20,7 @@ mod ledger;
 mod lines;
 mod open_calls;
 mod requests;
+mod rules;
 mod shutdown;
 mod threads;
 mod turn_gate;
@@ -53,6 +54,11 @@ pub(crate) use requests::{
     without_system_shell,
 };
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub(crate) use rules::{
+    Asked, AskedCommand, Does, ExactCommand, Matcher, Miss, Place, ProgramCheck, RuleAction, Words, asked,
+    is_whole_path,
+};
+pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
 pub use visible::one_line;
@@ -198,6 +204,9 @@ impl Engine {
             Input::Committed { token, done } => {
                 self.requests.committed(now, token, done, &self.clients, effects);
                 self.explain(effects);
+            }
+            Input::ProgramChecked { token, checked } => {
+                self.requests.program_checked(now, token, checked, &self.clients, effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
             Input::NotWritten(token) => self.requests.not_written(token, effects),
@@ -502,6 +511,7 @@ mod tests {
             Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Consult(_)
             | Effect::RunFragments(..)
+            | Effect::CheckProgram(..)
             | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)
             | Effect::Warn(_)

@@ -16,13 +16,15 @@ use crate::journal::Position;
 use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
-const OURS: [&str; 16] = [
+const OURS: [&str; 18] = [
     "conn_open",
     "conn_close",
     "generation_started",
     "generation_ended",
     "codex_version",
     "request_resolved",
+    "rule_applied",
+    "rule_refused",
     "context_delivered",
     "context_projected",
     "context_engine_started",

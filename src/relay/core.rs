@@ -12,12 +12,15 @@ use uuid::Uuid;
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
+use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::start::engine;
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ServerOwner, Token};
+use crate::engine::{
+    Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ProgramCheck, ServerOwner, Token,
+};
 use crate::launch::Signals;
 use crate::wire::Conn;
 
@@ -61,6 +64,7 @@ pub(crate) struct Core {
     pub(super) settings: Settings,
     pub(super) hooks: Hooks,
     pub(super) fragments: FragmentReader,
+    pub(super) programs: ProgramChecker,
 }
 
 impl Core {
@@ -147,6 +151,7 @@ impl Core {
             Effect::Order(order) => self.recorder.order(order),
             Effect::Consult(consultation) => self.consult(consultation, effects),
             Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd),
+            Effect::CheckProgram(token, check) => self.check_program(token, *check, effects),
             Effect::NotifyPending(request_id) => {
                 if let Some((ledger, session_id)) = self.recorder.session() {
                     self.hooks.pending(request_id, ledger, session_id);
@@ -196,6 +201,15 @@ impl Core {
             outcome: "not_running",
         }));
         self.handle(Input::Consulted { token, assembled: None }, effects);
+    }
+
+    /// Starts to check the program of a command that a rule accepts.
+    fn check_program(&mut self, token: Token, check: ProgramCheck, effects: &mut Vec<Effect>) {
+        let rules = self.settings.rules.value.clone();
+        let outbox = self.recorder.outbox();
+        if let Err(why) = self.programs.check(token, check, rules, move |input| outbox.post(input)) {
+            self.handle(Input::ProgramChecked { token, checked: Err(why) }, effects);
+        }
     }
 
     /// Starts to read the fragments, in the thread's folder if it is known.

@@ -1,5 +1,6 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
+use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::reload;
 use super::serve::Lifecycle;
@@ -118,6 +120,7 @@ pub(super) fn prepare(
         place: place(command, environment),
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
+        server_path: command.path.clone(),
         hub: None,
     };
     Ok(Relay {
@@ -144,6 +147,8 @@ pub(crate) struct Start<'a> {
     pub(crate) place: Place,
     pub(crate) codex_path: String,
     pub(crate) child_pid: u32,
+    /// The server's PATH, if it differs from ours.
+    pub(crate) server_path: Option<OsString>,
     pub(crate) hub: Option<OfHub>,
 }
 
@@ -159,7 +164,8 @@ pub(crate) struct OfHub {
 impl Start<'_> {
     /// Opens the session.
     pub(crate) fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
-        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, hub } = self;
+        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, server_path, hub } =
+            self;
         let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
         let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
@@ -210,6 +216,7 @@ impl Start<'_> {
             callers: ApiCallers::default(),
             settings: settings.clone(),
             fragments: FragmentReader::new(settings.assembly().fragments),
+            programs: ProgramChecker::new(server_path.or_else(|| environment.get("PATH")).unwrap_or_default()),
             hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
         })
     }

@@ -185,6 +185,7 @@ impl World {
                 false => Vec::new(),
             },
             notify_after: None,
+            rules: Vec::new(),
         };
         self.referee = Referee::new(generation.to_string(), requests.hold, !requests.expiry.is_empty());
         let engine = Engine::new(EngineSettings {

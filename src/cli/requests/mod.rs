@@ -106,7 +106,7 @@ fn ledger(session: &Found) -> Result<Option<OfflineLedger>, CliError> {
 
 /// The named request and its session: in the sessions of this folder, or else in any live one. `latest` and short names are
 /// resolved only in this folder, because elsewhere they mean another request.
-fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), CliError> {
+pub(super) fn named(flag: Option<&str>, name: &str, environment: &Environment) -> Result<(Found, Value), CliError> {
     let is_whole = looks_whole(name);
     let here = match is_whole {
         true => select_session::several_quietly(flag, Otherwise::Latest, environment)?,

@@ -197,6 +197,8 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
         }
     }
     view.some("because", &row["error_message"]);
+    view.some("rule", &row["rule"]);
+    view.some("program", &row["program"]);
     if row["late"] == true {
         view.row("late", "it was forwarded before it was stored");
     }
