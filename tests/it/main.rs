@@ -36,6 +36,7 @@ mod hub_clients;
 mod hub_e2e;
 mod keeping;
 mod kills;
+mod notify;
 mod old_home;
 mod oracles;
 mod request_tools;
