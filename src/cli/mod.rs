@@ -17,6 +17,7 @@ mod history;
 mod hub_tool;
 mod keeping_tools;
 mod kept_back;
+mod notify_tool;
 mod offline;
 mod output_file;
 mod progress;
@@ -134,7 +135,7 @@ Examples:
     /// Runs between `exec` and its command
     #[command(hide = true)]
     TerminalLeader(capture_tools::TerminalLeaderArguments),
-    /// Runs between a relay and a command of `on_pending` or `on_idle`
+    /// Runs between a relay and a command of `on_pending`, `on_idle` or `on_stalled`
     #[command(hide = true)]
     HookSupervisor(capture_tools::HookSupervisorArguments),
     Requests(requests::RequestsArguments),
@@ -143,6 +144,15 @@ Examples:
     Send(requests::SendArguments),
     Interrupt(requests::InterruptArguments),
     Wait(requests::WaitArguments),
+    /// Try the commands that tell you when you are needed
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim notify test
+  codex-shim notify test pending"
+    )]
+    Notify(notify_tool::NotifyTool),
     Doctor(doctor::DoctorArguments),
     Wrap(wrap::WrapArguments),
     Unwrap(wrap::UnwrapArguments),
@@ -184,7 +194,7 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "rules", "send", "interrupt", "wait"]),
+    ("Answer and talk", &["tui", "requests", "show", "respond", "rules", "send", "interrupt", "wait", "notify"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "search", "children", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
@@ -240,6 +250,7 @@ impl Tool {
             Tool::Send(send) => requests::run_send(send, environment),
             Tool::Interrupt(interrupt) => requests::run_interrupt(interrupt, environment),
             Tool::Wait(wait) => requests::run_wait(&wait, environment),
+            Tool::Notify(notify) => notify_tool::run(&notify, environment),
             Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
             Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),
             Tool::Events(events) => history::run_events(&events, environment),

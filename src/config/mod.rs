@@ -9,6 +9,7 @@ mod assembly;
 mod kind;
 mod rules;
 mod sources;
+mod terminal;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,8 +26,9 @@ pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
 pub use sources::parse_duration;
 pub(crate) use sources::{is_path, parse_bool};
+pub(crate) use terminal::{NoticeChoice, NoticeSequence};
 
-use kind::{carrier, command, count, expiry, file, names, program, server, session, size, time, truth};
+use kind::{carrier, command, count, expiry, file, names, notice, program, server, session, size, time, truth};
 use sources::{Sources, read_file};
 
 pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
@@ -41,6 +43,8 @@ const DEFAULT_TURN_EVENTS_MAX: usize = 5_000;
 const DEFAULT_HISTORY_AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
 const DEFAULT_SESSION_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 const DEFAULT_ON_PENDING_AFTER: Duration = Duration::from_millis(500);
+/// Source: the contract.
+pub(crate) const DEFAULT_STALLED_AFTER: Duration = Duration::from_secs(300);
 
 /// The name of a setting in each of its sources.
 #[derive(Debug, Clone, Copy)]
@@ -295,6 +299,14 @@ settings! {
     on_pending_after: Duration = time(DEFAULT_ON_PENDING_AFTER), "CODEX_SHIM_ON_PENDING_AFTER", live;
     /// The program and its arguments that run when no turn is in progress any more.
     on_idle: Vec<String> = command(), "CODEX_SHIM_ON_IDLE", live;
+    /// The program and its arguments that run when a running turn has been silent for `stalled_after`.
+    on_stalled: Vec<String> = command(), "CODEX_SHIM_ON_STALLED", live;
+    /// How long a running turn is silent before it counts as stalled.
+    stalled_after: Duration = time(DEFAULT_STALLED_AFTER), "CODEX_SHIM_STALLED_AFTER", live;
+    /// The terminal UI rings the bell for a new request.
+    tui_bell: bool = truth(true), "CODEX_SHIM_TUI_BELL", live;
+    /// How the terminal UI asks the terminal to show a notification.
+    tui_notify: NoticeChoice = notice(), "CODEX_SHIM_TUI_NOTIFY", live;
     /// Limit of the events in a session's history.
     events_max: usize = count(DEFAULT_EVENTS_MAX), "CODEX_SHIM_EVENTS_MAX", live;
     /// Limit of the tool rows in it.

@@ -240,10 +240,12 @@ impl Historian {
     }
 
     /// The activity and the last action of each thread at `now_us`.
-    pub(super) async fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
+    pub(super) async fn threads(&self, now_us: u64, stalled_after: Duration) -> Vec<ThreadDocument> {
         let opened = self.index.state().borrow().opened;
         let activity = self.index.activity();
-        self.ask(opened, move |history| Ok(threads(&activity, history, opened, now_us))).await.unwrap_or_default()
+        self.ask(opened, move |history| Ok(threads(&activity, history, opened, (now_us, stalled_after))))
+            .await
+            .unwrap_or_default()
     }
 
     pub(super) async fn document(&self) -> IndexDocument {
@@ -262,9 +264,15 @@ impl Historian {
     }
 }
 
-/// The activity and the last action of each thread at `now_us`. An action that cannot be read is left out.
+/// The activity and the last action of each thread at `now_us`, with the silence after which its turn counts as stalled. An action that
+/// cannot be read is left out.
 #[must_use]
-pub(crate) fn threads(activity: &SessionActivity, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
+pub(crate) fn threads(
+    activity: &SessionActivity,
+    history: &History,
+    opened: u64,
+    (now_us, stalled_after): (u64, Duration),
+) -> Vec<ThreadDocument> {
     let threads = activity.threads(now_us);
     let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
     let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, opened) };
@@ -274,13 +282,13 @@ pub(crate) fn threads(activity: &SessionActivity, history: &History, opened: u64
     });
     let last = last.into_iter().chain(std::iter::repeat(None));
     let document = |(thread, last): (ThreadActivity, Option<Action>)| ThreadDocument {
+        stalled_since: thread.stalled_since_us(now_us, stalled_after).map(rfc3339_millis),
         thread_id: thread.thread_id,
         activity_state: thread.activity,
         since: rfc3339_millis(thread.since_us),
         turn_id: thread.turn_id,
         pending: thread.pending,
         last_action: last.map(|action| action.summary_text),
-        stalled_since: thread.stalled_since_us.map(rfc3339_millis),
     };
     threads.into_iter().zip(last).map(document).collect()
 }

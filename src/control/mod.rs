@@ -17,6 +17,7 @@ pub(crate) mod form;
 mod history;
 pub(crate) mod local_time;
 mod published;
+pub(crate) mod request_name;
 pub(crate) mod request_view;
 mod requests;
 mod routes;

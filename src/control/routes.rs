@@ -313,7 +313,11 @@ impl AppState {
         let (activity, threads, index) = match historian {
             Some(historian) => {
                 historian.catch_up().await;
-                (Some(historian.activity()), historian.threads(now_us()).await, historian.document().await)
+                (
+                    Some(historian.activity()),
+                    historian.threads(now_us(), published.stalled_after()).await,
+                    historian.document().await,
+                )
             }
             None => (None, Vec::new(), IndexDocument::NONE),
         };

@@ -14,7 +14,8 @@ use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
 use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
-use super::start::engine;
+use super::stalled::StallWatch;
+use super::start::{engine, stall_settings};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
@@ -63,6 +64,7 @@ pub(crate) struct Core {
     /// The current settings.
     pub(super) settings: Settings,
     pub(super) hooks: Hooks,
+    pub(super) stalls: StallWatch,
     pub(super) fragments: FragmentReader,
     pub(super) programs: ProgramChecker,
 }
@@ -96,6 +98,8 @@ impl Core {
     pub(crate) fn configure(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
+        self.stalls.configure(stall_settings(&settings));
+        self.published.stalls_after(settings.stalled_after.value);
         let fragments = settings.assembly().fragments;
         if fragments != self.settings.assembly().fragments {
             self.fragments = FragmentReader::new(fragments.clone());

@@ -19,11 +19,12 @@ mod recorder;
 mod reload;
 mod serve;
 mod session;
+mod stalled;
 mod start;
 
 pub(crate) use child::ServerCommand;
 pub(crate) use core::{Clock, Core};
-pub(crate) use hooks::supervise_hook;
+pub(crate) use hooks::{HookTried, Outcome as HookOutcome, supervise_hook, try_hook};
 pub(crate) use inbox::Message;
 pub(crate) use notices::Notices;
 pub(crate) use program_check::program_in_time;

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::inbox::Outbox;
 use super::notices::Notices;
+use super::stalled::StallWatch;
 use crate::capture::{Watch, Whose};
 use crate::config::{RetentionBounds, SessionName};
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
@@ -58,6 +59,7 @@ pub(super) struct Opening {
     pub(super) server_run: Option<String>,
     /// The server was started by another hub.
     pub(super) adopted: bool,
+    pub(super) stalls: StallWatch,
     pub(super) outbox: Outbox,
 }
 
@@ -186,7 +188,10 @@ impl Opening {
             }
             IndexNotice::Recovered => outbox.post(Input::IndexRecovered),
         });
-        notices.started(Index::start(settings, marks, tell), "the index", "this run has no history")
+        let index = notices.started(Index::start(settings, marks, tell), "the index", "this run has no history")?;
+        let watched = self.stalls.start(index.clone(), session.journal_dir.clone(), session.id.clone());
+        notices.started(watched, "stalled turns", "on_stalled does not run");
+        Some(index)
     }
 
     /// Starts the user's context engine, if one is configured.

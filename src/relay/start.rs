@@ -21,6 +21,7 @@ use super::recorder::Recorder;
 use super::reload;
 use super::serve::Lifecycle;
 use super::session::{Opening, RecordKept};
+use super::stalled::{StallSettings, StallWatch};
 use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
@@ -173,6 +174,9 @@ impl Start<'_> {
         let notices = Notices::new(Arc::clone(&published));
         let fresh_id = Uuid::now_v7();
         let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+        published.stalls_after(settings.stalled_after.value);
+        let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone());
+        let stalls = StallWatch::new(stall_settings(settings), hooks.runner());
         let opening = Opening {
             home: settings.home.value.clone(),
             wanted: settings.session.value.clone(),
@@ -195,6 +199,7 @@ impl Start<'_> {
             context_engine: settings.assembly().context_engine,
             server_run,
             adopted,
+            stalls: stalls.clone(),
             outbox,
         };
         let recorder = match session {
@@ -217,9 +222,14 @@ impl Start<'_> {
             settings: settings.clone(),
             fragments: FragmentReader::new(settings.assembly().fragments),
             programs: ProgramChecker::new(server_path.or_else(|| environment.get("PATH")).unwrap_or_default()),
-            hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
+            hooks,
+            stalls,
         })
     }
+}
+
+pub(super) fn stall_settings(settings: &Settings) -> StallSettings {
+    StallSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
 }
 
 /// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.

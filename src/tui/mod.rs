@@ -27,6 +27,7 @@ pub(crate) mod diff;
 pub(crate) mod doc;
 pub(crate) mod entry;
 pub(crate) mod form;
+pub(crate) mod inbox;
 pub(crate) mod keys;
 mod layout;
 mod markdown;
@@ -49,6 +50,6 @@ mod view;
 
 pub(crate) use model::Ending;
 pub(crate) use model::short_id;
-pub(crate) use run::{Setup, Start, run};
+pub(crate) use run::{Bell, Setup, Start, run};
 pub(crate) use terminal::Pager;
 pub(crate) use view::view;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, of_row};
 use super::model::{Event, First, News};
-use super::model::{Link, Live, SessionRow};
+use super::model::{Link, Live, SessionRow, Waiting};
 use super::reader::{Gone, Teller};
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer};
@@ -87,14 +87,15 @@ pub(super) fn list(home: &Path, events: SyncSender<Event>) -> io::Result<Looking
 }
 
 /// A session's document, and the requests that wait for a person.
-type Polled = (SessionDocument, Vec<(String, String)>);
+type Polled = (SessionDocument, Vec<Waiting>);
 
 fn polled(session: &Found, requests: &mut Requests) -> Option<Polled> {
     let answer = client::get(&session.dir, "/sessions/self").ok()?;
     let document: SessionDocument = serde_json::from_slice(&answer.body).ok()?;
     requests.read(&session.dir, &document);
     let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
-    let waiting = waiting.map(|ask| (ask.id.clone(), ask.summary())).collect();
+    let waiting = waiting.map(|ask| Waiting { id: ask.id.clone(), summary: ask.summary(), asked_us: ask.asked_us });
+    let waiting = waiting.collect();
     Some((document, waiting))
 }
 

@@ -37,6 +37,7 @@ mod hub_clients;
 mod hub_e2e;
 mod keeping;
 mod kills;
+mod notify;
 mod old_home;
 mod oracles;
 mod request_tools;

@@ -63,6 +63,7 @@ impl Pager {
             | Command::Suspend
             | Command::Retake
             | Command::Ring
+            | Command::Notify(_)
             | Command::Mouse(_)
             | Command::Page(_)
             | Command::PageDiff(_)
