@@ -10,6 +10,7 @@ use super::assembly::{Assembled, Consultation, Remembered};
 use super::attached_client::ClientName;
 use super::connections::{Peer, Transport};
 use super::ledger::{ContextChange, LedgerEntry, Order, RequestSource};
+use super::rate_limits::RateLimit;
 use super::requests::RequestType;
 use super::requests::answer::{GivenAnswer, InvalidAnswer};
 use super::shutdown::{Exit, Signal};
@@ -356,6 +357,8 @@ pub enum Note {
         /// Why there was no answer.
         error_code: Option<&'static str>,
     },
+    /// The server reported other limits of the account. A window is absent until it is reported.
+    RateLimits { primary: Option<RateLimit>, secondary: Option<RateLimit> },
     /// The index caught up with the journal after an outage.
     EventPersistRecovered {
         /// Always `persistence_recovered`.

@@ -36,12 +36,14 @@ mod deliveries;
 mod fold;
 mod groups;
 mod item;
+mod meter;
 mod record_event;
 mod request;
 mod rows;
 mod transcript;
 mod turn;
 mod ui;
+mod usage;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub use activity::SessionActivity;
@@ -54,6 +56,9 @@ pub use record_event::Seen;
 pub(crate) use rows::{Phase, ToolRow};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
+pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod usage_properties;

@@ -27,6 +27,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod transcripts;
+mod usage;
 
 pub(crate) use database::HISTORY_FORM;
 pub(crate) use follow::shown_line;
@@ -40,4 +41,5 @@ pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
 pub use transcripts::TranscriptFiles;
+pub(crate) use usage::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
 pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};
