@@ -28,6 +28,7 @@ mod status_tool;
 mod table;
 mod tape_export;
 mod tape_tool;
+mod usage_tool;
 mod wrap;
 
 use std::ffi::OsString;
@@ -150,6 +151,7 @@ Examples:
     Tail(history::TailArguments),
     Children(sessions_tool::ChildrenArguments),
     Transcript(history::TranscriptArguments),
+    Usage(usage_tool::UsageArguments),
     Fragments(context_tool::FragmentsArguments),
     Tui(sessions_tool::TuiArguments),
     Config(config_tool::ConfigArguments),
@@ -172,7 +174,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
     ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "children"]),
+    ("See what happened", &["tail", "events", "transcript", "children", "usage"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
@@ -232,6 +234,7 @@ impl Tool {
             Tool::Tail(tail) => history::run_tail(&tail, environment),
             Tool::Children(children) => sessions_tool::run_children(&children, environment),
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
+            Tool::Usage(usage) => usage_tool::run(&usage, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),

@@ -1,5 +1,4 @@
-//! The account's rate limits, as numbers. A message about the account is left out of the record; these numbers are all that is
-//! kept of it.
+//! The account's rate limits, as numbers. The record leaves out every message about the account; of this one it has these numbers.
 //!
 //! The numbers are read one by one and written anew, so that no other member of the message can reach the record: neither a plan,
 //! nor credits, nor the name of a limit.
@@ -90,17 +89,18 @@ mod tests {
         check(
             &[r#"{"limitId":"codex","limitName":"acme","planType":"pro","credits":{"balance":"12.50"},"primary":{
                 "usedPercent":23,"windowDurationMins":300,"resetsAt":1767225600,"owner":"a@b.c"},"secondary":null}"#],
-            &[
-                r#"{"primary":{"resets_at":1767225600,"used_percent":23,"window_minutes":300},"secondary":null}"#,
-            ],
+            &[r#"{"primary":{"resets_at":1767225600,"used_percent":23,"window_minutes":300},"secondary":null}"#],
         );
         check(
-            &[r#"{"primary":{"usedPercent":"a@b.c","windowDurationMins":1},"secondary":{"usedPercent":1.6,"resetsAt":"x"}}"#],
+            &[
+                r#"{"primary":{"usedPercent":"a@b.c","windowDurationMins":1},"secondary":{"usedPercent":1.6,"resetsAt":"x"}}"#,
+            ],
             &[r#"{"primary":null,"secondary":{"resets_at":null,"used_percent":2,"window_minutes":null}}"#],
         );
-        check(&[r#"{"primary":{"usedPercent":4111111111111111,"windowDurationMins":4111111111111111}}"#], &[
-            r#"{"primary":{"resets_at":null,"used_percent":100,"window_minutes":null},"secondary":null}"#,
-        ]);
+        check(
+            &[r#"{"primary":{"usedPercent":4111111111111111,"windowDurationMins":4111111111111111}}"#],
+            &[r#"{"primary":{"resets_at":null,"used_percent":100,"window_minutes":null},"secondary":null}"#],
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The meter: what each record adds to the usage of its turn. A view of steps, with the little state that this needs.
 //!
 //! Codex reports the tokens of the last model call and the total of the thread. The total decides: a report whose total was
-//! reported before is a repetition, as a client gets it that resumes a thread. What the total has grown by belongs to the turn that
-//! runs; if reports may be missing in between, only the last call does.
+//! reported before is a repetition, as a client gets it that resumes a thread. The growth of the total belongs to the running turn; if
+//! reports may be missing in between, only the last call does.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(super) struct Meter {
     threads: Bounded<String, Metered>,
 }
 
-/// What is known of a thread.
+/// The metered state of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Metered {
     model: Option<String>,
@@ -68,9 +68,9 @@ impl Weigh for Metered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OfTurn {
     Running,
-    /// It is the last one that ended.
+    /// The last turn that ended.
     JustEnded,
-    /// Another one, which the report only repeats.
+    /// Any other turn, which the report only repeats.
     Other,
 }
 
@@ -276,7 +276,7 @@ impl Meter {
         let thread_id = request.place.thread_id.as_deref();
         let turn_id = request.place.turn_id.clone().or_else(|| running(thread_id, conversation));
         if let Some(thread_id) = thread_id {
-            self.thread(thread_id, |thread| drop(thread.waits.get_or_insert((turn_id.clone(), at_us))));
+            self.thread(thread_id, |thread| thread.waits = thread.waits.take().or(Some((turn_id.clone(), at_us))));
         }
         UsageRow { at_us, thread_id: thread_id.map(str::to_owned), turn_id, asked: 1, ..UsageRow::default() }
     }
@@ -299,7 +299,7 @@ impl Meter {
         };
         let spent = self.thread(thread_id, |thread| thread.spent(report, of_turn))??;
         let model = self.model(Some(thread_id));
-        // What belongs to no turn of this record is only in the account of the thread.
+        // Tokens of no recorded turn are only in the account of the thread.
         let (turn_id, model) = if spent == Counts::default() { (None, None) } else { (row.turn_id.clone(), model) };
         Some(UsageRow { turn_id, model, spent, total: Some(report.total), ..row })
     }
@@ -339,7 +339,7 @@ impl Meter {
         self.threads.get(&thread_id?.to_owned())?.model.clone()
     }
 
-    /// Changes a thread, which may be new. A thread that is evicted counts as new when it is heard of again.
+    /// Changes a thread, which may be new. An evicted thread counts as new at its next record.
     fn thread<R>(&mut self, thread_id: &str, change: impl FnOnce(&mut Metered) -> R) -> Option<R> {
         let key = thread_id.to_owned();
         if self.threads.get(&key).is_none() {

@@ -1,7 +1,7 @@
-//! What turns have used: tokens, times, commands and requests to a human; and the account of a thread, which shows that the tokens
-//! of its turns add up to the total that codex reports.
+//! The usage of turns: tokens, times, commands and requests to a human; and the account of a thread, which shows that the tokens of
+//! its turns add up to the total that codex reports.
 //!
-//! A row adds to the turn that it names. Nothing here keeps the sums: the index does, with [`Account::add`].
+//! A row adds to the turn that it names. This module stores no sums: the index does, with [`Account::add`].
 
 use serde::{Deserialize, Serialize};
 
@@ -87,8 +87,7 @@ impl Report {
     pub(super) fn of_early(params: Params<'_>) -> Option<(Option<String>, Report)> {
         let params = params.members()?;
         let info = Members::of(Members::of(params.get("msg")?)?.get("info")?)?;
-        let names =
-            ["input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens"];
+        let names = ["input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens"];
         let report = Report {
             last: counts(&info, "last_token_usage", names)?,
             total: counts(&info, "total_token_usage", names)?,
@@ -103,8 +102,8 @@ fn counts(usage: &Members<'_>, name: &str, names: [&str; 5]) -> Option<Counts> {
 }
 
 named! {
-    /// Who ended a request to a human.
-    pub enum AnsweredBy {
+    /// The person or program that ended a request to a human.
+    pub(crate) enum AnsweredBy {
         /// The client of the server.
         Client = "client",
         /// The terminal UI.
@@ -121,14 +120,8 @@ named! {
 }
 
 impl AnsweredBy {
-    pub(crate) const ALL: [AnsweredBy; 6] = [
-        AnsweredBy::Client,
-        AnsweredBy::Tui,
-        AnsweredBy::Cli,
-        AnsweredBy::Api,
-        AnsweredBy::Policy,
-        AnsweredBy::Nobody,
-    ];
+    pub(crate) const ALL: [AnsweredBy; 6] =
+        [AnsweredBy::Client, AnsweredBy::Tui, AnsweredBy::Cli, AnsweredBy::Api, AnsweredBy::Policy, AnsweredBy::Nobody];
 
     /// From the status and the source in the note of an end; `None` if the note does not say it.
     pub(super) fn of(status: Option<&str>, source: Option<&str>) -> Option<AnsweredBy> {
@@ -143,7 +136,7 @@ impl AnsweredBy {
     }
 }
 
-/// What a record adds to the usage of a turn, or of a thread outside its turns.
+/// The usage that a record adds to a turn, or to a thread outside its turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct UsageRow {
     /// Microseconds since the Unix epoch.
@@ -177,9 +170,9 @@ pub(crate) struct UsageRow {
 pub(crate) struct Account {
     /// As codex reported it last.
     pub(crate) total: Counts,
-    /// What the thread had used before its first record here.
+    /// Tokens that the thread had used before its first record here.
     pub(crate) before: Counts,
-    /// What it used later while nothing was recorded.
+    /// Tokens that it used later while nothing was recorded.
     pub(crate) unseen: Counts,
     /// How far codex has set its own count back.
     pub(crate) set_back: Counts,

@@ -151,7 +151,8 @@ fn restart_keeps_the_account() {
 
 #[test]
 fn compaction_is_no_second_call() {
-    let estimate = r#"{"inputTokens":0,"cachedInputTokens":0,"outputTokens":0,"reasoningOutputTokens":0,"totalTokens":999}"#;
+    let estimate =
+        r#"{"inputTokens":0,"cachedInputTokens":0,"outputTokens":0,"reasoningOutputTokens":0,"totalTokens":999}"#;
     let apart = [call("t/u", 10, 10), report("t/u", 10, estimate), call("t/u", 30, 20)].concat();
     check(&format!("{BEGIN}{apart}{END}"), &["t/u 30 completed=1", "t 30 0 0 0"]);
     // The call of the compaction and the estimate come in one report.
@@ -199,7 +200,9 @@ fn waiting_counts_overlapping_requests_once() {
         )
     };
     let answer = |at: u64, id: u64, source: &str| {
-        format!("{at} ! request_resolved {{\"request_id\":\"g-{id}\",\"status\":\"resolved\",\"source\":\"{source}\"}}\n")
+        format!(
+            "{at} ! request_resolved {{\"request_id\":\"g-{id}\",\"status\":\"resolved\",\"source\":\"{source}\"}}\n"
+        )
     };
     let two = [ask(10, 0), ask(20, 1), answer(30, 0, "tui"), answer(50, 1, "client")].concat();
     let end = "60 < turn/completed t/u {\"status\":\"completed\"}\n";
@@ -249,7 +252,7 @@ fn recorded_servers_add_up() {
     }
 }
 
-/// What happens to the threads of a server. The number is the thread, or tokens.
+/// Actions of a server and its threads. The numbers are the thread and the tokens.
 #[derive(Debug, Clone)]
 enum Act {
     Start(u8),
@@ -281,7 +284,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 1..60)
 }
 
-/// A server with three threads, and what is true of them.
+/// A server with three threads, and the true usage of its turns.
 #[derive(Default)]
 struct Server {
     lines: Vec<String>,
@@ -387,7 +390,6 @@ proptest! {
         let mut server = Server::default();
         server.restart(true);
         acts.iter().for_each(|act| server.act(act));
-        // The counts of two calls can lead to equal totals only if they are equal.
         let book = Book::of(&play(&server.lines.join("\n")).1.usage);
         book.assert_adds_up();
         for (thread, total) in &server.reported {

@@ -671,7 +671,9 @@ mod tests {
         std::fs::remove_dir_all(lab.home().join("marks")).expect("it is there");
         lab.forget_epoch();
         let older = rusqlite::Connection::open(lab.history()).expect("it is there");
-        older.execute_batch("DROP TABLE codex_event_epochs; PRAGMA user_version = 1").expect("our own SQL");
+        let drop_tables = "DROP TABLE codex_event_epochs; DROP TABLE codex_usage_turns; DROP TABLE codex_usage_threads;
+            DROP TABLE codex_usage_limits; DROP TABLE codex_usage_since; PRAGMA user_version = 1";
+        older.execute_batch(drop_tables).expect("our own SQL");
         drop(older);
         lab.append(1, 1, &numbered(4..=4));
         let epoch = lab.epoch();

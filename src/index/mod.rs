@@ -28,6 +28,8 @@ mod shared;
 mod tests;
 mod transcripts;
 mod usage;
+#[cfg(test)]
+mod usage_tests;
 
 pub(crate) use database::HISTORY_FORM;
 pub(crate) use follow::shown_line;
@@ -41,5 +43,7 @@ pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
 pub use transcripts::TranscriptFiles;
-pub(crate) use usage::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
 pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};
+#[cfg(test)]
+pub(crate) use usage::Answered;
+pub(crate) use usage::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};

@@ -1,8 +1,8 @@
 //! The tables of usage: a row for each turn, the account of each thread, and the last limits of the account. Rows add up in place,
 //! in the transaction of the records that they come from.
 //!
-//! Retention deletes events and the rows of turns by age, and the usage of these turns stays. It has a bound of its own: beyond
-//! [`ROWS_MAX`], the oldest turns of a thread become one row.
+//! Retention deletes events and the rows of turns by age, and the usage of these turns stays. Beyond [`ROWS_MAX`] rows, the
+//! oldest turns of a thread become one row.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::query::{History, HistoryError};
 use crate::history::{Account, AnsweredBy, Counts, LimitRow, Rows, UsageRow, rfc3339_millis};
 use crate::journal::Position;
 
-/// Most rows that are kept for single turns, and most accounts of threads.
+/// Most rows of turns, and most accounts of threads.
 const ROWS_MAX: u64 = 20_000;
 
 /// Rows that become one at a time.
@@ -129,7 +129,7 @@ const SET_SINCE: &str = "
 const BEGINS_WITH: &str =
     "SELECT IFNULL((SELECT seq = 1 AND generation = ?1 FROM codex_events ORDER BY seq LIMIT 1), 1)";
 
-/// What an account is stored as.
+/// The stored form of an account.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     total: Counts,
@@ -158,7 +158,7 @@ pub(super) fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Row
     Ok(())
 }
 
-/// Stores the usage of records that an older version has indexed without it, if there is none yet.
+/// Stores the usage of records that an older version has indexed without usage, unless the tables have some already.
 pub(super) fn insert_again(transaction: &Transaction<'_>, session_id: &str, rows: &Rows) -> rusqlite::Result<()> {
     let is_counted = transaction.query_row(SINCE, [], |_| Ok(())).optional()?.is_some();
     let Some((Position { segment, .. }, at_us)) = rows.counted_from.as_ref().filter(|_| !is_counted) else {
@@ -220,7 +220,7 @@ fn add(transaction: &Transaction<'_>, session_id: &str, row: &UsageRow) -> rusql
     Ok(())
 }
 
-/// What a row adds, in the order of the columns.
+/// The numbers that a row adds, in the order of the columns.
 fn numbers(row: &UsageRow) -> Vec<i64> {
     let spent: [u64; 5] = row.spent.into();
     let answered = AnsweredBy::ALL.map(|by| u64::from(row.answered == Some(by)));
@@ -307,7 +307,7 @@ impl Tokens {
     }
 }
 
-/// What was used.
+/// Sums of usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     pub(crate) turns: u64,
@@ -373,7 +373,7 @@ pub(crate) struct TurnUsage {
     pub(crate) began_at: String,
     /// `None` for a turn that runs.
     pub(crate) outcome: Option<String>,
-    /// This is the sum of old turns that are no longer kept one by one.
+    /// The row is the sum of old turns, which have no rows of their own any more.
     pub(crate) older: bool,
     #[serde(flatten)]
     pub(crate) used: Used,
@@ -410,7 +410,7 @@ pub(crate) struct RateLimitDocument {
 pub(crate) struct SessionUsage {
     /// The time of the first record that is counted, RFC 3339; `None` if nothing is.
     pub(crate) counted_since: Option<String>,
-    /// Whether that is the first record of the session. If not, older turns are unknown.
+    /// Whether that is the first record of the session. Otherwise, older turns are unknown.
     pub(crate) from_start: bool,
     /// Oldest first.
     pub(crate) turns: Vec<TurnUsage>,
@@ -435,7 +435,8 @@ impl History {
     pub(crate) fn usage(&self, since_us: Option<u64>, opened: u64) -> Result<SessionUsage, HistoryError> {
         self.read(opened, |connection| {
             let connection = connection.unchecked_transaction()?;
-            let since = connection.query_row(SINCE, [], |row| Ok((number(row, 0)?, row.get::<_, bool>(1)?))).optional()?;
+            let since =
+                connection.query_row(SINCE, [], |row| Ok((number(row, 0)?, row.get::<_, bool>(1)?))).optional()?;
             let turns: Vec<(u64, TurnUsage)> =
                 connection.prepare_cached(TURNS)?.query_map([], turn)?.collect::<rusqlite::Result<_>>()?;
             let mut sums: BTreeMap<&str, Tokens> = BTreeMap::new();
@@ -467,7 +468,10 @@ impl History {
                 from_start: since.is_some_and(|(_, is_start)| is_start),
                 turns,
                 threads,
-                rate_limits: connection.prepare_cached(LIMITS)?.query_map([], limit)?.collect::<rusqlite::Result<_>>()?,
+                rate_limits: connection
+                    .prepare_cached(LIMITS)?
+                    .query_map([], limit)?
+                    .collect::<rusqlite::Result<_>>()?,
             })
         })
     }

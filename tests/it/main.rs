@@ -54,6 +54,7 @@ mod tapes_listen;
 mod tidy;
 mod tools;
 mod tui;
+mod usage;
 mod websocket;
 mod websocket_recordings;
 mod wrap;
