@@ -32,6 +32,7 @@ mod status_tool;
 mod table;
 mod tape_export;
 mod tape_tool;
+mod usage_tool;
 mod wrap;
 
 use std::ffi::OsString;
@@ -164,6 +165,7 @@ Examples:
     Children(sessions_tool::ChildrenArguments),
     Transcript(history::TranscriptArguments),
     Search(history::SearchArguments),
+    Usage(usage_tool::UsageArguments),
     Fragments(context_tool::FragmentsArguments),
     /// Export every request and answer, and check such a file
     #[command(
@@ -196,7 +198,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
     ("Answer and talk", &["tui", "requests", "show", "respond", "rules", "send", "interrupt", "wait", "notify"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "search", "children", "audit"]),
+    ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
@@ -258,6 +260,7 @@ impl Tool {
             Tool::Children(children) => sessions_tool::run_children(&children, environment),
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
             Tool::Search(search) => history::run_search(&search, environment),
+            Tool::Usage(usage) => usage_tool::run(&usage, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),

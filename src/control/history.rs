@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument};
+use super::local_time::micros_of;
 use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, rfc3339_millis};
 use crate::index::{Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, Table};
@@ -145,6 +146,20 @@ async fn rows(table: Table, ThisSession(app): ThisSession, RawQuery(query): RawQ
     let page =
         historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
     ok(&page?)
+}
+
+pub(super) async fn usage(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
+    let query = Query::of(query.as_deref(), &["since"])?;
+    let since_us =
+        match query.text("since") {
+            Some(text) => Some(micros_of(text).ok_or_else(|| {
+                bad(format!("`since={text}`: it must be a time in UTC, such as 2026-11-01T09:30:00Z"))
+            })?),
+            None => None,
+        };
+    let historian = app.historian()?;
+    let CaughtUp { opened, .. } = historian.catch_up().await;
+    ok(&historian.ask(opened, move |history| history.usage(since_us, opened)).await?)
 }
 
 pub(super) async fn transcript(

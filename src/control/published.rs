@@ -171,6 +171,7 @@ impl Published {
             Note::CodexVersion { version: None, .. }
             | Note::GenerationStarted { .. }
             | Note::GenerationEnded { .. }
+            | Note::RateLimits { .. }
             | Note::EventPersistRecovered { .. }
             | Note::ContextDelivered { .. }
             | Note::ContextEngineCompacted { .. }

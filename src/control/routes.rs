@@ -49,6 +49,7 @@ pub(super) fn router(app: AppState) -> Router {
         .route("/sessions/{id}/activity-actions", get(history::actions))
         .route("/sessions/{id}/tool-events", get(history::tools))
         .route("/sessions/{id}/turn-events", get(history::turns))
+        .route("/sessions/{id}/usage", get(history::usage))
         .route("/sessions/{id}/threads/{thread}/transcript", get(history::transcript))
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))

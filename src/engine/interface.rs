@@ -10,6 +10,7 @@ use super::assembly::{Assembled, Consultation, Remembered};
 use super::attached_client::ClientName;
 use super::connections::{Peer, Transport};
 use super::ledger::{ContextChange, LedgerEntry, Order, RequestSource};
+use super::rate_limits::RateLimit;
 use super::requests::RequestType;
 use super::requests::answer::{GivenAnswer, InvalidAnswer};
 use super::rules::ProgramCheck;
@@ -370,6 +371,8 @@ pub enum Note {
     },
     /// A rule of the user names the command of a request, and did not decide on it.
     RuleRefused { request_id: String, rule: String, reason: String },
+    /// The server reported other limits of the account. A window is absent until it is reported.
+    RateLimits { primary: Option<RateLimit>, secondary: Option<RateLimit> },
     /// The index caught up with the journal after an outage.
     EventPersistRecovered {
         /// Always `persistence_recovered`.

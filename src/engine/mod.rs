@@ -19,6 +19,7 @@ mod interface;
 mod ledger;
 mod lines;
 mod open_calls;
+mod rate_limits;
 mod requests;
 mod rules;
 mod shutdown;
@@ -70,6 +71,7 @@ use attached_client::{Clients, answer_without_client};
 use context::{Context, OwnItems};
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
+use rate_limits::RateLimits;
 use requests::{Items, Requests};
 use shutdown::Shutdown;
 use threads::Threads;
@@ -118,6 +120,7 @@ pub struct Engine {
     shutdown: Shutdown,
     clients: Clients,
     watched: Watched,
+    rate_limits: RateLimits,
     /// The server's version is on record.
     knows_version: bool,
     is_hub: bool,
@@ -144,6 +147,7 @@ impl Engine {
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             clients: Clients::new(settings.server_owner),
             watched: Watched::default(),
+            rate_limits: RateLimits::default(),
             knows_version: false,
             is_hub: settings.server_owner == ServerOwner::Hub,
             subscriptions_changed: false,

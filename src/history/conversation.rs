@@ -642,6 +642,11 @@ fn progress<'a>(message: &MethodMessage<'_>) -> Option<Change<'a>> {
 
 /// What views read.
 impl Conversation {
+    /// The current run of the child, if its name is known.
+    pub(super) fn generation(&self) -> Option<&str> {
+        self.generation.as_deref()
+    }
+
     pub(super) fn threads(&self) -> impl Iterator<Item = (&str, &Thread)> {
         self.threads.iter().filter_map(|(id, thread)| Some((id.as_deref()?, thread)))
     }

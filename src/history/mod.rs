@@ -36,6 +36,7 @@ mod deliveries;
 mod fold;
 mod groups;
 mod item;
+mod meter;
 mod record_event;
 mod request;
 mod rows;
@@ -44,6 +45,7 @@ mod searchable;
 mod transcript;
 mod turn;
 mod ui;
+mod usage;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub use activity::SessionActivity;
@@ -58,6 +60,9 @@ pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
 pub(crate) use searchable::{SearchKind, Searchable};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
+pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod usage_properties;

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
-use super::search;
+use super::{search, usage};
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
@@ -184,9 +184,12 @@ impl Database {
                 Some((reached, read)) => read.map_err(converted).map(|()| Some(Kept { reached }))?,
                 None => None,
             };
-            if let (Some(Kept { reached }), Some(_)) = (&kept, &again) {
+            if let (Some(Kept { reached }), Some(FoldedAgain { rows, .. })) = (&kept, &again) {
                 // Otherwise each start would fold the journal again until there is a new record.
-                at_once(connection, |transaction| checkpoint(transaction, session_id, reached))?;
+                at_once(connection, |transaction| {
+                    usage::insert_again(transaction, session_id, rows)?;
+                    checkpoint(transaction, session_id, reached)
+                })?;
             }
             *again = None;
             Ok((kept, connection.query_row(EPOCH, [&*session_id], epoch_in).optional()?))
@@ -241,6 +244,7 @@ impl Database {
         let Database { connection, session_id, .. } = self;
         let work = |transaction: &Transaction<'_>| {
             insert(transaction, session_id, rows, before)?;
+            usage::insert(transaction, session_id, rows)?;
             checkpoint(transaction, session_id, reached)
         };
         let committed = match rows.entries.is_empty() {
@@ -300,6 +304,8 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
 pub(super) struct FoldedAgain {
     checkpoint: String,
     fold: Fold,
+    /// Only the usage: an older version may have stored none.
+    rows: Rows,
 }
 
 /// Reads the checkpoint. If its fold is of another version, `again` has the new one; if the journal is unreadable, the
@@ -321,14 +327,14 @@ fn load(
     let (fold, read) = match serde_json::from_str(fold.get()) {
         Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Ok(())),
         Ok(_) | Err(_) => match again {
-            Some(FoldedAgain { checkpoint, fold }) if *checkpoint == state => (fold.clone(), Ok(())),
+            Some(FoldedAgain { checkpoint, fold, rows: _ }) if *checkpoint == state => (fold.clone(), Ok(())),
             Some(_) | None => match fold_again(journal_dir, &next) {
-                Ok(mut fold) => {
+                Ok((mut fold, rows)) => {
                     // Its rows are committed already, except those of streams that began at this record or later.
                     let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
                     let open_since = segment.map(|segment| Position { segment, offset });
                     fold.forget_streams_before(open_since.as_ref().unwrap_or(&next));
-                    *again = Some(FoldedAgain { checkpoint: state, fold: fold.clone() });
+                    *again = Some(FoldedAgain { checkpoint: state, fold: fold.clone(), rows });
                     (fold, Ok(()))
                 }
                 Err(error) => (Fold::default(), Err(error)),
@@ -605,6 +611,7 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
 ",
     search::SCHEMA,
+    usage::TABLES,
 ];
 
 /// The schema version that this program writes.

@@ -28,6 +28,9 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod transcripts;
+mod usage;
+#[cfg(test)]
+mod usage_tests;
 
 pub(crate) use database::HISTORY_FORM;
 pub(crate) use follow::shown_line;
@@ -43,3 +46,6 @@ pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
 pub use transcripts::TranscriptFiles;
 pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};
+#[cfg(test)]
+pub(crate) use usage::Answered;
+pub(crate) use usage::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};

@@ -61,6 +61,7 @@ mod tidy;
 mod tools;
 mod transcript_export;
 mod tui;
+mod usage;
 mod websocket;
 mod websocket_recordings;
 mod wrap;
