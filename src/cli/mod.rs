@@ -28,6 +28,7 @@ mod status_tool;
 mod table;
 mod tape_export;
 mod tape_tool;
+mod web_tool;
 mod wrap;
 
 use std::ffi::OsString;
@@ -96,6 +97,7 @@ Examples:
   codex-shim exec cargo test        run it, and show the model its output
   codex-shim tail -f                what the agent does, as it does it
   codex-shim tui                    everything, live
+  codex-shim web                    the same in a browser, or on a phone
   CODEX_SHIM_OFF=1 codex app-server     no relay: run the real codex
 
 `codex-shim COMMAND --help` explains a command and has examples of it.
@@ -152,6 +154,7 @@ Examples:
     Transcript(history::TranscriptArguments),
     Fragments(context_tool::FragmentsArguments),
     Tui(sessions_tool::TuiArguments),
+    Web(web_tool::WebArguments),
     Config(config_tool::ConfigArguments),
     Demo(demo::DemoArguments),
     /// Export, show and check recordings
@@ -170,7 +173,7 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
+    ("Answer and talk", &["tui", "web", "requests", "show", "respond", "send", "interrupt", "wait"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "children"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
@@ -234,6 +237,7 @@ impl Tool {
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
+            Tool::Web(web) => web_tool::run(web, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),
             Tool::Wrap(wrap) => wrap::run_wrap(&wrap, environment),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 22] = [
+const ROOMS: [&str; 23] = [
     "wire",
     "protocol",
     "secrets",
@@ -26,6 +26,7 @@ const ROOMS: [&str; 22] = [
     "relay",
     "hub",
     "tui",
+    "web",
     "cli",
     "testing",
 ];
