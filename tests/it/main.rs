@@ -54,6 +54,7 @@ mod tapes_listen;
 mod tidy;
 mod tools;
 mod tui;
+mod web_browser;
 mod websocket;
 mod websocket_recordings;
 mod wrap;

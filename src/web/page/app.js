@@ -671,17 +671,16 @@ function takeEntries(entries) {
 /// Makes elements of the news, and keeps the end in view if it was.
 function draw() {
 	const news = [...line.news.values()];
+	const isKnown = ({ key }) => line.nodes.has(key);
 	line.news.clear();
+	news.filter(isKnown).forEach(redraw);
 	// If thousands come at once, only the last of them stay.
-	const first = line.isFollowing ? news.length - KEPT_MAX : 0;
-	news.forEach((entry, position) => {
-		const node = line.nodes.get(entry.key);
-		line.isBehind ||= !node && !line.isFollowing && line.nodes.size >= KEPT_MAX;
-		if (node) redraw(node, entry);
-		else if (!line.isBehind && position >= first) $("entries").append(makeEntry(entry));
-	});
+	const fresh = news.filter((entry) => !isKnown(entry));
+	const room = line.isFollowing ? KEPT_MAX : Math.max(0, KEPT_MAX - line.nodes.size);
+	line.isBehind ||= !line.isFollowing && fresh.length > room;
+	if (!line.isBehind) $("entries").append(...fresh.slice(-room).map(makeEntry));
 	if (line.isFollowing) {
-		line.hasOlder ||= first > 0 || line.nodes.size > KEPT_MAX;
+		line.hasOlder ||= fresh.length > room || line.nodes.size > KEPT_MAX;
 		trim("firstChild");
 		toEnd();
 	}
@@ -701,7 +700,8 @@ function showEnds() {
 	$("newest").hidden = line.isFollowing;
 }
 
-function redraw(node, entry) {
+function redraw(entry) {
+	const node = line.nodes.get(entry.key);
 	const fresh = makeEntry(entry);
 	const [before, after] = [node, fresh].map((other) => other.querySelector(".output"));
 	const hadFocus = node.contains(document.activeElement);
@@ -720,7 +720,8 @@ function onScroll() {
 
 async function loadOlder() {
 	const list = $("entries");
-	const { key } = list.firstChild;
+	const key = list.firstChild?.key;
+	if (!key) return;
 	line.isLoading = true;
 	try {
 		const page = await call(pathOf(open, `/timeline?before=${encodeURIComponent(key)}&limit=100`));
