@@ -4,7 +4,7 @@
 
 const $ = (id) => document.getElementById(id);
 
-/// An element from `tag.class`, attributes (a function is a listener) and children (a string is text).
+// An element from `tag.class`, attributes (a function is a listener) and children (a string is text).
 function el(spec, attributes, ...children) {
 	const [tag, ...classes] = spec.split(".");
 	const node = document.createElement(tag);
@@ -17,11 +17,10 @@ function el(spec, attributes, ...children) {
 	return node;
 }
 
-/// Lines on a grid of 20 by 20.
+// Lines on a grid of 20 by 20.
 const ICONS = {
 	command: "M4.5 3.5h11A2.5 2.5 0 0 1 18 6v8a2.5 2.5 0 0 1-2.5 2.5h-11A2.5 2.5 0 0 1 2 14V6a2.5 2.5 0 0 1 2.5-2.5ZM5.5 8 8 10l-2.5 2M10.5 12.5h4",
 	diff: "M11.5 2.5h-6A1.5 1.5 0 0 0 4 4v12a1.5 1.5 0 0 0 1.5 1.5h9A1.5 1.5 0 0 0 16 16V7ZM10 7v4M8 9h4M8 14h4",
-	permissions: "M10 2.5 16 5v4.5c0 3.8-2.5 6.6-6 8-3.5-1.4-6-4.2-6-8V5ZM10 7v4M10 13.5v.1",
 	question: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M7.7 7.800a2.4 2.4 0 0 1 4.7.6c0 1.5-2.3 1.9-2.3 3.100M10 14v.1",
 	error: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M10 6v5M10 13.800v.1",
 	check: "m4 10.5 4 4 8-9", cross: "m5 5 10 10M15 5 5 15", down: "m4.5 7.5 5.5 5.5 5.5-5.5", back: "M12.5 4.5 7 10l5.5 5.5",
@@ -37,19 +36,19 @@ function icon(name) {
 	return svg;
 }
 
-/// The direction of a text follows its language.
+// The direction of a text follows its language.
 const AUTO = { dir: "auto" };
 const button = (spec, label, click, more) => el(`button${spec}`, { type: click ? "button" : "submit", click, ...more }, label);
 
 // Texts
 
-/// Characters of commands, paths and diffs that are invisible, reorder others, or look like a space.
+// Characters in code that are invisible, reorder others, or look like a space.
 const UNSEEN = /(?![ \n\t])[\p{Cc}\p{Cf}\p{Z}\p{Co}\p{Cs}\u115f\u1160\u2800\u3164\uffa0\u{e0100}-\u{e01ef}]/gu;
 
-/// The same in sentences, where many scripts and emoji need joiners and marks of direction.
+// The same in sentences, where many scripts and emoji need joiners and marks of direction.
 const UNSEEN_IN_PROSE = /(?![\n\t])[\p{Cc}\u202a-\u202e\u2066-\u2069\u{e0000}-\u{e007f}]/gu;
 
-/// A code block, whose end may be missing; code; bold text; a heading. Links stay text.
+// A code block, whose end may be missing; code; bold text; a heading. Links stay text.
 const MARKDOWN = /\n*^```[^\n]*\n([^]*?)\n?(?:^```[^\n]*\n*|$(?!\n))|`([^`\n]+)`|\*\*([^*\n]+)\*\*|^#{1,6} (.*)/gm;
 
 function mixed(text, pattern, make, plain = (part) => part) {
@@ -63,7 +62,7 @@ function mixed(text, pattern, make, plain = (part) => part) {
 	return out;
 }
 
-/// A text in which unseen characters are replaced by their numbers.
+// A text in which unseen characters are replaced by their numbers.
 const shown = (text, unseen = UNSEEN) => mixed(text ?? "", unseen, ([char]) =>
 	el("span.sign", { title: "an invisible character" }, `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`));
 const said = (text) => shown(text, UNSEEN_IN_PROSE);
@@ -72,7 +71,7 @@ const prose = (text) => mixed(text.trim(), MARKDOWN, ([, block, code, bold, head
 	return code ? el("code", null, shown(code)) : el("strong", null, said(bold ?? head));
 }, said);
 
-/// The output of a terminal without colours and overwritten lines.
+// Terminal output without colours and overwritten lines.
 const printed = (text) => text.replace(/\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/g, "")
 	.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "");
 
@@ -83,12 +82,10 @@ const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one
 const nameOf = (session) => session.folder?.split("/").filter(Boolean).pop() ?? session.name ?? session.session_name;
 
 function age(ms) {
-	const seconds = Math.max(0, Math.floor(ms / 1000));
+	const seconds = Math.max(0, ms / 1000);
 	const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([size]) => seconds >= size) ?? [1, "s"];
 	return `${Math.floor(seconds / size)} ${unit}`;
 }
-
-const duration = (ms) => (ms < 9950 ? `${(ms / 1000).toFixed(1)} s` : age(ms));
 
 function clock(at) {
 	const date = new Date(at);
@@ -99,14 +96,14 @@ function clock(at) {
 
 // State
 
-/// Where the cookie of the sign-in applies; useless without the cookie.
+// Where the cookie of the sign-in applies; useless without the cookie.
 let base = null;
 let sessions = [];
-/// The id of the session on the screen; `null` in the inbox.
+// The id of the session on the screen; `null` in the inbox.
 let open = null;
-/// Cards of pending requests, by `keyOf`.
+// Cards of pending requests, by `keyOf`.
 const cards = new Map();
-/// The machine's clock minus this device's, in milliseconds.
+// The machine's clock minus this device's, in milliseconds.
 let clockAhead = 0;
 const now = () => Date.now() + clockAhead;
 const keyOf = (request) => `${request.session}/${request.request_id}`;
@@ -119,9 +116,9 @@ function announce(text) {
 
 // Calls
 
-const OFFLINE = "There is no connection, so nothing was sent. Try again when it is back.";
+const OFFLINE = "There is no connection, so nothing was sent.";
 
-/// Posts a body, or gets; throws `{message, fields}`.
+// Posts a body, or gets; throws `{message, fields}`.
 async function call(path, body, root = base) {
 	const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
 	const got = await fetch(root + path, { ...(body && post), signal: AbortSignal.timeout(40_000) })
@@ -138,7 +135,7 @@ const ofRequest = ({ session, request_id: id }, rest = "") => pathOf(session, `/
 
 // The stream of events
 
-const [SILENCE_MS_MAX, RETRY_MS_MAX, HIDDEN_MS_MAX] = [25_000, 15_000, 1_800_000];
+const [SILENCE_MS_MAX, RETRY_MS_MAX] = [25_000, 15_000];
 const stream = { abort: null, lastId: null, failures: 0, timer: 0, isUp: false };
 
 function disconnect() {
@@ -147,7 +144,7 @@ function disconnect() {
 	Object.assign(stream, { abort: null, isUp: false });
 }
 
-/// Reads the stream until it breaks. `EventSource` has no backoff, and forgets the last id when closed.
+// Reads the stream until it breaks. `EventSource` has no backoff, and forgets the last id when closed.
 async function connect() {
 	disconnect();
 	const abort = (stream.abort = new AbortController());
@@ -164,7 +161,6 @@ async function connect() {
 		if (stream.abort !== abort) return;
 		if (got.status === 401) return signedOut();
 		if (got.status === 404 && open) return location.replace("#/");
-		// An error has no events either.
 		const reader = got.body.pipeThrough(new TextDecoderStream()).getReader();
 		let text = "";
 		for (let part = await reader.read(); !part.done && stream.abort === abort; part = await reader.read()) {
@@ -242,7 +238,7 @@ function addRequest(request, isNews) {
 	}
 }
 
-/// Replaces the card of a request with a note. An empty `ended` means that only the absence of the request is known.
+// Replaces the card of a request with a note. An empty `ended` means that only the absence of the request is known.
 function endRequest(key, ended, isMine = false) {
 	const card = cards.get(key);
 	if (!card) return;
@@ -261,7 +257,7 @@ function endRequest(key, ended, isMine = false) {
 	placeCards();
 }
 
-/// Ignores taps for a moment after cards have moved, so that none hits a card that has just come under the finger.
+// Ignores taps for a moment after cards have moved: none shall hit a card that has just come under the finger.
 function settle() {
 	const set = (isOn) => document.body.classList.toggle("settling", isOn);
 	set(true);
@@ -269,7 +265,7 @@ function settle() {
 	settle.timer = setTimeout(set, 400, false);
 }
 
-/// Puts each card into the open session or into the inbox, oldest first, and shows how many wait.
+// Puts each card into the open session or the inbox, oldest first.
 function placeCards() {
 	const wasAtEnd = line.isFollowing;
 	let elsewhere = 0;
@@ -326,7 +322,7 @@ function makeNote(request, { outcome, source, won }, isMine) {
 
 const HEADINGS = {
 	command: ["command", "Run this command?"],
-	"file change": ["diff", "Change these files?"], permissions: ["permissions", "Give these permissions?"],
+	"file change": ["diff", "Change these files?"], permissions: ["error", "Give these permissions?"],
 	question: ["question", "Codex asks you"], elicitation: ["question", "A tool asks you"],
 };
 
@@ -380,7 +376,7 @@ function labelOf({ type }, { label }) {
 	return upper(isApproval ? label.replace(/^accept/, "approve") : label.replace(", and fill in the form", ""));
 }
 
-/// Shows the buttons of a card: all that fit, `more`, for a `reason`, or to `confirm` a choice that needs a second tap.
+// Shows the buttons of a card: `plain`, `more`, for a `reason`, or to `confirm` a choice that needs a second tap.
 function showActs(card, mode = "plain", choice = null) {
 	const { request, acts } = card;
 	const act = (choice, spec) => choice && button(spec, shown(labelOf(request, choice)), choice.gives === "form" ? null : () => give(card, choice));
@@ -408,7 +404,6 @@ function showActs(card, mode = "plain", choice = null) {
 	}
 }
 
-/// Makes a choice, or first asks for what it needs.
 function give(card, choice, isConfirmed = false) {
 	if (choice.gives === "reason") return showActs(card, "reason");
 	const answers = choice.gives === "form" && readFields(card);
@@ -417,7 +412,6 @@ function give(card, choice, isConfirmed = false) {
 	respond(card, answers ? { answers } : { body: choice.body });
 }
 
-/// The Enter key in a field, or a button that submits.
 function submit(card) {
 	const { request, mode } = card;
 	const form = request.choices.find((choice) => choice.gives === "form");
@@ -456,7 +450,7 @@ function showError(card, { message, fields = {} }) {
 	card.error.replaceChildren(shown(wrong.length ? `Look at ${count(wrong.length, "answer")} above.` : message));
 }
 
-/// The answers of a form by name; `null` once it has said what is missing.
+// The answers of a form by name; `null` once it has said what is missing.
 function readFields(card) {
 	card.fields.forEach((field) => field.fail(""));
 	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]).filter(([, texts]) => texts.length));
@@ -477,7 +471,6 @@ function makeFields(request) {
 	return [...questions, ...fields].map((spec, index) => makeField(spec, `${keyOf(request)}-${index}`));
 }
 
-/// A field or a question: its element, and how to read it and to show an error.
 function makeField(spec, id) {
 	const { name, options, is_required: isRequired, is_secret: isSecret } = spec;
 	const error = el("p.error", { id: `error-${id}` });
@@ -523,7 +516,6 @@ function makeField(spec, id) {
 
 const [FILES_AT_ONCE, LINES_AT_ONCE, OPEN_LINES_MAX] = [60, 400, 160];
 
-/// Appends a part of a list, and a button for the rest.
 function appendSome(parent, all, atOnce, one, make, from = 0) {
 	parent.append(...all.slice(from, from + atOnce).map(make));
 	const left = all.length - from - atOnce;
@@ -553,7 +545,7 @@ function makeFile(request, file, index, isOpen) {
 	const within = `${request.folder}/`;
 	const below = (path) => shown(path?.startsWith(within) && !file.is_outside ? path.slice(within.length) : path);
 	const heading = [icon("down"), el("span.path", null, below(file.path), file.moved_to && " → ", below(file.moved_to)),
-		el("span.hint", null, [kind, file.is_outside && "outside the folder"].filter(Boolean).join(", ")), counts(file)];
+		el("span.hint", null, [kind, file.is_outside && "outside the folder"].filter(Boolean).join(", "), counts(file))];
 	return makeFold(".file", heading, isOpen, () => {
 		const box = makeLines(signed(file));
 		const loadAll = async () => {
@@ -568,13 +560,12 @@ function makeFile(request, file, index, isOpen) {
 	});
 }
 
-/// The lines of a file as `[class, text]`; those of a new or deleted file come without signs.
+// The lines of a file as `[class, text]`; those of a new or deleted file come without signs.
 function signed({ kind, lines }) {
 	const sign = { add: "+", delete: "-" }[kind] ?? "";
 	return lines.map(({ type, text }) => [type, /^(added|removed)$/.test(type) ? sign + text : text]);
 }
 
-/// The lines of a unified diff as `[class, text]`.
 function unified(text) {
 	const types = { "+": "added", "-": "removed", "@": "header" };
 	return text.split("\n").map((line) => [/^(diff |--- |\+\+\+ )/.test(line) ? "header" : types[line[0]] ?? "context", line]);
@@ -586,7 +577,6 @@ function makeLines(lines) {
 	return box;
 }
 
-/// A fold whose inside is made when it is opened.
 function makeFold(spec, heading, isOpen, inside, remember) {
 	const details = el(`details.fold${spec}`, { open: isOpen }, el("summary", null, heading));
 	const fill = () => { if (details.open && details.children.length < 2) details.append(...[inside()].flat().filter(Boolean)); };
@@ -640,10 +630,10 @@ function showTop() {
 
 // The timeline of one session
 
-/// Most entries on the screen. Older ones come when the reader scrolls up to them.
+// Most entries on the screen; older ones come on the way up.
 const KEPT_MAX = 1500;
 
-/// `nodes` and `news` go by the key of an entry; `isFollowing` keeps the newest in view; after `isBehind` the newest are missing.
+// `nodes` and `news` go by the key of an entry; `isFollowing` keeps the newest in view; after `isBehind` the newest are missing.
 const line = { nodes: new Map(), news: new Map(), unfolded: new Set(), hasOlder: false, isLoading: false, isFollowing: true, isBehind: false };
 
 const showNone = (text) => { $("none").textContent = text; };
@@ -668,7 +658,7 @@ function takeEntries(entries) {
 	(document.hidden ? setTimeout : requestAnimationFrame)(() => { line.isDue = false; draw(); });
 }
 
-/// Makes elements of the news, and keeps the end in view if it was.
+// Makes elements of the news, and keeps the end in view if it was.
 function draw() {
 	const news = [...line.news.values()];
 	const isKnown = ({ key }) => line.nodes.has(key);
@@ -753,7 +743,7 @@ function goToNewest() {
 
 // Entries
 
-const ICON_OF = { runs: "command", edits: "diff", diff: "diff", tool: "command", plan: "check", asks: "permissions", error: "error" };
+const ICON_OF = { runs: "command", edits: "diff", diff: "diff", tool: "command", plan: "check", asks: "question", error: "error" };
 
 function makeEntry(entry) {
 	const node = el(`li.entry.${entry.kind}.${entry.stage}`, null, /plan|asks|error/.test(entry.kind) && icon(ICON_OF[entry.kind]),
@@ -774,7 +764,7 @@ function contentOf(entry) {
 	switch (kind) {
 		case "you": return text(el("span.unseen", null, "You: "), said([title, body].filter(Boolean).join("\n")), whole);
 		case "codex": return text(el("span.unseen", null, "Codex: "), prose(body), whole);
-		case "thinks": return unfold(stage === "open" ? "Thinking…" : `Thought${entry.took_ms ? ` for ${duration(entry.took_ms)}` : ""}`, () => text(prose(body)));
+		case "thinks": return unfold(stage === "open" ? "Thinking…" : `Thought${entry.took_ms > 999 ? ` for ${age(entry.took_ms)}` : ""}`, () => text(prose(body)));
 		case "plan": return el("div", null, title && text(said(title)), stepsOf(body));
 		case "runs":
 		case "tool": return action(() => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
@@ -790,7 +780,7 @@ function contentOf(entry) {
 function endOf({ kind, stage, exit_code: exit, took_ms: took }) {
 	const isBad = stage === "failed" || exit > 0;
 	const words = { open: kind !== "diff" && "running…", stopped: "not run" }[stage]
-		?? [isBad && (exit ? `exit ${exit}` : "failed"), took && duration(took)].filter(Boolean).join(" · ");
+		?? [isBad && (exit ? `exit ${exit}` : "failed"), took > 999 && age(took)].filter(Boolean).join(" · ");
 	return el(`span.end${isBad ? ".bad" : ""}`, null, words);
 }
 
@@ -803,7 +793,7 @@ function stepsOf(body) {
 
 function asked(title, stage) {
 	const [, what, word, source] = /^([^]*) → (.*?)(?: \((\w+)\))?$/.exec(title) ?? [null, title];
-	const words = { accept: "Approved", acceptForSession: "Approved for the session", approved: "Approved", decline: "Declined", denied: "Declined", cancel: "Cancelled" };
+	const words = { accept: "Approved", acceptForSession: "Approved for the session", decline: "Declined", cancel: "Cancelled" };
 	const verdict = word ? `${words[word] ?? upper(word.replaceAll("_", " "))} ${whereOf(source, null, "on this page")}` : stage === "open" ? "waiting" : "over";
 	const look = { App: ".good", Dec: ".bad", Can: ".bad" }[verdict.slice(0, 3)] ?? "";
 	return el("div.text", AUTO, "Asked ", shown(what), " — ", el(`strong${look}`, null, shown(verdict)));
@@ -821,7 +811,6 @@ async function loadWhole(key) {
 
 const drafts = new Map();
 
-/// Makes the box as high as its text.
 function grow(box = $("say-text")) {
 	box.style.height = "auto";
 	box.style.height = `${box.scrollHeight + 2}px`;
@@ -832,7 +821,6 @@ function setDraft(text) {
 	grow();
 }
 
-/// Does something in the open session, with errors beside the message.
 async function attempt(control, does) {
 	const session = open;
 	const fail = (message) => { if (session === open) $("say-error").textContent = message; };
@@ -859,7 +847,6 @@ const say = () => attempt($("send"), async (session) => {
 function route() {
 	if (/^#[0-9a-f]{32}$/.test(location.hash)) {
 		const token = location.hash.slice(1);
-		// The link works once; even so it does not belong in the browser's history.
 		history.replaceState(null, "", "#/");
 		return signIn(token);
 	}
@@ -913,7 +900,7 @@ function signedOut(message = "You are signed out, or the sign-in has expired.") 
 
 // Keyboard
 
-/// The card that `a` and `d` answer: the one that has or had the focus.
+// The card that `a` and `d` answer.
 let chosen = null;
 
 function choose(node, isFocused) {
@@ -1009,13 +996,7 @@ showNotify();
 on("notify", "click", () => Notification.requestPermission().then(showNotify));
 
 const connectIfDown = () => { if (base && !stream.isUp) connect(); };
-let hiddenTimer;
-document.addEventListener("visibilitychange", () => {
-	clearTimeout(hiddenTimer);
-	if (!document.hidden) return connectIfDown();
-	// A browser allows few connections to one place, and other tabs may need ours.
-	if (permission() !== "granted") hiddenTimer = setTimeout(disconnect, HIDDEN_MS_MAX);
-});
+document.addEventListener("visibilitychange", () => document.hidden || connectIfDown());
 addEventListener("online", connectIfDown);
 addEventListener("offline", () => stream.abort?.abort());
 addEventListener("hashchange", route);
