@@ -16,7 +16,7 @@ use crate::support::both_ends::{Live, lines_of, next};
 use crate::support::requests::{parsed, respond_path};
 use crate::support::shim::Home;
 
-/// Where Debian and other distributions put Chromium.
+/// Paths of Chromium on Debian and other distributions.
 const CHROMIUM: [&str; 3] = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/chromium-browser"];
 
 /// `codex-shim web`, which ends with the test.
@@ -161,4 +161,19 @@ fn page_answers_requests_in_a_browser() {
 #[test]
 fn page_has_its_pictures() {
     plays("page_has_its_pictures", "pictures.mjs");
+}
+
+#[test]
+fn page_is_small_and_loads_nothing_from_elsewhere() {
+    let folder = project().join("src/web/page");
+    let files =
+        ["index.html", "app.css", "app.js"].map(|name| std::fs::read_to_string(folder.join(name)).expect("a file"));
+    let bytes: usize = files.iter().map(String::len).sum();
+    assert!(bytes < 60 << 10, "{bytes}");
+    for file in &files {
+        let elsewhere = ["https:", "@import", "url(", "innerHTML", "eval("].map(|word| file.contains(word));
+        assert_eq!(elsewhere, [false; 5]);
+    }
+    let [page, ..] = files;
+    assert!(!page.contains(" style=") && !page.contains(" onclick="), "inline styles and scripts are refused");
 }
