@@ -80,9 +80,7 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
         return Ok(print(&done, &signed_out(&done), arguments.as_json));
     }
     let session = match &arguments.session {
-        Some(_) => {
-            Some(select_session::one(arguments.session.as_deref(), Otherwise::Latest, environment)?.id)
-        }
+        Some(_) => Some(select_session::one(arguments.session.as_deref(), Otherwise::Latest, environment)?.id),
         None => None,
     };
     // A link of our launcher would otherwise stay open as long as the browser.

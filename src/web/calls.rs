@@ -101,7 +101,8 @@ pub(super) fn show(found: &Found, request_id: &str) -> Responded {
     match ask(found, request_id)? {
         Ok(ask) if ask.row["status"] == "pending" => ok(&shown::request(found, None, &ask, shown::ALONE)),
         Ok(ask) => {
-            let message = format!("the request no longer waits: it was {}", crate::control::request_view::ending(&ask.row));
+            let message =
+                format!("the request no longer waits: it was {}", crate::control::request_view::ending(&ask.row));
             Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
         Err(refused) => Ok(refused),
@@ -198,7 +199,8 @@ fn no_answer(found: &Found, error: &ClientError) -> Refusal {
     match error.is_unsent() {
         true => Refusal::new(StatusCode::BAD_GATEWAY, "session_silent", error.message(found)),
         false => {
-            let message = format!("no reply, so it may or may not count; look at the session: {}", error.message(found));
+            let message =
+                format!("no reply, so it may or may not count; look at the session: {}", error.message(found));
             Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
         }
     }

@@ -74,7 +74,9 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// A browser cannot reach a Unix socket, unless a forwarder that somebody has started leads there.
 async fn refuse_browsers(request: Request, next: Next) -> Response {
-    if request.headers().contains_key(header::ORIGIN) || request.headers().get(header::HOST).is_none_or(|host| host != "shim") {
+    if request.headers().contains_key(header::ORIGIN)
+        || request.headers().get(header::HOST).is_none_or(|host| host != "shim")
+    {
         return Refusal::new(StatusCode::FORBIDDEN, "host_refused", "use `codex-shim web`").into_response();
     }
     next.run(request).await

@@ -46,7 +46,11 @@ impl FromStr for HostName {
             !label.is_empty() && label.bytes().all(is_plain)
         };
         let name = name.to_ascii_lowercase();
-        if name.split('.').all(is_label) { Ok(HostName { name, port }) } else { Err(format!("it is not a host name; {example}")) }
+        if name.split('.').all(is_label) {
+            Ok(HostName { name, port })
+        } else {
+            Err(format!("it is not a host name; {example}"))
+        }
     }
 }
 
@@ -208,7 +212,8 @@ mod tests {
     #[test]
     fn only_own_addresses_are_hosts() {
         let is_ours = |host: &str| check(Method::GET, Target::Api, &[("host", host)]).is_ok();
-        let ours = ["127.0.0.1:4000", "laptop.tail.ts.net", "LAPTOP.tail.ts.net", "laptop.tail.ts.net:8443", "box:8443"];
+        let ours =
+            ["127.0.0.1:4000", "laptop.tail.ts.net", "LAPTOP.tail.ts.net", "laptop.tail.ts.net:8443", "box:8443"];
         for host in ours.into_iter().chain(["localhost:4000"]) {
             assert!(is_ours(host), "{host}");
         }
@@ -249,9 +254,8 @@ mod tests {
 
     #[test]
     fn posts_need_the_origin_of_their_host() {
-        let from = |host: &str, origin: &str| {
-            check(Method::POST, Target::Api, &[("host", host), ("origin", origin)]).is_ok()
-        };
+        let from =
+            |host: &str, origin: &str| check(Method::POST, Target::Api, &[("host", host), ("origin", origin)]).is_ok();
         assert!(from("127.0.0.1:4000", "http://127.0.0.1:4000"));
         assert!(from("laptop.tail.ts.net", "https://laptop.tail.ts.net"));
         assert!(from("localhost:4000", "http://localhost:4000"));

@@ -172,9 +172,7 @@ impl Inbox {
             let has_looked = |(id, watched): (&String, &Watched)| watched.looks > looks.get(id).copied().unwrap_or(0);
             state.lists > lists && state.watched.iter().all(has_looked)
         };
-        let done = async {
-            while !is_done() && looked.changed().await.is_ok() {}
-        };
+        let done = async { while !is_done() && looked.changed().await.is_ok() {} };
         let _ = timeout(FRESH_WAIT_MAX, done).await;
     }
 
@@ -199,8 +197,8 @@ impl Inbox {
         if change < state.forgotten {
             return None;
         }
-        let sessions = (state.sessions_changed > change)
-            .then(|| json!({ "now": now(), "sessions": state.sessions }).to_string());
+        let sessions =
+            (state.sessions_changed > change).then(|| json!({ "now": now(), "sessions": state.sessions }).to_string());
         let requests = state.requests.iter().filter(|pending| pending.changed > change);
         let ended = state.ended.iter().filter(|(at, _)| *at > change);
         Some(Changes {
@@ -228,8 +226,7 @@ impl Shared {
     }
 
     fn is_wanted(&self) -> bool {
-        self.readers.load(Ordering::Relaxed) > 0
-            || self.state().wanted_at.is_some_and(|at| at.elapsed() < REST_AFTER)
+        self.readers.load(Ordering::Relaxed) > 0 || self.state().wanted_at.is_some_and(|at| at.elapsed() < REST_AFTER)
     }
 
     fn all(&self) -> Vec<Found> {
@@ -399,7 +396,8 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
 fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<Ask>]) {
     let known = shared.state().ids_of(&found.id);
     let gone = known.into_iter().filter(|id| !asks.iter().any(|ask| ask.id == *id));
-    let gone: Vec<(String, Value)> = gone.map(|id| (ending_of(found, &id), id)).map(|(ending, id)| (id, ending)).collect();
+    let gone: Vec<(String, Value)> =
+        gone.map(|id| (ending_of(found, &id), id)).map(|(ending, id)| (id, ending)).collect();
     shared.update(|state| {
         if let Some(watched) = state.watched.get_mut(&found.id) {
             watched.document = Some(document);

@@ -122,8 +122,9 @@ impl App {
         id: String,
         call: impl FnOnce(&Found) -> Responded + Send + 'static,
     ) -> Responded {
-        let stopped =
-            || Refusal::new(StatusCode::CONFLICT, "session_stopped", "this session has stopped; start its client again");
+        let stopped = || {
+            Refusal::new(StatusCode::CONFLICT, "session_stopped", "this session has stopped; start its client again")
+        };
         let done = self.with_session(id, move |found| if found.live { call(found) } else { Err(stopped()) }).await;
         self.inbox.look();
         done
@@ -291,8 +292,7 @@ async fn sign_in(State(app): State<Arc<App>>, Extension(Origin(origin)): Extensi
     app.forget_opened();
     let (name, secure) = if origin.starts_with("https://") { (SECURE_COOKIE, "; Secure") } else { (COOKIE, "") };
     let seconds = SIGNED_IN_MAX.as_secs();
-    let cookie =
-        format!("{name}={cookie}; Path=/api/{door}/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    let cookie = format!("{name}={cookie}; Path=/api/{door}/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
     let cookie = HeaderValue::from_str(&cookie).expect("BUG: it is ASCII without line breaks");
     let mut response = ok(&json!({ "base": format!("/api/{door}") }))?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -369,11 +369,7 @@ type OfSession = Path<(String, String)>;
 /// The path parameters of a request.
 type OfRequest = Path<(String, String, String)>;
 
-async fn timeline(
-    State(app): State<Arc<App>>,
-    Path((_, id)): OfSession,
-    RawQuery(query): RawQuery,
-) -> Responded {
+async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
     let query = parameters(query.as_deref(), &["before", "limit"])?;
     let before = match query.get("before") {
         Some(text) => shown::key_of(text).ok_or_else(|| bad("`before` must be the key of an entry"))?,

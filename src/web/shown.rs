@@ -342,7 +342,9 @@ mod tests {
         for (key, text) in keys.iter().zip(&texts) {
             assert_eq!(key_of(text).as_ref(), Some(key), "{text}");
         }
-        for wrong in ["", "k", "k.1", "k.x.1", "k.+1.1", "r.x.1.1.1", "r.000000000001.1.1", "r.000000000001.1.1.1.1", "../x"] {
+        for wrong in
+            ["", "k", "k.1", "k.x.1", "k.+1.1", "r.x.1.1.1", "r.000000000001.1.1", "r.000000000001.1.1.1.1", "../x"]
+        {
             assert_eq!(key_of(wrong), None, "{wrong}");
         }
     }
@@ -373,7 +375,10 @@ mod tests {
         let shown = request(&found(), None, &of_row(row, 0), room);
         let [one, two] = &shown["files"].as_array().expect("an array")[..] else { panic!("{shown}") };
         assert_eq!((&one["cut_lines"], one["lines"].as_array().map(Vec::len)), (&json!(0), Some(31)));
-        assert_eq!((&two["cut_lines"], &two["added"], &two["lines"][0]["type"]), (&json!(22), &json!(30), &json!("header")));
+        assert_eq!(
+            (&two["cut_lines"], &two["added"], &two["lines"][0]["type"]),
+            (&json!(22), &json!(30), &json!("header"))
+        );
         assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown here: open all of it"]));
         assert_eq!(shown["rows"][0]["text"], "yyyyyyyyyy … (40 more bytes)");
     }

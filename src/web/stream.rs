@@ -58,7 +58,8 @@ async fn run(app: &App, visitor: &Visitor, mut timeline: Option<Reader>, sender:
     let mut alive = interval(ALIVE_EVERY);
     alive.reset();
     // hyper sends the head with the first event.
-    send(&sender, Event::default().retry(RETRY_AFTER).event("alive").data(json!({ "now": inbox::now() }).to_string())).await?;
+    send(&sender, Event::default().retry(RETRY_AFTER).event("alive").data(json!({ "now": inbox::now() }).to_string()))
+        .await?;
     app.inbox.refresh().await;
     let (mut seen, snapshot) = app.inbox.snapshot();
     send(&sender, Event::default().event("inbox").data(snapshot)).await?;

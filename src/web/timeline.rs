@@ -57,6 +57,8 @@ struct Window {
     entries: VecDeque<Shown>,
     /// The change that has replaced all entries.
     replaced: u64,
+    /// The greatest number of an entry that has left the window: a tab before it needs the window anew.
+    dropped: u64,
     has_older: bool,
     problem: Option<(u64, String)>,
     readers: usize,
@@ -74,10 +76,18 @@ struct Shown {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
     /// The last entries, in place of all before.
-    Timeline { json: String, id: String },
+    Timeline {
+        json: String,
+        id: String,
+    },
     /// New and changed entries.
-    Entries { json: String, id: String },
-    Problem { json: String },
+    Entries {
+        json: String,
+        id: String,
+    },
+    Problem {
+        json: String,
+    },
 }
 
 /// A tab that shows the session.
@@ -170,7 +180,7 @@ impl Reader {
         let id = follow.id(window.change);
         let mut told = Vec::new();
         let session = serde_json::Value::from(follow.session_id.as_str());
-        if self.seen < window.replaced {
+        if self.seen < window.replaced.max(window.dropped) {
             let first = window.entries.len().saturating_sub(FIRST_MAX);
             let has_older = window.has_older || first > 0;
             let entries = joined(window.entries.iter().skip(first));
@@ -286,8 +296,13 @@ impl Recording {
             window.put(changed);
             if let Some(first) = entries.front() {
                 let is_gone = |entry: &Shown| entry.key < first.key;
-                while window.entries.front().is_some_and(is_gone) {
+                while let Some(gone) = window.entries.front().filter(|entry| is_gone(entry)) {
+                    window.dropped = window.dropped.max(gone.changed);
                     window.entries.pop_front();
+                }
+                // More than a window has come at once.
+                if self.last.as_ref().is_some_and(|last| first.key > *last) {
+                    window.dropped = window.change;
                 }
             }
             window.has_older = self.timeline.has_older;
@@ -437,8 +452,15 @@ mod tests {
         }
         recording.publish_changes(&follow);
         assert_eq!(follow.window().entries.len(), recording.timeline.entries().len());
+        let mut behind = reader(&follow, follow.window().change - 1);
+        assert!(!taken(&mut behind)[0].0);
+        let mut far_behind = reader(&follow, 2);
+        assert!(taken(&mut far_behind)[0].0, "it needs the window anew");
         let first = taken(&mut slow);
-        assert_eq!((first[0].0, first[0].1.len(), first[0].1.last().map(String::as_str)), (true, FIRST_MAX, Some("m3000")));
+        assert_eq!(
+            (first[0].0, first[0].1.len(), first[0].1.last().map(String::as_str)),
+            (true, FIRST_MAX, Some("m3000"))
+        );
     }
 
     #[test]

@@ -54,6 +54,8 @@ mod tapes_listen;
 mod tidy;
 mod tools;
 mod tui;
+mod web;
+mod web_answers;
 mod web_browser;
 mod websocket;
 mod websocket_recordings;
