@@ -33,6 +33,7 @@ mod table;
 mod tape_export;
 mod tape_tool;
 mod usage_tool;
+mod web_tool;
 mod wrap;
 
 use std::ffi::OsString;
@@ -101,6 +102,7 @@ Examples:
   codex-shim exec cargo test        run it, and show the model its output
   codex-shim tail -f                what the agent does, as it does it
   codex-shim tui                    everything, live
+  codex-shim web                    the same in a browser, or on a phone
   CODEX_SHIM_OFF=1 codex app-server     no relay: run the real codex
 
 `codex-shim COMMAND --help` explains a command and has examples of it.
@@ -177,6 +179,7 @@ Examples:
     )]
     Audit(audit::AuditTool),
     Tui(sessions_tool::TuiArguments),
+    Web(web_tool::WebArguments),
     Config(config_tool::ConfigArguments),
     Rules(rules_tool::RulesArguments),
     Demo(demo::DemoArguments),
@@ -196,7 +199,7 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "rules", "send", "interrupt", "wait", "notify"]),
+    ("Answer and talk", &["tui", "web", "requests", "show", "respond", "rules", "send", "interrupt", "wait", "notify"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
@@ -264,6 +267,7 @@ impl Tool {
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
+            Tool::Web(web) => web_tool::run(web, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
             Tool::Rules(rules) => rules_tool::run(&rules, environment),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),

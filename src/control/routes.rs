@@ -116,7 +116,7 @@ const BODY_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Why a body was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyError {
+pub(crate) enum BodyError {
     /// Longer than [`BODY_BYTES_MAX`].
     TooBig,
     TooSlow,
@@ -125,7 +125,7 @@ pub(super) enum BodyError {
 }
 
 /// Reads a whole body.
-pub(super) async fn take_body(body: Body) -> Result<Bytes, BodyError> {
+pub(crate) async fn take_body(body: Body) -> Result<Bytes, BodyError> {
     match timeout(BODY_WAIT_MAX, take_unhurried(body)).await {
         Ok(taken) => taken,
         Err(_) => Err(BodyError::TooSlow),
@@ -380,11 +380,11 @@ pub(super) const PROTOCOL: &str = "codex-shim-attach";
 // Responses: a document in JSON, or a refusal.
 
 /// The result of a route.
-pub(super) type Responded = Result<Response, Refusal>;
+pub(crate) type Responded = Result<Response, Refusal>;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     #[serde(skip)]
     status: StatusCode,
     detail: Detail,
@@ -399,23 +399,23 @@ struct Detail {
 }
 
 impl Refusal {
-    pub(super) fn new(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
+    pub(crate) fn new(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
         Refusal { status, detail: Detail { error_code, message: message.into(), more: Map::new() } }
     }
 
     /// A refusal because of an invalid request.
-    pub(super) fn bad(error_code: &'static str, message: impl Into<String>) -> Refusal {
+    pub(crate) fn bad(error_code: &'static str, message: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, error_code, message)
     }
 
     /// Adds a member to the refusal's code and message.
-    pub(super) fn with(mut self, name: &str, value: Value) -> Refusal {
+    pub(crate) fn with(mut self, name: &str, value: Value) -> Refusal {
         self.detail.more.insert(name.to_owned(), value);
         self
     }
 
     /// The body is not valid JSON, or does not have the form that the path takes.
-    pub(super) fn body(message: impl Into<String>) -> Refusal {
+    pub(crate) fn body(message: impl Into<String>) -> Refusal {
         Refusal::bad("invalid_body", message)
     }
 
@@ -471,7 +471,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-pub(super) fn ok(document: &impl Serialize) -> Responded {
+pub(crate) fn ok(document: &impl Serialize) -> Responded {
     Ok(json(StatusCode::OK, document))
 }
 

@@ -251,6 +251,8 @@ named! {
         Cli = "cli",
         /// The terminal UI.
         Tui = "tui",
+        /// The web page.
+        Web = "web",
         /// A rule of ours.
         Policy = "policy",
         Server = "server",

@@ -119,15 +119,15 @@ fn cwd(session: &Found) -> String {
 
 /// The pending requests of a session; they are read again only after traffic in the session.
 #[derive(Default)]
-struct Requests {
-    asks: Vec<Arc<Ask>>,
+pub(crate) struct Requests {
+    pub(crate) asks: Vec<Arc<Ask>>,
     /// The relay's counters at the time of the read.
     read_at: Option<(Option<String>, u64, u64, u64)>,
 }
 
 impl Requests {
     /// Reads the requests if they may have changed.
-    fn read(&mut self, dir: &Path, document: &SessionDocument) {
+    pub(crate) fn read(&mut self, dir: &Path, document: &SessionDocument) {
         let counters = &document.counters;
         let pending = document.pending_requests;
         let now = (document.generation.clone(), pending, counters.client_lines, counters.server_lines);
@@ -147,7 +147,7 @@ impl Requests {
     }
 }
 
-pub(super) fn us(at: SystemTime) -> u64 {
+pub(crate) fn us(at: SystemTime) -> u64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
@@ -186,7 +186,7 @@ pub(super) fn session(found: Found, teller: Teller) -> io::Result<Looking> {
     })
 }
 
-fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
+pub(crate) fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
     asks.iter().map(|ask| ask.id.as_str())
 }
 
@@ -238,7 +238,7 @@ fn ask(row: Value) -> Ask {
 }
 
 /// The row of a request, pending or not.
-fn ended(dir: &Path, id: &str) -> Option<Value> {
+pub(crate) fn ended(dir: &Path, id: &str) -> Option<Value> {
     let answer = client::get(dir, &format!("/sessions/self/codex-requests/{id}")).ok()?;
     let mut document: Value = answer.document().ok()?;
     Some(document["request"].take())

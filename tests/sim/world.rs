@@ -52,6 +52,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// Replaces an output that is a file by a pipe to `cat`, which has no limit. Beyond the limit, the test runner could not write to
 /// the file, and would end without a message.
+#[expect(clippy::zombie_processes, reason = "it ends after this process, whose output it writes")]
 fn write_through_a_pipe(output: BorrowedFd<'_>, replace: fn(ChildStdin) -> rustix::io::Result<()>) {
     let is_file = rustix::fs::fstat(output).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
     if is_file {
