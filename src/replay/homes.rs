@@ -95,7 +95,8 @@ fn ends_with_part(text: &str) -> bool {
     let before = text.trim_end_matches(|char| in_a_word(char) || matches!(char, '.' | '-'));
     let part = &text[before.len()..];
     let is_option = part.len() == 2 && part.starts_with('-') && part.ends_with(|char: char| char.is_ascii_alphabetic());
-    !part.is_empty() && !is_option && !(before.ends_with('\\') && matches!(part, "n" | "r" | "t"))
+    let is_escape = before.ends_with('\\') && matches!(part, "n" | "r" | "t");
+    !(part.is_empty() || is_option || is_escape)
 }
 
 #[cfg(test)]

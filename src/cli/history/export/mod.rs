@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::super::output_file::{self, Existing};
 use super::super::progress::Progress;
 use super::super::screen::{Clock, Screen, counted};
-use super::super::{CliError, Done, FAILED, say};
+use super::super::{CliError, Done, say};
 use super::below::{Detail, More};
 use super::transcript::{OUTPUT_LINES_MAX, TranscriptArguments, in_words};
 use crate::config::Environment;
@@ -124,12 +124,12 @@ pub(super) fn run(
     if let Some(missing) = &facts.missing {
         say(missing);
     }
-    written.map(|()| 0).map_err(|error| match error.kind() {
+    match written {
+        Ok(()) => Ok(0),
         // The reader has closed the pipe.
-        io::ErrorKind::BrokenPipe => CliError::quiet(0),
-        io::ErrorKind::Other => CliError::failed(error.to_string()),
-        _ => CliError::quiet(FAILED),
-    })
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(CliError::failed(error.to_string())),
+    }
 }
 
 fn facts(session: &Found, thread: &str, entries: &[Box<RawValue>], items: &WholeItems, cleaner: &Cleaner) -> Facts {
@@ -212,13 +212,13 @@ impl Export<'_> {
 
     /// Diffs of a turn that a later one contains.
     fn superseded(&self) -> HashSet<String> {
-        let of_entry = |entry: &Box<RawValue>| {
+        let of_entry = |entry: &RawValue| {
             // Parsing every entry would take long, and few are diffs.
             memchr::memmem::find(entry.get().as_bytes(), b"\"supersedes\"")?;
             let entry: Value = serde_json::from_str(entry.get()).ok()?;
             entry["supersedes"].as_str().map(str::to_owned)
         };
-        self.entries.iter().filter_map(of_entry).collect()
+        self.entries.iter().filter_map(|entry| of_entry(entry)).collect()
     }
 }
 
