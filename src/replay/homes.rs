@@ -96,7 +96,7 @@ fn ends_with_part(text: &str) -> bool {
     let part = &text[before.len()..];
     let is_option = part.len() == 2 && part.starts_with('-') && part.ends_with(|char: char| char.is_ascii_alphabetic());
     let is_escape = before.ends_with('\\') && matches!(part, "n" | "r" | "t");
-    !part.is_empty() && !is_option && !is_escape
+    !(part.is_empty() || is_option || is_escape)
 }
 
 #[cfg(test)]

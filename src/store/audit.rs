@@ -121,18 +121,19 @@ impl AuditLedger {
 
     /// The entry at a place; `None` if it is gone.
     pub(crate) fn entry(&self, place: AuditPlace) -> Result<Option<AuditEntry>, LedgerError> {
+        // SQLite would prepare a statement again for each value of a bare parameter.
         const REQUEST: &str =
             "SELECT requested_at, request_id, process_generation, thread_id, turn_id, item_id, request_type,
             request_method, resolved_at, summary, request_payload_json, changes_json, expires_at
-            FROM codex_pending_requests WHERE rowid = ?1";
+            FROM codex_pending_requests WHERE rowid = ?1 + 0";
         const ANSWER: &str =
             "SELECT at, answer.request_id, process_generation, thread_id, turn_id, item_id, request_type,
             request_method, resolved_at, id, won, payload_json, source, by FROM codex_request_answers AS answer
-            LEFT JOIN codex_pending_requests AS request ON request.request_id = answer.request_id WHERE id = ?1";
+            LEFT JOIN codex_pending_requests AS request ON request.request_id = answer.request_id WHERE id = ?1 + 0";
         const END: &str =
             "SELECT resolved_at, request_id, process_generation, thread_id, turn_id, item_id, request_type,
             request_method, resolved_at, status, resolution_source, resolved_by, error_code, error_message
-            FROM codex_pending_requests WHERE rowid = ?1 AND resolved_at IS NOT NULL";
+            FROM codex_pending_requests WHERE rowid = ?1 + 0 AND resolved_at IS NOT NULL";
         let (sql, read): (_, fn(&Row<'_>) -> rusqlite::Result<AuditEntry>) = match place.kind {
             AuditKind::Request => (REQUEST, request),
             AuditKind::Answer => (ANSWER, answer),

@@ -16,6 +16,9 @@ use super::{ExportArguments, Format, csv};
 use crate::config::Environment;
 use crate::history::rfc3339_millis;
 
+/// Lines between two updates of the progress bar.
+const PROGRESS_LINES: usize = 256;
+
 /// The beginning of a period without one, as times are stored.
 const EVER: &str = "";
 
@@ -129,7 +132,9 @@ fn write(
         if !goes_on() {
             return Err(io::Error::other("interrupted by a signal"));
         }
-        progress.advance(1);
+        if number.is_multiple_of(PROGRESS_LINES) {
+            progress.advance(PROGRESS_LINES as u64);
+        }
         if let Some(line) = ledgers.line(number).map_err(io::Error::other)? {
             chain.add(line, output)?;
         }

@@ -136,8 +136,13 @@ impl AuditLine {
 
     /// The JSON text, the canonical form.
     pub(super) fn json(&self) -> String {
+        self.first_members(COLUMNS.len())
+    }
+
+    /// The JSON text of the members in the first columns.
+    fn first_members(&self, columns: usize) -> String {
         let mut text = String::from("{");
-        for ((name, form), value) in COLUMNS.iter().zip(&self.0) {
+        for ((name, form), value) in COLUMNS.iter().zip(&self.0).take(columns) {
             let Some(value) = value else { continue };
             if text.len() > 1 {
                 text.push(',');
@@ -154,9 +159,8 @@ impl AuditLine {
 
     /// The correct value of `hash`.
     pub(super) fn computed_hash(&self) -> String {
-        let mut line = self.clone();
-        line.set("hash", None);
-        hex(&Sha256::digest(line.json()))
+        // The hash is the last member.
+        hex(&Sha256::digest(self.first_members(COLUMNS.len() - 1)))
     }
 
     /// Makes it the line with this number behind the line with the hash `prev`.
@@ -173,7 +177,8 @@ fn column(name: &str) -> usize {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).expect("BUG: four bits are a digit");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

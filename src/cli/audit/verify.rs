@@ -26,6 +26,9 @@ use crate::store::LedgerError;
 /// Most bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
+/// Lines between two updates of the progress bar.
+const PROGRESS_LINES: u64 = 256;
+
 /// Most problems that are reported; the rest is counted.
 const PROBLEMS_MAX: usize = 100;
 
@@ -177,7 +180,9 @@ fn verify(file: File, verified: &mut Verified, environment: &Environment) -> Res
     let mut comparison = Comparison::begin(&header, verified, environment)?;
     while let Some(line) = lines.next().map_err(Stopped::File)? {
         verified.lines += 1;
-        progress.advance(lines.read_bytes());
+        if verified.lines.is_multiple_of(PROGRESS_LINES) {
+            progress.advance(lines.read_bytes());
+        }
         let number = verified.lines;
         let line = match line {
             Ok(line) => line,

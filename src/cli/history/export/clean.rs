@@ -2,6 +2,8 @@
 //!
 //! Stored entries are masked already, but by the shapes that were known when they were stored; here they are masked again.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::config::Environment;
@@ -30,7 +32,8 @@ impl Cleaner {
     }
 
     pub(super) fn text(&self, text: &str) -> String {
-        let masked = self.masker.text(text).unwrap_or_else(|| text.to_owned());
+        let plain = without_colours(text);
+        let masked = self.masker.text(&plain).unwrap_or_else(|| plain.into_owned());
         self.homes.as_ref().map_or(masked.clone(), |homes| homes.text(&masked))
     }
 
@@ -53,5 +56,30 @@ impl Cleaner {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+}
+
+/// Removes escape sequences, since one may stand in or before a secret or a path. Of an unfinished one, the rest of its line is
+/// removed.
+fn without_colours(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<String> = text.split('\n').map(|line| anstream::adapter::strip_str(line).to_string()).collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_hide_no_secret_and_no_home() {
+        let cleaner = Cleaner::of_home(Some(["/root".to_owned()]));
+        let check = |text: &str, expect: &str| assert_eq!(cleaner.text(text), expect, "{text:?}");
+        check("\u{1b}[35m/root/x\u{1b}[m:\u{1b}[32m/home/bob\u{1b}[m", "~/x:/home/user");
+        check("/ro\u{1b}[1mot/x\n\u{1b}[1m/home/\u{1b}[1mbob", "~/x\n/home/user");
+        check("sk-abcdefgh\u{1b}[1mijklmnopqrst", "[redacted]*************");
+        check("a\u{1b}]8;;x\nb", "a\nb");
     }
 }

@@ -125,10 +125,10 @@ pub(super) fn run(
         say(missing);
     }
     match written {
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::quiet(0)),
-        Err(error) => Err(CliError::failed(format!("write the transcript: {error}"))),
         Ok(()) => Ok(0),
+        // The reader has closed the pipe.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(CliError::failed(error.to_string())),
     }
 }
 

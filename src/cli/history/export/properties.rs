@@ -90,7 +90,7 @@ fn check_markdown(text: &str) {
     let entries: String = entries(text).iter().map(|entry| markdown::entry(entry, &clock(), &ALL)).collect();
     let file = markdown::head(&facts) + &entries;
     for event in Parser::new_ext(&file, Options::all()) {
-        let is_ours = matches!(
+        let is_allowed = matches!(
             event,
             Event::Start(Tag::Paragraph | Tag::CodeBlock(_) | Tag::Heading { .. } | Tag::List(None) | Tag::Item)
                 | Event::End(_)
@@ -99,7 +99,7 @@ fn check_markdown(text: &str) {
                 | Event::SoftBreak
                 | Event::HardBreak
         );
-        assert!(is_ours, "{event:?} of {text:?} in\n{file}");
+        assert!(is_allowed, "{event:?} of {text:?} in\n{file}");
     }
     // Text of others makes no heading and no block of ours more or less.
     let outline = |file: &str| {
@@ -194,12 +194,9 @@ fn text_is_read_as_it_was_written() {
     assert!(shown.contains(&format!("<p>{text}</p>")), "{page}");
     let file = markdown::entry(&entry, &clock(), &ALL);
     let read: String = Parser::new(&file)
-        .filter_map(|event| {
-            let is_break = matches!(event, Event::HardBreak | Event::SoftBreak | Event::Start(Tag::Paragraph));
-            if is_break {
-                return Some("\n".to_owned());
-            }
-            if let Event::Text(text) = event { Some(text.into_string()) } else { None }
+        .map(|event| {
+            let begins_line = matches!(event, Event::HardBreak | Event::SoftBreak | Event::Start(Tag::Paragraph));
+            if let Event::Text(text) = event { text.into_string() } else { "\n".repeat(usize::from(begins_line)) }
         })
         .collect();
     assert_eq!(

@@ -60,10 +60,11 @@ impl WholeItems {
 
     fn read(&mut self, cut: &HashMap<Name, Value>) -> io::Result<()> {
         let ids = AhoCorasick::new(cut.keys().map(|(_, id)| id.as_str())).map_err(io::Error::other)?;
-        let segments = match SegmentName::list(&self.journal) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed?,
-        };
+        let segments =
+            SegmentName::list(&self.journal).or_else(|error| match error.kind() == io::ErrorKind::NotFound {
+                true => Ok(Vec::new()),
+                false => Err(error),
+            })?;
         let sizes: Vec<u64> = segments
             .iter()
             .map(|name| std::fs::metadata(self.journal.join(name.to_string())).map_or(0, |file| file.len()))
