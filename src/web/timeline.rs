@@ -452,7 +452,8 @@ mod tests {
         }
         recording.publish_changes(&follow);
         assert_eq!(follow.window().entries.len(), recording.timeline.entries().len());
-        let mut behind = reader(&follow, follow.window().change - 1);
+        let last = follow.window().change;
+        let mut behind = reader(&follow, last - 1);
         assert!(!taken(&mut behind)[0].0);
         let mut far_behind = reader(&follow, 2);
         assert!(taken(&mut far_behind)[0].0, "it needs the window anew");
