@@ -452,9 +452,12 @@ fn request_of_a_hub_is_answered_from_the_page() {
     let browser = page.browser();
     let request =
         eventually("the request", || browser.get("/inbox")["requests"].as_array().and_then(|all| all.first().cloned()));
-    let inbox = browser.get("/inbox");
-    let session = &inbox["sessions"][0];
-    assert_eq!(session["is_hub"], true, "{session}");
+    // The hub publishes its clients a moment after they have come.
+    eventually("the client", || {
+        let session = browser.get("/inbox")["sessions"][0].take();
+        assert_eq!(session["is_hub"], true, "{session}");
+        (session["clients"][0].as_str()?.starts_with("terminal")).then_some(())
+    });
     let request_id = request["request_id"].as_str().expect("an id");
     let (status, answer) = browser.respond("h", request_id, &offered(&request, "accept"));
     assert_eq!((status, &answer["won"]), (200, &json!(true)), "{answer}");
