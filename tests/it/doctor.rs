@@ -190,7 +190,7 @@ file ServerRequest item/commandExecution/requestApproval item/fileChange/request
 file ServerNotification error thread/started thread/status/changed thread/closed thread/compacted thread/tokenUsage/updated turn/started \
   turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
   item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
-  item/commandExecution/terminalInteraction serverRequest/resolved
+  item/commandExecution/terminalInteraction serverRequest/resolved account/rateLimits/updated
 "#
         );
         fs::write(lab.user.join("real/codex"), script).expect("a file");
@@ -219,14 +219,14 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
              thread/start: ephemeral, thread/start: threadSource, thread/fork, thread/unsubscribe, thread/read, \
              thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
-             item/commandExecution/requestApproval: command and 11 more",
+             item/commandExecution/requestApproval: command and 12 more",
         ),
         "0.98.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
              thread/unsubscribe, thread/inject_items, turn/steer, \
              item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
-             mcpServer/elicitation/request, currentTime/read, thread/status/changed, thread/closed and 1 more",
+             mcpServer/elicitation/request, currentTime/read, thread/status/changed, thread/closed and 2 more",
         ),
         "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read"),
         "0.135.0" => Some("this codex lacks currentTime/read"),
