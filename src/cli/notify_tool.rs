@@ -92,7 +92,8 @@ impl Event {
                 },
                 "resolved_payload": null, "resolved_at": null, "resolution_source": null, "resolved_by": null,
                 "dispatched_at": null, "confirmed_at": null, "error_code": null, "error_message": null, "late": false,
-                "changes": null, "item": null, "summary": "run echo \"it's an example\" (codex-shim notify test)",
+                "changes": null, "item": null, "rule": null, "program": null,
+                "summary": "run echo \"it's an example\" (codex-shim notify test)",
             }),
             Event::Idle => json!({ "thread_id": THREAD, "turn_id": TURN, "status": "completed", "error": null }),
             Event::Stalled => {

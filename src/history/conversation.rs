@@ -38,7 +38,7 @@ pub(super) enum Purpose<'a> {
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conversation {
-    generation: Option<String>,
+    pub(super) generation: Option<String>,
     pub(super) child_runs: bool,
     /// When the child started or ended.
     pub(super) child_since_us: u64,
@@ -642,11 +642,6 @@ fn progress<'a>(message: &MethodMessage<'_>) -> Option<Change<'a>> {
 
 /// What views read.
 impl Conversation {
-    /// The current run of the child, if its name is known.
-    pub(super) fn generation(&self) -> Option<&str> {
-        self.generation.as_deref()
-    }
-
     pub(super) fn threads(&self) -> impl Iterator<Item = (&str, &Thread)> {
         self.threads.iter().filter_map(|(id, thread)| Some((id.as_deref()?, thread)))
     }

@@ -216,7 +216,7 @@ impl Meter {
             ..UsageRow::default()
         };
         if let Change::TurnStarted { is_new: true } = step.change {
-            let begins_in = Some(conversation.generation().unwrap_or_default().to_owned());
+            let begins_in = Some(conversation.generation.as_deref().unwrap_or_default().to_owned());
             rows.push(UsageRow { begins_in, model: self.model(thread_id), ..row });
         } else if let Change::TurnEnded { end, turn, is_new: true, tools: _ } = &step.change {
             let turn_id = row.turn_id.clone().or_else(|| turn.as_ref()?.id.clone());
@@ -254,7 +254,7 @@ impl Meter {
         // It may have started already, or be a running turn that takes another message.
         let accepted = conversation.thread_of(thread_id)?.accepted.as_ref();
         let is_new = accepted.is_some_and(|turn| turn.id.as_ref() == Some(&turn_id));
-        let begins_in = is_new.then(|| conversation.generation().unwrap_or_default().to_owned());
+        let begins_in = is_new.then(|| conversation.generation.as_deref().unwrap_or_default().to_owned());
         let (at_us, model) = (step.at_us, self.model(Some(thread_id)));
         let (thread_id, turn_id) = (Some(thread_id.to_owned()), Some(turn_id));
         Some(UsageRow { at_us, thread_id, turn_id, begins_in, client, model, ..UsageRow::default() })

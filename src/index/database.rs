@@ -48,19 +48,13 @@ const CHECKPOINT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
     ON CONFLICT (session_id) DO UPDATE SET generation = excluded.generation, segment = excluded.segment,
         byte_offset = excluded.byte_offset, last_seq = excluded.last_seq, state = excluded.state";
-
 const LOAD: &str = "
     SELECT last_seq, state, generation, segment, byte_offset FROM codex_event_checkpoints WHERE session_id = ?1";
-
 const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs WHERE session_id = ?1";
-
 const SET_EPOCH: &str = "
     INSERT OR REPLACE INTO codex_event_epochs (session_id, epoch, after_seq, cause, promised) VALUES (?1, ?2, ?3, ?4, ?5)";
-
 const FORGET_OTHERS: &str = "DELETE FROM codex_event_epochs WHERE session_id <> ?1";
-
 const KEY: &str = "SELECT generation, segment, byte_offset FROM codex_events WHERE seq = ?1";
-
 const OF_ANOTHER: &str = "SELECT COUNT(*) FROM codex_event_checkpoints WHERE session_id <> ?1";
 
 /// Adopts the rows of a renamed session.

@@ -271,4 +271,12 @@ fn method_names_stay_in_the_protocol_room() {
 }
 
 /// Files that only tests use.
-const TEST_FILES: [&str; 5] = ["tests.rs", "checkpoint_tests.rs", "properties.rs", "simulation.rs", "cases.rs"];
+const TEST_FILES: [&str; 7] = [
+    "tests.rs",
+    "checkpoint_tests.rs",
+    "usage_tests.rs",
+    "properties.rs",
+    "usage_properties.rs",
+    "simulation.rs",
+    "cases.rs",
+];

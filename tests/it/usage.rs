@@ -158,7 +158,7 @@ fn limits_are_recorded_as_numbers_alone() {
     let metrics = metrics(&live);
     assert!(metrics.contains("codex_shim_rate_limit_used_percent{window=\"primary\"} 23\n"), "{metrics}");
     let session = live.session.clone();
-    live.end_quietly();
+    let _home = live.end_quietly();
     let mut notes = 0;
     let mut folders = vec![session];
     while let Some(folder) = folders.pop() {
@@ -234,7 +234,7 @@ fn e2e_usage_equals_that_of_the_model() {
     peer.finish();
     let mut real = Real::start_again(lab, model, home, thread);
     let resumed = real.peer.call("thread/resume", json!({"threadId": real.thread}));
-    assert!(resumed["result"].is_object(), "{resumed}");
+    assert!(resumed["thread"].is_object(), "{resumed}");
     if !real.lab.release.lacks("usage of a resumed thread", Ability::UsageOnResume) {
         start_turn(&mut real.peer, &real.thread, "once more");
         real.completed("completed");
