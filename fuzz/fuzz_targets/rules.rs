@@ -23,8 +23,19 @@ trust_path = true
 
 /// Members that an accepted request may have.
 const HARMLESS: [&str; 13] = [
-    "kind", "threadId", "turnId", "itemId", "startedAtMs", "environmentId", "reason", "command", "cwd", "commandActions",
-    "proposedExecpolicyAmendment", "availableDecisions", "approvalId",
+    "kind",
+    "threadId",
+    "turnId",
+    "itemId",
+    "startedAtMs",
+    "environmentId",
+    "reason",
+    "command",
+    "cwd",
+    "commandActions",
+    "proposedExecpolicyAmendment",
+    "availableDecisions",
+    "approvalId",
 ];
 
 /// Members that say nothing if they are null or empty.
