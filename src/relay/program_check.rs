@@ -30,7 +30,8 @@ const CHECKS_MAX: usize = 8;
 /// Most links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-const STACK_BYTES: usize = 256 << 10;
+/// The parser of TOML calls itself for nested values.
+const STACK_BYTES: usize = 2 << 20;
 
 const EXECUTABLE: u32 = 0o111;
 const STICKY: u32 = 0o1000;
