@@ -312,6 +312,9 @@ pub enum Note {
         /// A hub has taken over a server that runs since an earlier generation.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         adopted: bool,
+        /// The server has several connections: that of the hub itself, and one for each client.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        hub: bool,
     },
     GenerationEnded {
         /// `None` if a signal ended the child.

@@ -159,7 +159,7 @@ impl Engine {
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid, adopted } => {
-                effects.push(Effect::Note(Note::GenerationStarted { pid, adopted }));
+                effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
                 if self.clients.own().is_served() && !self.is_hub {
                     self.initialize(effects);
                 }

@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
-use super::record_event::{RecordEvent, Seen};
+use super::record_event::{RecordEvent, Seen, is_hub};
 use crate::engine::PROBE;
+use crate::wire::Conn;
 
 /// Messages remembered for each thread. The hub reads all connections all the time, so they are seldom this far apart; beyond it,
 /// a message counts again.
@@ -34,7 +35,8 @@ const CONNECTIONS_MAX: usize = 4_096;
 pub(super) struct Deliveries {
     /// Messages that counted.
     counted: u64,
-    /// For each open connection of a hub, the value of `counted` when it began. Empty for a relay on pipes.
+    /// For each open connection of a hub, the value of `counted` when it began; the hub's own is one from the start. Empty for a
+    /// relay on pipes.
     opened: BTreeMap<u32, u64>,
     /// By thread; messages without one belong to `None`.
     threads: Vec<(Option<String>, Sequence)>,
@@ -69,8 +71,11 @@ impl Deliveries {
                 self.close(*data);
                 return true;
             }
-            RecordEvent::ShimEvent { event: "generation_started", .. } => {
+            RecordEvent::ShimEvent { event: "generation_started", data } => {
                 *self = Deliveries::default();
+                if is_hub(*data) {
+                    self.opened.insert(Conn::OWN.0, 0);
+                }
                 return true;
             }
             RecordEvent::Notification(message) | RecordEvent::ServerRequest { message, .. } => message,
@@ -111,10 +116,7 @@ impl Deliveries {
 
     fn close(&mut self, data: Option<&RawValue>) {
         let Some(OfConn { conn, .. }) = OfConn::read(data) else { return };
-        // The last one leaves its mark: the hub's own connection goes on.
-        if self.opened.len() > 1 {
-            self.opened.remove(&conn);
-        }
+        self.opened.remove(&conn);
         for (_, sequence) in &mut self.threads {
             sequence.reached.remove(&conn);
             sequence.messages.iter_mut().for_each(|message| message.by.retain(|by| *by != conn));
@@ -191,7 +193,8 @@ mod tests {
     use crate::journal::Record;
 
     /// Feeds lines such as `1 a` (the message `a` of the thread `t` on connection 1), `+1` and `-1` (a connection opens and
-    /// closes) and `~1` (the connection of a daemon that stays goes on record), and returns the messages that counted.
+    /// closes), `~1` (the connection of a daemon that stays goes on record) and `!` (a hub starts), and returns the messages
+    /// that counted.
     fn counted(script: &str) -> String {
         let mut deliveries = Deliveries::default();
         let mut counted = Vec::new();
@@ -203,13 +206,16 @@ mod tests {
                 ("+", conn) => event("conn_open", conn),
                 ("~", conn) => event("conn_open", &format!(r#"{conn},"name":"codex_app_server_daemon""#)),
                 ("-", conn) => event("conn_close", conn),
+                ("!", _) => {
+                    r#"{"at":1,"from":"shim","event":"generation_started","data":{"pid":1,"hub":true}}"#.to_owned()
+                }
                 (conn, text) => format!(
                     r#"{{"at":1,"conn":{conn},"from":"server","line":{{"method":"m","params":{{"threadId":"t","x":"{}"}}}}}}"#,
                     text.trim()
                 ),
             };
             let parsed = Record::parse(record.as_bytes()).expect("BUG: a test gives records");
-            if deliveries.is_first(&Seen::of(&parsed, None)) && !step.starts_with(['+', '-', '~']) {
+            if deliveries.is_first(&Seen::of(&parsed, None)) && !step.starts_with(['+', '-', '~', '!']) {
                 counted.push(step.split_at(1).1.trim());
             }
         }
@@ -248,6 +254,8 @@ mod tests {
     #[test]
     fn connection_on_record_late_doubles_nothing() {
         assert_eq!(counted("+1, 1 a, 1 b, ~2, 2 b, 2 c, 1 c"), "a b c");
+        // The other one is the hub's own, and no client has come before.
+        assert_eq!(counted("!, 0 a, 0 b, ~1, 1 b, 1 c, 0 c"), "a b c");
     }
 
     /// Clients come and go and are behind each other at random; every message is different, or one of two. In the latter case all

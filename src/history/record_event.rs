@@ -263,7 +263,16 @@ impl<'a> Seen<'a> {
 
 /// Whether the note of a start tells of a server that runs already.
 pub(super) fn is_adopted(data: Option<&RawValue>) -> bool {
-    data.and_then(Members::of).and_then(|data| data.get("adopted")).is_some_and(|adopted| adopted.get() == "true")
+    is_true(data, "adopted")
+}
+
+/// Whether the note of a start is that of a hub.
+pub(super) fn is_hub(data: Option<&RawValue>) -> bool {
+    is_true(data, "hub")
+}
+
+fn is_true(data: Option<&RawValue>, name: &str) -> bool {
+    data.and_then(Members::of).and_then(|data| data.get(name)).is_some_and(|value| value.get() == "true")
 }
 
 /// The key of a call.
