@@ -20,6 +20,7 @@ mod offline;
 mod progress;
 mod relay_tools;
 mod requests;
+mod reviews_tool;
 mod screen;
 mod select_session;
 mod sessions_tool;
@@ -140,6 +141,8 @@ Examples:
     Send(requests::SendArguments),
     Interrupt(requests::InterruptArguments),
     Wait(requests::WaitArguments),
+    Reviews(reviews_tool::ReviewsArguments),
+    Overrule(reviews_tool::OverruleArguments),
     Doctor(doctor::DoctorArguments),
     Wrap(wrap::WrapArguments),
     Unwrap(wrap::UnwrapArguments),
@@ -170,7 +173,7 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait"]),
+    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait", "reviews", "overrule"]),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "children"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
@@ -226,6 +229,8 @@ impl Tool {
             Tool::Send(send) => requests::run_send(send, environment),
             Tool::Interrupt(interrupt) => requests::run_interrupt(interrupt, environment),
             Tool::Wait(wait) => requests::run_wait(&wait, environment),
+            Tool::Reviews(reviews) => reviews_tool::run_reviews(&reviews, environment),
+            Tool::Overrule(overrule) => reviews_tool::run_overrule(&overrule, environment),
             Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
             Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),
             Tool::Events(events) => history::run_events(&events, environment),

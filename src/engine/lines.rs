@@ -287,6 +287,7 @@ impl Engine {
                     self.requests.item_completed(now, &place, effects);
                 }
             }
+            (Some(Method::ReviewCompleted), Some(params)) => self.denials.reviewed(params),
             (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
             (Some(Method::RawResponseItemCompleted | Method::EarlyRawResponseItem), _) => {
                 // The record keeps the echo of an item that we injected; the client does not see it.

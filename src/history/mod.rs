@@ -38,6 +38,7 @@ mod groups;
 mod item;
 mod record_event;
 mod request;
+mod review;
 mod rows;
 mod transcript;
 mod turn;
@@ -51,7 +52,7 @@ pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use rows::{Phase, ToolRow};
+pub(crate) use rows::{Phase, ToolEvent, ToolRow};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 

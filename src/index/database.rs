@@ -589,6 +589,11 @@ const MIGRATIONS: &[&str] = &[
         promised INTEGER NOT NULL
     ) STRICT;
 ",
+    // The reviews are few among many rows, and are listed without the others.
+    "
+    CREATE INDEX IF NOT EXISTS codex_tool_events_of_reviews ON codex_tool_events (id)
+        WHERE item_type = 'autoApprovalReview';
+",
 ];
 
 /// The schema version that this program writes.

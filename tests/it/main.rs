@@ -45,6 +45,8 @@ mod requests_e2e;
 mod requests_faults;
 mod requests_kills;
 mod requests_kinds_e2e;
+mod reviews;
+mod reviews_e2e;
 mod serve;
 mod start;
 mod support;
