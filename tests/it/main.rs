@@ -47,6 +47,7 @@ mod requests_kills;
 mod requests_kinds_e2e;
 mod reviews;
 mod reviews_e2e;
+mod send_wait;
 mod serve;
 mod start;
 mod support;
