@@ -214,7 +214,7 @@ fn turn(records: &mut String, number: u64) {
         "thread/tokenUsage/updated",
         &format!(r#","tokenUsage":{{"total":{tokens},"last":{tokens},"modelContextWindow":258400}}"#),
     );
-    let status = if number % 50 == 0 { "denied" } else { "approved" };
+    let status = if number.is_multiple_of(50) { "denied" } else { "approved" };
     let review = format!(
         r#","reviewId":"r{number}","targetItemId":"c5","startedAtMs":1,"completedAtMs":2,"decisionSource":"agent","review":{{"status":"{status}","riskLevel":"low","rationale":"Number {number}."}},"action":{{"type":"command","source":"shell","command":"make number_{number}","cwd":"/work/project"}}"#
     );

@@ -305,7 +305,7 @@ fn find<'a>(name: &str, denials: &'a Listed<'a>) -> Result<(&'a Found, &'a Value
         many => {
             let ids: Vec<&str> = many.iter().take(TOLD_MAX).map(|(_, review)| text(review, "review_id")).collect();
             Err(no_such(format!("`{name}` matches {} denials: {}", many.len(), ids.join(", ")))
-                .with_remedy("give more of the id"))
+                .with_remedy("give more of the id, or add --session"))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Denials of codex's own reviewer in this run, which a person may overrule.
 //!
-//! They are kept as the server wrote them, because codex compares the approved action with the next one word by word, and a record
+//! The engine keeps them as the server wrote them, because codex compares the approved action with the next one word by word, and a record
 //! may be masked. A denial of an earlier run is unknown here: its turn is gone with the server.
 
 use std::collections::VecDeque;

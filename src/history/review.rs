@@ -44,7 +44,7 @@ documents! {
         status: ReviewStatus,
         /// The kind of the action, in the protocol's word.
         action: String,
-        /// What the action does, in words; for a command the command itself.
+        /// The command, or the action in words.
         subject: String,
         cwd?: String,
         files?: Vec<String>,
@@ -142,7 +142,7 @@ impl Review {
         Some(masked_start(reason, EXCERPT_CHARS_MAX))
     }
 
-    /// What the action does, and the reason of the decision.
+    /// The action in words, and the reason of the decision.
     pub(super) fn in_words(&self) -> String {
         let ReviewDocument { subject, reason, .. } = &self.document;
         reason.as_deref().map_or_else(|| subject.clone(), |reason| format!("{subject}: {reason}"))
@@ -155,7 +155,7 @@ pub(super) struct Overruled {
     pub(super) review_id: String,
     pub(super) turn_id: Option<String>,
     pub(super) does: ToolCall,
-    /// What the action does, masked.
+    /// The action in words, masked.
     pub(super) text: String,
 }
 
@@ -198,7 +198,7 @@ fn call_of(action: &Value) -> ToolCall {
     }
 }
 
-/// What an action does, in words. Its members are named as in the protocol, or as in codex's core.
+/// An action in words. Its members are named as in the protocol, or as in codex's core.
 fn subject(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     let either =

@@ -454,16 +454,13 @@ impl Timeline {
         if fields["status"] == "pending" {
             return;
         }
-        match fields["review"].take() {
-            Value::Null => {
-                let title = fields["text"].as_str().unwrap_or_default().to_owned();
-                self.say(event, Kind::Review, Stage::Done, &format!("{title} → {OVERRULED}"), "");
-            }
-            mut review => {
-                review["thread_id"] = fields["thread_id"].take();
-                self.review(&SessionEvent { fields: review, ..event.clone() });
-            }
+        let mut review = fields["review"].take();
+        if review.is_null() {
+            let title = fields["text"].as_str().unwrap_or_default();
+            return self.say(event, Kind::Review, Stage::Done, &format!("{title} → {OVERRULED}"), "");
         }
+        review["thread_id"] = fields["thread_id"].take();
+        self.review(&SessionEvent { fields: review, ..event.clone() });
     }
 
     fn status(&mut self, event: &SessionEvent) {

@@ -87,8 +87,8 @@ fn denials_of_all_sessions_are_listed() {
     };
     let (old, new) = ("\"s\" \"8adfefc5-1\"".to_owned(), "\"other\" \"ffffffff-1\"".to_owned());
     assert_eq!(ids(&["reviews", "--json"]), [old.clone(), new.clone()]);
-    assert_eq!(ids(&["reviews", "--session", "s", "--json"]), [old.clone()]);
-    assert_eq!(ids(&["reviews", "--since", "1h", "--json"]), [old, new]);
+    assert_eq!(ids(&["reviews", "--since", "1h", "--json"]), [old.clone(), new]);
+    assert_eq!(ids(&["reviews", "--session", "s", "--json"]), [old]);
     assert!(ids(&["reviews", "--since", "0s", "--json"]).is_empty());
     // Only a live session can be overruled.
     failed(&live.tool(&["overrule", "8adfefc5"]), 4, " s is not running");
