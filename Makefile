@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells help
+.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser page-pictures help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -38,7 +38,7 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 2097152 ] && $$file && echo /dev/shm; rm -f $$file)
 
 # Tests create homes, which other users must not be able to write to: hence the umask.
-test: codex shells oracles ## every test; those with the real codex too, where it can be had
+test: codex shells oracles browser ## every test; those with the real codex too, where it can be had
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} cargo test --locked
 
 e2e: codex ## the tests with the real codex alone, none skipped
@@ -62,6 +62,10 @@ picture: shells ## docs/tui.svg and docs/tui-review.svg, from real screens of th
 	cargo build --locked
 	cargo run --quiet --locked --example picture
 
+page-pictures: browser ## docs/web-inbox.png and docs/web-timeline.png, from the web page in a real browser
+	cargo test --locked --test it web_browser::page_has_its_pictures
+	cp target/browser/web-inbox.png target/browser/web-timeline.png docs/
+
 bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute
 	QUICK=$(QUICK) cargo bench --locked --bench relay
 
@@ -83,7 +87,7 @@ soak: ## ten sessions, storms, kills, readers that come and go, for ten minutes:
 	cargo bench --bench soak -- $(SOAK_SECONDS)
 
 FUZZ_SECONDS := 60
-FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket
+FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules
 
 fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the properties, with 500,000 random cases each
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
@@ -133,6 +137,22 @@ clients:
 # Published scanners of secrets, once: the masking is measured with them. Without them that test is skipped, and says so.
 oracles:
 	@tests/oracles.sh target/oracles
+
+PLAYWRIGHT_VERSION := 1.65.1
+AXE_VERSION        := 4.14.1
+BROWSER_MODULES    := target/browser/node_modules
+
+# A headless Chromium, and what drives and audits it. Without them the tests of the web page are skipped, and say so.
+browser:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v chromium-headless-shell || command -v chromium; } >/dev/null; then \
+	  timeout 300 apt-get install -y --no-install-recommends chromium-headless-shell >/dev/null 2>&1 \
+	  || echo "SKIPPED: chromium-headless-shell could not be installed: the web page is not tested in a browser" >&2; \
+	fi
+	@if [ ! -d $(BROWSER_MODULES)/playwright-core ] || [ ! -d $(BROWSER_MODULES)/axe-core ]; then \
+	  npm install --prefix target/browser --no-save --no-audit --no-fund --loglevel=error \
+	      playwright-core@$(PLAYWRIGHT_VERSION) axe-core@$(AXE_VERSION) \
+	  || echo "SKIPPED: playwright-core and axe-core could not be installed (npm and a network are needed): the web page is not tested in a browser" >&2; \
+	fi
 
 ATUIN_VERSION    := 18.24.1
 STARSHIP_VERSION := 1.26.0

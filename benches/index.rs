@@ -1,6 +1,7 @@
 //! The speed of indexing a journal and of queries to a history.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use codex_shim::testing::config::RetentionBounds;
@@ -36,7 +37,11 @@ pub fn speed(table: &mut Table) {
 
 /// Makes and indexes a journal, for a profiler: the kind of its lines and their number.
 pub fn index_lines(args: &[String]) {
-    let line = if args[0] == "event" { event } else { piece };
+    let line = match &*args[0] {
+        "event" => event,
+        "item" => item,
+        _ => piece,
+    };
     let dir = tempfile::tempdir().unwrap();
     indexed(&journal(dir.path(), args[1].parse().unwrap(), line));
 }
@@ -52,6 +57,82 @@ fn piece(number: u64) -> String {
     format!(
         r#"{{"method":"item/agentMessage/delta","params":{{"threadId":"019a0000-0000-7000-8000-000000000002","turnId":"019a0000-0000-7000-8000-000000000003","itemId":"msg_1","delta":"some words {number:07}"}}}}"#
     )
+}
+
+/// A finished item: a command, a message or a change, with lines of our own sources.
+fn item(number: u64) -> String {
+    static SOURCES: LazyLock<Vec<String>> = LazyLock::new(sources);
+    // SplitMix64.
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut any = |below: usize| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % below as u64) as usize
+    };
+    let mut some = |count: usize, sign: &str| -> String {
+        let at = any(SOURCES.len() - count);
+        SOURCES[at..at + count].iter().map(|line| format!("{sign}{line}\n")).collect()
+    };
+    let item = match number % 4 {
+        0 | 1 => serde_json::json!({
+            "type": "commandExecution", "command": format!("rg -n needle{} {}", number % 10_000, some(1, "").trim()),
+            "cwd": "/home/me/project", "status": "completed", "exitCode": 0, "aggregatedOutput": some(20, ""),
+        }),
+        2 => serde_json::json!({ "type": "agentMessage", "text": some(8, "") }),
+        _ => {
+            let kind = serde_json::json!({ "type": "update" });
+            let change =
+                serde_json::json!({ "path": "/home/me/project/src/a.rs", "kind": kind, "diff": some(12, "+") });
+            serde_json::json!({ "type": "fileChange", "status": "completed", "changes": [change] })
+        }
+    };
+    let mut item = item;
+    item["id"] = format!("item_{number}").into();
+    item["completedAtMs"] = (1_767_225_600_000 + number * 400).into();
+    let params = serde_json::json!({ "threadId": "019a0000-0000-7000-8000-000000000002", "turnId": "u", "item": item });
+    serde_json::json!({ "method": "item/completed", "params": params }).to_string()
+}
+
+/// The lines of our own sources, without blanks at their ends and without empty ones.
+fn sources() -> Vec<String> {
+    let mut dirs = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut lines = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let text = std::fs::read_to_string(path).unwrap();
+                lines.extend(text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned));
+            }
+        }
+    }
+    lines
+}
+
+/// Writes segments of about 64 MiB with so many lines, of which every fifth is a finished item. Returns the number of items.
+pub fn fill_with_items(journal_dir: &Path, session: &str, lines: u64) -> u64 {
+    std::fs::create_dir_all(journal_dir).unwrap();
+    let (mut items, mut number, mut segment) = (0, 0, 0);
+    while number < lines {
+        segment += 1;
+        let mut text = format!(
+            "{{\"journal\":1,\"session\":\"{session}\",\"generation\":\"000000010000\",\"segment\":{segment},\"at\":1,\
+             \"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"c\"}},\"shim\":\"0\"}}\n"
+        );
+        while number < lines && text.len() < (64 << 20) - (1 << 20) {
+            let line = if number % 5 == 4 { item(items) } else { event(number) };
+            items += u64::from(number % 5 == 4);
+            let at = 1_767_225_600_000_000 + number * 80_000;
+            text.push_str(&format!("{{\"at\":{at},\"from\":\"server\",\"line\":{line}}}\n"));
+            number += 1;
+        }
+        std::fs::write(journal_dir.join(format!("000000010000-{segment:03}.jsonl")), text).unwrap();
+    }
+    items
 }
 
 /// A journal of `lines` lines.

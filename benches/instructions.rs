@@ -24,8 +24,11 @@ pub fn instructions(table: &mut Table) -> bool {
     let mut row = |key: &str, name: &str, count: &dyn Fn(usize) -> u64| {
         let each = (count(MANY) - count(FEW)) as f64 / (MANY - FEW) as f64;
         let figures = &baseline[key];
-        let of_release = figures["release_0_1_0"].as_integer().unwrap();
-        let name = format!("instructions for a line: {name} (0.1.0: {of_release})");
+        let of_release = figures
+            .get("release_0_1_0")
+            .and_then(toml::Value::as_integer)
+            .map(|of_release| format!(" (0.1.0: {of_release})"));
+        let name = format!("instructions for a line: {name}{}", of_release.unwrap_or_default());
         is_within &= table.against_baseline(&name, each, figures["accepted"].as_integer().unwrap() as f64);
     };
     row("relay_block", "relay's thread, 200 bytes, many at once", &|lines| {
@@ -45,6 +48,7 @@ pub fn instructions(table: &mut Table) -> bool {
     });
     row("index_event", "index, one event", &|lines| index("event", lines));
     row("index_piece", "index, a piece", &|lines| index("piece", lines));
+    row("index_item", "index, a finished item", &|lines| index("item", lines));
     is_within
 }
 

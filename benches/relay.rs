@@ -87,6 +87,9 @@ fn main() {
     if words.iter().any(|word| *word == "home") {
         home::home(&mut table);
     }
+    if wanted("search") {
+        scale::search(&mut table);
+    }
     if wanted("context") {
         context(&mut table);
     }

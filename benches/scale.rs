@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::history;
 use crate::support::{self, Process, Subject, Sum, Table, median};
+use crate::{history, index};
 
 /// How long relays are observed at rest. Their threads rest after a second; the first pruning of the history is later.
 const OBSERVED: Duration = Duration::from_secs(20);
@@ -165,5 +165,70 @@ fn tools(table: &mut Table, home: &Path, state: &str) {
             .collect();
         let took_ms = support::percentile(&mut times, 50).as_secs_f64() * 1e3;
         table.at_most(&format!("`{}` in that session, {state}", tool[0]), took_ms, "ms", 100.0);
+    }
+}
+
+/// A session whose entries have the lines of our own sources: the size of its search index, and the time of searches.
+pub fn search(table: &mut Table) {
+    let millions = std::env::var("SEARCH_MILLIONS").map_or(1, |count| count.parse().unwrap());
+    let events = if support::is_quick() { 100_000 } else { millions * 1_000_000 };
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let session = home.path().join("sessions/long");
+    let entries = index::fill_with_items(&session.join("journal"), "long", events);
+    let kept = "events_max = 20000000\nhistory_age_max = \"10000d\"\njournal_bytes_max = \"80GiB\"\n";
+    std::fs::write(home.path().join("config.toml"), kept).unwrap();
+    let mut process = support::start_in(home.path(), "long", &["echo-after-hello"]);
+    process.ready();
+    let began = Instant::now();
+    let asked = |sql: &str| {
+        let connection =
+            Connection::open_with_flags(session.join("history.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+        connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).ok()?
+    };
+    let stored = || asked("SELECT COUNT(*) FROM codex_search_entries").unwrap_or(0).unsigned_abs();
+    while stored() < entries {
+        // A database sends no notification when it grows.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(began.elapsed() < Duration::from_secs(3_600), "it is not indexed: {} of {entries}", stored());
+    }
+    let per_event = began.elapsed().as_secs_f64() * 1e6 / events as f64;
+    table.figure(
+        &format!("index, an event, of which every fifth is an entry, {events} events"),
+        format!("{per_event:.1} µs"),
+    );
+    let bytes = |tables: &str| {
+        let sql = format!("SELECT SUM(pgsize) FROM dbstat WHERE name {tables}");
+        asked(&sql).unwrap_or(0) as f64 / events as f64
+    };
+    let sizes =
+        [("search index", "LIKE 'codex_search%'"), ("entries", "LIKE '%codex_transcript%'"), ("history", "<> ''")];
+    for (what, tables) in sizes {
+        table.figure(&format!("size of the {what} for a million events"), format!("{:.1} MB", bytes(tables)));
+    }
+    for (state, process) in [("live", Some(process)), ("stopped", None)] {
+        for (what, words, most_ms) in [
+            ("a rare word", &["needle7000"][..], 200.0),
+            ("three words", &["fn", "self", "rows"], 200.0),
+            ("a word of most entries", &["let"], 200.0),
+            ("a word and a phrase", &["--kind", "diff", "\"impl History\""], 500.0),
+            ("words that no entry has", &["needle7000", "needle9000"], 200.0),
+            ("a rare pattern", &["--regex", "needle700[0]"], 10_000.0 * events as f64 / 1e6),
+        ] {
+            let mut times: Vec<Duration> = (0..5)
+                .map(|_| {
+                    let began = Instant::now();
+                    let mut command = Command::new(support::SHIM);
+                    command.env("CODEX_SHIM_HOME", home.path()).arg("search").args(words);
+                    command.stdout(Stdio::null()).stderr(Stdio::null());
+                    assert!(command.status().unwrap().success(), "{words:?}");
+                    began.elapsed()
+                })
+                .collect();
+            let took_ms = support::percentile(&mut times, 50).as_secs_f64() * 1e3;
+            table.at_most(&format!("`search` of {events} events for {what}, {state}"), took_ms, "ms", most_ms);
+        }
+        if let Some(process) = process {
+            process.end();
+        }
     }
 }

@@ -242,12 +242,14 @@ pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
     }
 }
 
-/// Starts `command` in a session of its own: no terminal, and none of the signals for our process group, reach it.
+/// Starts `command` in a session of its own: no terminal, and none of the signals for our process group, reach it. SIGINT, which a
+/// shell makes its background jobs ignore, has its default action again.
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 pub(crate) fn own_session(command: &mut Command) {
-    // SAFETY: the closure makes one plain system call, which is async-signal-safe, and allocates nothing.
+    // SAFETY: the closure makes plain system calls, which are async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(|| {
+            set_disposition(libc::SIGINT, SIG_DFL);
             setsid()?;
             Ok(())
         });

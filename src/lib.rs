@@ -38,7 +38,7 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← tui ← cli ← main`, with [`websocket`] beside [`files`], [`config`] beside [`history`] and
+//! context_engine} ← relay ← hub ← tui ← web ← cli ← main`, with [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
 //! | room | its rules |
@@ -63,6 +63,7 @@
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
 //! | [`hub`] | one server for all clients: its process, the sockets, the poll loop over all connections; a client on stdio that joins |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
+//! | [`web`] | the web page: who may use it, its paths, and what it shows |
 //! | [`cli`] | the meaning of each invocation, and the tools |
 //!
 //! # Invariants, stated by absence
@@ -116,6 +117,8 @@ mod relay;
 mod hub;
 
 mod tui;
+
+mod web;
 
 mod cli;
 

@@ -21,8 +21,8 @@ pub mod engine {
         ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Decision,
         Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START, Now,
         OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer, Preview, Provenance, PushedCommand, Remembered,
-        RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, ServerOwner, Token, Transport,
-        WaitingCommand, decisions, one_line, valid,
+        RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, Rule, ServerOwner, Token, Transport,
+        WaitingCommand, acceptable_words, decisions, one_line, valid,
     };
 }
 

@@ -3,6 +3,7 @@
 //! Messages for users, hints and exit codes exist only here. A relay's stdout belongs to the server; only tools print to it.
 //! Arguments that belong to codex are never parsed: see [`dispatch`].
 
+mod audit;
 mod capture_tools;
 mod complete;
 mod config_tool;
@@ -16,11 +17,14 @@ mod history;
 mod hub_tool;
 mod keeping_tools;
 mod kept_back;
+mod notify_tool;
 mod offline;
+mod output_file;
 mod progress;
 mod relay_tools;
 mod requests;
 mod reviews_tool;
+mod rules_tool;
 mod screen;
 mod select_session;
 mod sessions_tool;
@@ -29,6 +33,8 @@ mod status_tool;
 mod table;
 mod tape_export;
 mod tape_tool;
+mod usage_tool;
+mod web_tool;
 mod wrap;
 
 use std::ffi::OsString;
@@ -97,6 +103,7 @@ Examples:
   codex-shim exec cargo test        run it, and show the model its output
   codex-shim tail -f                what the agent does, as it does it
   codex-shim tui                    everything, live
+  codex-shim web                    the same in a browser, or on a phone
   CODEX_SHIM_OFF=1 codex app-server     no relay: run the real codex
 
 `codex-shim COMMAND --help` explains a command and has examples of it.
@@ -132,7 +139,7 @@ Examples:
     /// Runs between `exec` and its command
     #[command(hide = true)]
     TerminalLeader(capture_tools::TerminalLeaderArguments),
-    /// Runs between a relay and a command of `on_pending` or `on_idle`
+    /// Runs between a relay and a command of `on_pending`, `on_idle` or `on_stalled`
     #[command(hide = true)]
     HookSupervisor(capture_tools::HookSupervisorArguments),
     Requests(requests::RequestsArguments),
@@ -143,6 +150,15 @@ Examples:
     Wait(requests::WaitArguments),
     Reviews(reviews_tool::ReviewsArguments),
     Overrule(reviews_tool::OverruleArguments),
+    /// Try the commands that tell you when you are needed
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim notify test
+  codex-shim notify test pending"
+    )]
+    Notify(notify_tool::NotifyTool),
     Doctor(doctor::DoctorArguments),
     Wrap(wrap::WrapArguments),
     Unwrap(wrap::UnwrapArguments),
@@ -153,9 +169,22 @@ Examples:
     Tail(history::TailArguments),
     Children(sessions_tool::ChildrenArguments),
     Transcript(history::TranscriptArguments),
+    Search(history::SearchArguments),
+    Usage(usage_tool::UsageArguments),
     Fragments(context_tool::FragmentsArguments),
+    /// Export every request and answer, and check such a file
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim audit export -o audit.jsonl
+  codex-shim audit verify audit.jsonl"
+    )]
+    Audit(audit::AuditTool),
     Tui(sessions_tool::TuiArguments),
+    Web(web_tool::WebArguments),
     Config(config_tool::ConfigArguments),
+    Rules(rules_tool::RulesArguments),
     Demo(demo::DemoArguments),
     /// Export, show and check recordings
     #[command(
@@ -173,9 +202,25 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "requests", "show", "respond", "send", "interrupt", "wait", "reviews", "overrule"]),
+    (
+        "Answer and talk",
+        &[
+            "tui",
+            "web",
+            "requests",
+            "show",
+            "respond",
+            "rules",
+            "reviews",
+            "overrule",
+            "send",
+            "interrupt",
+            "wait",
+            "notify",
+        ],
+    ),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "children"]),
+    ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
@@ -231,15 +276,21 @@ impl Tool {
             Tool::Wait(wait) => requests::run_wait(&wait, environment),
             Tool::Reviews(reviews) => reviews_tool::run_reviews(&reviews, environment),
             Tool::Overrule(overrule) => reviews_tool::run_overrule(&overrule, environment),
+            Tool::Notify(notify) => notify_tool::run(&notify, environment),
             Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
             Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),
             Tool::Events(events) => history::run_events(&events, environment),
             Tool::Tail(tail) => history::run_tail(&tail, environment),
             Tool::Children(children) => sessions_tool::run_children(&children, environment),
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
+            Tool::Search(search) => history::run_search(&search, environment),
+            Tool::Usage(usage) => usage_tool::run(&usage, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
+            Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
+            Tool::Web(web) => web_tool::run(web, environment),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
+            Tool::Rules(rules) => rules_tool::run(&rules, environment),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),
             Tool::Wrap(wrap) => wrap::run_wrap(&wrap, environment),
             Tool::Unwrap(unwrap) => wrap::run_unwrap(&unwrap, environment),

@@ -19,6 +19,7 @@ use crate::files::{Folder, Refused};
 use crate::history::SessionActivity;
 use crate::index::{
     HISTORY_FILE, History, HistoryError, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles,
+    fill_stored_search,
 };
 use crate::journal::{IndexedTo, end_of};
 use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger, Otherwise};
@@ -92,7 +93,12 @@ impl Read {
     }
 
     pub(super) fn of(session: Found, environment: &Environment) -> Read {
-        Read { session, retention: retention(environment), past: None }
+        Read::with(session, retention(environment))
+    }
+
+    /// [`Read::of`] with retention limits that were read before.
+    pub(super) fn with(session: Found, retention: RetentionBounds) -> Read {
+        Read { session, retention, past: None }
     }
 
     /// The relay's response to `GET path`, or the result of `read` if none is running.
@@ -232,6 +238,18 @@ fn take_lock(session: &Found) -> Result<Option<IndexLock>, CliError> {
             Err(error) => {
                 return Err(CliError::failed(format!("lock the history in {}: {error}", session.dir.display())));
             }
+        }
+    }
+}
+
+/// Completes the search index of a stopped session; passes on how many entries each step has read.
+pub(super) fn complete_search(session: &Found, advance: impl Fn(u64)) -> Result<(), CliError> {
+    loop {
+        // A relay that starts meanwhile waits for a few steps, and then takes the others itself.
+        let Some(_lock) = take_lock(session)? else { return Ok(()) };
+        match fill_stored_search(&session.dir.join(HISTORY_FILE))? {
+            0 => return Ok(()),
+            entries => advance(entries),
         }
     }
 }

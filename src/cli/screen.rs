@@ -343,6 +343,11 @@ impl Clock {
         self.zone.named(micros(at), micros(self.now))
     }
 
+    /// The day of a time in this clock's zone: `2026-01-02`; `None` if the text is not a time.
+    pub(super) fn day(&self, rfc3339: &str) -> Option<String> {
+        micros_of(rfc3339).map(|at_us| self.zone.day(at_us))
+    }
+
     /// How long ago something was; `None` if the text is not a time.
     pub(super) fn age(&self, rfc3339: &str) -> Option<String> {
         micros_of(rfc3339).map(|at_us| self.age_of(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)))

@@ -91,15 +91,6 @@ pub(super) fn several(
     several_at(&here(), flag, otherwise, environment)
 }
 
-/// [`several`] without a note, for a name that is looked up in every folder.
-pub(super) fn several_quietly(
-    flag: Option<&str>,
-    otherwise: Otherwise,
-    environment: &Environment,
-) -> Result<Vec<Found>, CliError> {
-    meant(&here(), flag, otherwise, environment, choose_all).map(|(sessions, _)| sessions)
-}
-
 /// [`several`] for a command that ran in `cwd`.
 pub(super) fn several_at(
     cwd: &Path,
@@ -111,6 +102,35 @@ pub(super) fn several_at(
     note.iter().for_each(|note| say(note));
     Ok(sessions)
 }
+
+/// The sessions here and all others, for a name that is looked up in every folder. Here are those that [`several`] selects; none if
+/// only sessions of other folders are live. If `--session` names one, there are no others.
+pub(super) fn here_and_elsewhere(
+    flag: Option<&str>,
+    environment: &Environment,
+) -> Result<(Vec<Found>, Vec<Found>), CliError> {
+    if flag.is_some() {
+        return Ok((vec![one(flag, Otherwise::Latest, environment)?], Vec::new()));
+    }
+    let all = all_quietly(environment)?;
+    let is_any_live = all.iter().any(|session| session.live);
+    let otherwise = if is_any_live { Otherwise::None } else { Otherwise::Latest };
+    let here = match meant(&here(), None, otherwise, environment, choose_all) {
+        Ok((here, _)) => here,
+        Err(_) if is_any_live && !is_named(None, environment) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let elsewhere = all.into_iter().filter(|session| !here.iter().any(|other| other.id == session.id)).collect();
+    Ok((here, elsewhere))
+}
+
+/// Whether the user names a session, by `--session` or by CODEX_SHIM_SESSION.
+pub(super) fn is_named(flag: Option<&str>, environment: &Environment) -> bool {
+    flag.is_some() || environment.get(SESSION_VARIABLE).is_some()
+}
+
+/// Names the session for all tools.
+const SESSION_VARIABLE: &str = "CODEX_SHIM_SESSION";
 
 fn here() -> PathBuf {
     std::env::current_dir().unwrap_or_default()
@@ -151,12 +171,21 @@ pub(super) fn each<T>(
     sessions: &[Found],
     read: impl Fn(&Found) -> Result<T, CliError>,
 ) -> Result<(OfEach<'_, T>, i32), CliError> {
+    reported(sessions, sessions.iter().map(read))
+}
+
+/// [`each`] for sessions that were read already.
+pub(super) fn reported<T>(
+    sessions: &[Found],
+    mut results: impl Iterator<Item = Result<T, CliError>>,
+) -> Result<(OfEach<'_, T>, i32), CliError> {
     if let [only] = sessions {
-        return Ok((vec![(only, read(only)?)], 0));
+        let result = results.next().into_iter().collect::<Result<Vec<_>, _>>()?;
+        return Ok((result.into_iter().map(|found| (only, found)).collect(), 0));
     }
     let (mut all, mut worst) = (Vec::new(), 0);
-    for session in sessions {
-        match read(session) {
+    for (session, result) in sessions.iter().zip(results) {
+        match result {
             Ok(found) => all.push((session, found)),
             Err(error) => worst = worst.max(error.report()),
         }
@@ -208,7 +237,7 @@ fn meant(
     environment: &Environment,
     choose: for<'a> fn(&'a [Found], Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError>,
 ) -> Result<(Vec<Found>, Option<String>), CliError> {
-    let variable = environment.get("CODEX_SHIM_SESSION").map(|name| name.to_string_lossy().into_owned());
+    let variable = environment.get(SESSION_VARIABLE).map(|name| name.to_string_lossy().into_owned());
     let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
     let Survey { found, mut refused } = survey(environment)?;
     let sessions = choose(&found, choice).map_err(|error| {

@@ -17,12 +17,12 @@ use super::select_session::SessionWord;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
-use crate::config::{Environment, RetentionBounds};
+use crate::config::{Environment, Flags, RetentionBounds, Settings};
 use crate::control::{SessionDocument, client};
 use crate::history::{Action, Activity};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
-use crate::tui::{self, Ending, Pager, Setup, Start};
+use crate::tui::{self, Bell, Ending, Pager, Setup, Start};
 
 /// List sessions, live ones first
 #[derive(Debug, Args)]
@@ -387,7 +387,11 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
         Screen::Plain | Screen::None => Colours::None,
     };
     let pager = Pager::of(environment.get("PAGER"), environment.get("LESS").as_ref());
-    let setup = Setup { colours, pager };
+    let (settings, complaints) = Settings::load(Flags::default(), environment);
+    complaints.iter().for_each(|complaint| say(&complaint.to_string()));
+    let bell = if settings.tui_bell.value { Bell::On } else { Bell::Off };
+    let notice = settings.tui_notify.value.sequence(environment);
+    let setup = Setup { colours, pager, bell, notice };
     match tui::run(&home, start, setup) {
         Ok(Ending::Left) => Ok(0),
         Ok(Ending::Signal(number)) => Ok(128 + number),

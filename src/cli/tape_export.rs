@@ -1,21 +1,18 @@
 //! `codex-shim tape export`: writes a session's recording as a tape without personal data.
 
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::json;
 
 use super::history::thread_or_id;
-use super::kept_back::KeptBack;
+use super::output_file::{self, Existing};
 use super::requests::print_json;
 use super::screen;
 use super::tape_tool::ExportArguments;
 use super::{CliError, Done, NO_SUCH_THREAD, say};
 use crate::config::Environment;
-use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
 use crate::keeping::add_piece;
@@ -93,7 +90,7 @@ fn export(
     }
     let mut number = 0;
     let mut written = 0;
-    write(&arguments.output, |output, goes_on| {
+    output_file::write(&arguments.output, Existing::Replaced, |output, goes_on| {
         read(journal, &from, |record| {
             if !goes_on() {
                 return Err("interrupted by a signal".to_owned());
@@ -128,54 +125,6 @@ fn generation(name: &str, segments: &[SegmentName]) -> Result<Generation, String
         [] => Err(format!("unknown run `{name}`; runs in this session, latest last: {}", ids(&all))),
         several => Err(format!("`{name}` is the beginning of several runs: {}; give more of the id", ids(several))),
     }
-}
-
-/// Writes a file that only its owner can read. It is written beside its target and then renamed, so that a tape is never
-/// partial. A target that is not a regular file, such as a pipe or a link to one, is written directly.
-fn write(
-    path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>, &dyn Fn() -> bool) -> Result<(), String>,
-) -> Result<(), String> {
-    let is_file = path.symlink_metadata().map_or(true, |metadata| metadata.is_file());
-    let target =
-        if is_file { path.with_added_extension(format!("{}.partial", std::process::id())) } else { path.to_owned() };
-    // The user has not named the file beside it.
-    let failed = |error: String| format!("write {}: {error}", path.display());
-    // A signal must not leave a partial file behind. A pipe needs no cleanup.
-    let kept_back = if is_file { KeptBack::begin().ok() } else { None };
-    let file = if is_file { create_beside(&target) } else { open_as_it_is(&target) };
-    let mut output = BufWriter::new(file.map_err(|error| failed(error.to_string()))?);
-    let goes_on = || kept_back.is_none_or(|kept_back| !kept_back.has_come());
-    let filled = fill(&mut output, &goes_on).and_then(|()| output.flush().map_err(|error| error.to_string()));
-    let done = match (filled, is_file) {
-        (Ok(()), true) => std::fs::rename(&target, path).map_err(|error| error.to_string()),
-        (filled, _) => filled,
-    };
-    if is_file && done.is_err() {
-        let _ = std::fs::remove_file(&target);
-    }
-    if let Some(kept_back) = kept_back {
-        kept_back.let_go_and_obey();
-    }
-    done.map_err(failed)
-}
-
-/// Creates a new file and never follows a link.
-fn create_beside(target: &Path) -> io::Result<File> {
-    let create = || files::create_file(target);
-    match create() {
-        // Its name contains our process id, so the process that left it is gone. A link is removed, its target stays.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            std::fs::remove_file(target)?;
-            create()
-        }
-        created => created,
-    }
-}
-
-/// Opens a pipe, a terminal, or the target of a link; its mode stays as it is.
-fn open_as_it_is(target: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)
 }
 
 /// A record as text; a header loses its reference to the previous segment, which the tape lacks.

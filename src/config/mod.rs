@@ -7,7 +7,9 @@
 
 mod assembly;
 mod kind;
+mod rules;
 mod sources;
+mod terminal;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,16 +17,18 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType};
+use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType, Rule};
 use crate::journal::Bounds;
 
 pub(crate) use assembly::AssemblyChoice;
+pub(crate) use rules::conditions;
 pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
 pub use sources::parse_duration;
 pub(crate) use sources::{is_path, parse_bool};
+pub(crate) use terminal::{NoticeChoice, NoticeSequence};
 
-use kind::{carrier, command, count, expiry, file, names, program, server, session, size, time, truth};
+use kind::{carrier, command, count, expiry, file, names, notice, program, server, session, size, time, truth};
 use sources::{Sources, read_file};
 
 pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
@@ -39,6 +43,8 @@ const DEFAULT_TURN_EVENTS_MAX: usize = 5_000;
 const DEFAULT_HISTORY_AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
 const DEFAULT_SESSION_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 const DEFAULT_ON_PENDING_AFTER: Duration = Duration::from_millis(500);
+/// Source: the contract.
+pub(crate) const DEFAULT_STALLED_AFTER: Duration = Duration::from_secs(300);
 
 /// The name of a setting in each of its sources.
 #[derive(Debug, Clone, Copy)]
@@ -156,6 +162,11 @@ impl Complaint {
         !self.0.starts_with("CODEX_SHIM_")
     }
 
+    /// Whether it is about one of the rules.
+    pub(crate) fn is_about_rules(&self) -> bool {
+        self.0.starts_with("config.toml: rule")
+    }
+
     /// The mistake without what a start makes of it.
     #[must_use]
     pub fn mistake(&self) -> &str {
@@ -197,6 +208,8 @@ macro_rules! settings {
             $($(#[$doc])* pub $name: Setting<$type>,)*
             /// The added context.
             pub assembly: AssemblyChoice,
+            /// Requests that are decided without asking, in the order of the file.
+            pub rules: Setting<Vec<Rule>>,
         }
 
         impl Settings {
@@ -208,6 +221,7 @@ macro_rules! settings {
                         $kind.resolve(sources, name, flag.and_then(|flag| flag(flags)))
                     },)*
                     assembly: AssemblyChoice::resolve(sources),
+                    rules: rules::resolve(sources),
                     home,
                 }
             }
@@ -220,6 +234,7 @@ macro_rules! settings {
                     home: self.home.clone(),
                     $($name: settings!(@$when newer, self).$name.clone(),)*
                     assembly: AssemblyChoice { fragments: newer.assembly.fragments.clone(), ..self.assembly.clone() },
+                    rules: newer.rules.clone(),
                 }
             }
 
@@ -232,6 +247,7 @@ macro_rules! settings {
                     $($kind.row(stringify!($name), &self.$name),)*
                 ];
                 rows.extend(self.assembly.rows());
+                rows.push(rules::row(&self.rules));
                 rows
             }
         }
@@ -283,6 +299,14 @@ settings! {
     on_pending_after: Duration = time(DEFAULT_ON_PENDING_AFTER), "CODEX_SHIM_ON_PENDING_AFTER", live;
     /// The program and its arguments that run when no turn is in progress any more.
     on_idle: Vec<String> = command(), "CODEX_SHIM_ON_IDLE", live;
+    /// The program and its arguments that run when a running turn has been silent for `stalled_after`.
+    on_stalled: Vec<String> = command(), "CODEX_SHIM_ON_STALLED", live;
+    /// How long a running turn is silent before it counts as stalled.
+    stalled_after: Duration = time(DEFAULT_STALLED_AFTER), "CODEX_SHIM_STALLED_AFTER", live;
+    /// The terminal UI rings the bell for a new request.
+    tui_bell: bool = truth(true), "CODEX_SHIM_TUI_BELL", live;
+    /// How the terminal UI asks the terminal to show a notification.
+    tui_notify: NoticeChoice = notice(), "CODEX_SHIM_TUI_NOTIFY", live;
     /// Limit of the events in a session's history.
     events_max: usize = count(DEFAULT_EVENTS_MAX), "CODEX_SHIM_EVENTS_MAX", live;
     /// Limit of the tool rows in it.
@@ -417,7 +441,12 @@ impl Settings {
     #[must_use]
     pub fn requests(&self) -> RequestSettings {
         let notify_after = (!self.on_pending.value.is_empty()).then_some(self.on_pending_after.value);
-        RequestSettings { hold: self.hold.value, expiry: self.expiry.value.clone(), notify_after }
+        RequestSettings {
+            hold: self.hold.value,
+            expiry: self.expiry.value.clone(),
+            notify_after,
+            rules: self.rules.value.clone(),
+        }
     }
 }
 
@@ -568,7 +597,12 @@ mod tests {
             [context_engine]\ncommand = [\"e\"]\ntoken_budget = 7\n\
             [[fragments]]\nname = \"a\"\nrole = \"developer\"\ntext = \"x\\ny\"\nthreads = \"new\"\n\
             [[fragments]]\nname = \"b\"\nrole = \"contextual_user\"\ncommand = [\"git\", \"log\"]\nbytes_max = 9\n\
-            [[fragments]]\nname = \"c\"\nrole = \"developer\"\nfile = \"/f\"\n";
+            [[fragments]]\nname = \"c\"\nrole = \"developer\"\nfile = \"/f\"\n\
+            [[rules]]\nname = \"r 1\"\nmatch = { kind = \"command\", argv = [\"ls\", \"a\\\"b\"], cwd = \"/p\" }\n\
+            action = \"accept\"\ntrust_path = true\n\
+            [[rules]]\nname = \"r2\"\nmatch = { kind = \"command\", argv_prefix = [\"rm\"], cwd_below = \"/p\" }\n\
+            action = \"decline\"\nreason = \"no\"\n\
+            [[rules]]\nname = \"r3\"\nmatch = { kind = \"file_change\", path_below = \"/p\" }\naction = \"hold\"\n";
         for file in [file, ""] {
             let (settings, complaints) = load(Flags::default(), &[], file);
             assert_eq!(complaints, Vec::<String>::new());
@@ -585,6 +619,7 @@ mod tests {
             };
             assert_eq!(values(&again), values(&settings));
             assert_eq!(again.assembly(), settings.assembly());
+            assert_eq!(again.rules.value, settings.rules.value);
         }
     }
 

@@ -147,6 +147,13 @@ impl ClientError {
         self.reached == Reached::Unsent
     }
 
+    /// Whether nobody listens at the socket.
+    #[must_use]
+    pub(crate) fn is_nobody(&self) -> bool {
+        let nobody = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+        matches!(&self.cause, Cause::Connect(error) if nobody.contains(&error.kind()))
+    }
+
     /// The message for the user: the session, its process, how far the call came, and the remedy.
     #[must_use]
     pub fn message(&self, session: &Found) -> String {
@@ -219,6 +226,29 @@ pub(crate) fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Durati
     ask_at(dir, Method::POST, path, json.into(), Caller::Tui, wait_max)
 }
 
+/// [`post_within`] for the web page, which the ledger then records as the source.
+///
+/// # Errors
+///
+/// As for [`get`].
+pub(crate) fn post_by_web(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::POST, path, json.into(), Caller::Web, wait_max)
+}
+
+/// Sends a request without a body to a socket that is not that of a session.
+///
+/// # Errors
+///
+/// No complete response. A refusal is a response.
+pub(crate) fn ask_socket(socket: &Path, method: Method, path: &str) -> Result<Answer, ClientError> {
+    let failed = |cause| ClientError { socket: socket.to_owned(), cause, reached: Reached::Sent };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
+    let ask = async { whole(send(socket, Request::builder().method(method).uri(path), Bytes::new()).await?).await };
+    let asked = runtime.block_on(async { timeout(ANSWER_WAIT_MAX, ask).await });
+    asked.unwrap_or(Err(Cause::TooSlow(ANSWER_WAIT_MAX))).map_err(failed)
+}
+
 /// `DELETE`s a path.
 ///
 /// # Errors
@@ -266,6 +296,7 @@ pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
 enum Caller {
     Tool,
     Tui,
+    Web,
 }
 
 fn ask_at(
@@ -282,6 +313,7 @@ fn ask_at(
         let request = match caller {
             Caller::Tool => request.header(SOURCE_HEADER, "cli"),
             Caller::Tui => request.header(SOURCE_HEADER, "tui"),
+            Caller::Web => request.header(SOURCE_HEADER, "web"),
         };
         whole(send(socket, request, body).await?).await
     })

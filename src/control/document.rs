@@ -13,7 +13,7 @@ use super::routes::AppState;
 use super::server::Counts;
 use crate::engine::{ContextSettings, Transport};
 use crate::history::Activity;
-use crate::index::IndexState;
+use crate::index::{IndexState, SessionUsage, Used};
 use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
@@ -262,8 +262,15 @@ pub(crate) struct Counters {
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn metrics(State(app): State<Arc<AppState>>) -> Response {
-    let index = app.historian.as_ref().map(|historian| historian.index.state().borrow().clone());
-    let text = rendered(&app.document().await, app.places.counts(), index.as_ref());
+    let document = app.document().await;
+    let (mut index, mut used) = (None, None);
+    if let Some(historian) = &app.historian {
+        let state = historian.index.state().borrow().clone();
+        let opened = state.opened;
+        used = historian.ask(opened, move |history| history.usage(None, opened)).await.ok();
+        index = Some(state);
+    }
+    let text = rendered(&document, app.places.counts(), index.as_ref(), used.as_ref());
     (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
@@ -290,7 +297,12 @@ impl Text {
     }
 }
 
-fn rendered(session: &SessionDocument, connected: Counts, index: Option<&IndexState>) -> String {
+fn rendered(
+    session: &SessionDocument,
+    connected: Counts,
+    index: Option<&IndexState>,
+    used: Option<&SessionUsage>,
+) -> String {
     let mut text = Text(String::new());
     let counters = &session.counters;
     let quoted = |text: &Option<String>| label(text.as_deref().unwrap_or_default());
@@ -347,7 +359,46 @@ fn rendered(session: &SessionDocument, connected: Counts, index: Option<&IndexSt
         text.family("pruned_rows_total", "counter", "Rows deleted because of retention limits.", &pruned);
         text.counter("prune_seconds_total", "Time spent deleting rows.", index.pruned.took_ms as f64 / 1_000.0);
     }
+    if let Some(used) = used {
+        usage(&mut text, used);
+    }
     text.0
+}
+
+/// The usage of the whole session, over all its runs.
+fn usage(text: &mut Text, session: &SessionUsage) {
+    let mut used = Used::default();
+    session.turns.iter().for_each(|turn| used.add(&turn.used));
+    text.counter("turns_total", "Turns of the session.", used.turns);
+    let tokens = used.tokens;
+    let of_kind: [(&str, &dyn Display); 4] = [
+        ("{kind=\"input\"}", &tokens.input_tokens),
+        ("{kind=\"cached_input\"}", &tokens.cached_input_tokens),
+        ("{kind=\"output\"}", &tokens.output_tokens),
+        ("{kind=\"reasoning_output\"}", &tokens.reasoning_output_tokens),
+    ];
+    let help = "Tokens of turns. Input includes cached input, and output includes reasoning output.";
+    text.family("tokens_total", "counter", help, &of_kind);
+    let seconds = |ms: u64| ms as f64 / 1_000.0;
+    text.counter("turn_working_seconds_total", "Time of turns that waited for no human.", seconds(used.working_ms));
+    text.counter("turn_waiting_seconds_total", "Time of turns that waited for a human.", seconds(used.waiting_ms));
+    text.counter("commands_total", "Commands that ended.", used.commands);
+    text.counter("requests_total", "Requests to a human.", used.requests);
+    let answered = used.answered_by.named().map(|(by, count)| (format!("{{by={}}}", label(by)), count));
+    let answered: Vec<(&str, &dyn Display)> =
+        answered.iter().map(|(by, count)| (&**by, count as &dyn Display)).collect();
+    text.family("requests_answered_total", "counter", "Requests to a human by who answered.", &answered);
+    let limits: Vec<(String, u64)> = session
+        .rate_limits
+        .iter()
+        .map(|limit| (format!("{{window={}}}", label(&limit.name)), limit.used_percent))
+        .collect();
+    let limits: Vec<(&str, &dyn Display)> =
+        limits.iter().map(|(window, used)| (&**window, used as &dyn Display)).collect();
+    if !limits.is_empty() {
+        let help = "Used part of a rate limit of the account, as last reported.";
+        text.family("rate_limit_used_percent", "gauge", help, &limits);
+    }
 }
 
 fn context_engine(text: &mut Text, engine: &ContextEngineDocument) {

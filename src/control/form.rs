@@ -36,7 +36,8 @@ pub(crate) struct Field {
     pub default: Option<Value>,
     /// Holds a password or another secret, so input is not echoed.
     pub is_secret: bool,
-    json_type: String,
+    /// `type` of the schema; `string` if it has none.
+    pub json_type: String,
 }
 
 /// An allowed value of a field.

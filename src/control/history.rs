@@ -170,6 +170,20 @@ async fn rows(table: Table, ThisSession(app): ThisSession, RawQuery(query): RawQ
     ok(&page?)
 }
 
+pub(super) async fn usage(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
+    let query = Query::of(query.as_deref(), &["since"])?;
+    let since_us =
+        match query.text("since") {
+            Some(text) => Some(micros_of(text).ok_or_else(|| {
+                bad(format!("`since={text}`: it must be a time in UTC, such as 2026-11-01T09:30:00Z"))
+            })?),
+            None => None,
+        };
+    let historian = app.historian()?;
+    let CaughtUp { opened, .. } = historian.catch_up().await;
+    ok(&historian.ask(opened, move |history| history.usage(since_us, opened)).await?)
+}
+
 pub(super) async fn transcript(
     ThisSession(app): ThisSession,
     Path((_, thread_id)): Path<(String, String)>,
@@ -263,10 +277,12 @@ impl Historian {
     }
 
     /// The activity and the last action of each thread at `now_us`.
-    pub(super) async fn threads(&self, now_us: u64) -> Vec<ThreadDocument> {
+    pub(super) async fn threads(&self, now_us: u64, stalled_after: Duration) -> Vec<ThreadDocument> {
         let opened = self.index.state().borrow().opened;
         let activity = self.index.activity();
-        self.ask(opened, move |history| Ok(threads(&activity, history, opened, now_us))).await.unwrap_or_default()
+        self.ask(opened, move |history| Ok(threads(&activity, history, opened, (now_us, stalled_after))))
+            .await
+            .unwrap_or_default()
     }
 
     pub(super) async fn document(&self) -> IndexDocument {
@@ -285,9 +301,15 @@ impl Historian {
     }
 }
 
-/// The activity and the last action of each thread at `now_us`. An action that cannot be read is left out.
+/// The activity and the last action of each thread at `now_us`, with the silence after which its turn counts as stalled. An action that
+/// cannot be read is left out.
 #[must_use]
-pub(crate) fn threads(activity: &SessionActivity, history: &History, opened: u64, now_us: u64) -> Vec<ThreadDocument> {
+pub(crate) fn threads(
+    activity: &SessionActivity,
+    history: &History,
+    opened: u64,
+    (now_us, stalled_after): (u64, Duration),
+) -> Vec<ThreadDocument> {
     let threads = activity.threads(now_us);
     let ids: Vec<String> = threads.iter().map(|thread| thread.thread_id.clone()).collect();
     let last = if ids.is_empty() { Ok(Vec::new()) } else { history.last_actions(&ids, opened) };
@@ -297,13 +319,13 @@ pub(crate) fn threads(activity: &SessionActivity, history: &History, opened: u64
     });
     let last = last.into_iter().chain(std::iter::repeat(None));
     let document = |(thread, last): (ThreadActivity, Option<Action>)| ThreadDocument {
+        stalled_since: thread.stalled_since_us(now_us, stalled_after).map(rfc3339_millis),
         thread_id: thread.thread_id,
         activity_state: thread.activity,
         since: rfc3339_millis(thread.since_us),
         turn_id: thread.turn_id,
         pending: thread.pending,
         last_action: last.map(|action| action.summary_text),
-        stalled_since: thread.stalled_since_us.map(rfc3339_millis),
     };
     threads.into_iter().zip(last).map(document).collect()
 }

@@ -46,6 +46,12 @@ impl Zone {
         if short.ends_with(&name) { short } else { format!("{short} {name}") }
     }
 
+    /// The day of a time: `2026-01-02`.
+    #[must_use]
+    pub(crate) fn day(&self, at_us: u64) -> String {
+        timestamp(at_us).to_zoned(self.0.clone()).strftime("%Y-%m-%d").to_string()
+    }
+
     /// A time that needs no context: RFC 3339 to the second, `2026-01-02T14:03:22+01:00`; in UTC it ends in `Z`.
     #[must_use]
     pub(crate) fn whole(&self, at_us: u64) -> String {
@@ -92,6 +98,7 @@ mod tests {
         check(&Zone::UTC, summer, night, "12:03:22", "12:03:22 UTC", "2026-07-01T12:03:22Z");
         let winter = "2026-01-02 13:03:22 CET";
         check(&berlin(), "2026-01-02T12:03:22Z", summer, winter, winter, "2026-01-02T13:03:22+01:00");
+        assert_eq!((&*berlin().day(at(night)), &*Zone::UTC.day(at(night))), ("2026-07-02", "2026-07-01"));
         let unnamed = Zone(TimeZone::posix("<+0330>-3:30").expect("a zone"));
         check(&unnamed, summer, summer, "15:33:22", "15:33:22 UTC+0330", "2026-07-01T15:33:22+03:30");
     }

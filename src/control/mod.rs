@@ -17,6 +17,7 @@ pub(crate) mod form;
 mod history;
 pub(crate) mod local_time;
 mod published;
+pub(crate) mod request_name;
 pub(crate) mod request_view;
 mod requests;
 mod routes;
@@ -36,7 +37,9 @@ pub(crate) use document::{
 };
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
-pub(crate) use routes::{Ask, RelayRequest, Reply, SessionInfo, Stores};
-pub(crate) use server::{ControlSocket, start};
+pub(crate) use routes::{Ask, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};
+pub(crate) use server::{ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, serve, start, trusted};
 pub use socket::resolve;
-pub(crate) use socket::{SOCKET_FILE, SocketError, bind_at, bind_behind_link, bind_free, fits, resolve_at, short_path};
+pub(crate) use socket::{
+    Bound, SOCKET_FILE, SocketError, bind_at, bind_behind_link, bind_free, fits, resolve_at, short_path,
+};

@@ -5,11 +5,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::document::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, HubDocument,
 };
+use crate::config::DEFAULT_STALLED_AFTER;
 use crate::engine::{ClientName, ContextBounds, Decision, Form, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
@@ -55,6 +56,8 @@ pub(super) struct Rare {
     pub(super) hub: Option<HubDocument>,
     /// The bounds of commands, if they have changed since the relay started.
     pub(super) context_bounds: Option<ContextBounds>,
+    /// The silence after which a turn counts as stalled.
+    stalled_after: Option<Duration>,
     pub(super) faults: Vec<Fault>,
     faults_unlisted: u64,
 }
@@ -168,6 +171,7 @@ impl Published {
             Note::CodexVersion { version: None, .. }
             | Note::GenerationStarted { .. }
             | Note::GenerationEnded { .. }
+            | Note::RateLimits { .. }
             | Note::EventPersistRecovered { .. }
             | Note::ContextDelivered { .. }
             | Note::ContextEngineCompacted { .. }
@@ -179,7 +183,9 @@ impl Published {
             | Note::ClientLeft { .. }
             | Note::RequestOpened { .. }
             | Note::RequestCommitted { .. }
-            | Note::RequestResolved { .. } => {}
+            | Note::RequestResolved { .. }
+            | Note::RuleApplied { .. }
+            | Note::RuleRefused { .. } => {}
         }
     }
 
@@ -211,6 +217,17 @@ impl Published {
     /// Stores changed bounds of commands.
     pub(crate) fn bound_context(&self, bounds: ContextBounds) {
         self.rare().context_bounds = Some(bounds);
+    }
+
+    /// Stores the silence after which a turn counts as stalled.
+    pub(crate) fn stalls_after(&self, stalled_after: Duration) {
+        self.rare().stalled_after = Some(stalled_after);
+    }
+
+    /// The silence after which a turn counts as stalled.
+    #[must_use]
+    pub(crate) fn stalled_after(&self) -> Duration {
+        self.rare().stalled_after.unwrap_or(DEFAULT_STALLED_AFTER)
     }
 
     /// The bounds of commands, if they have changed since the relay started.

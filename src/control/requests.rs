@@ -86,6 +86,7 @@ pub(super) async fn respond(
     let source = match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
         Some(b"cli") => RequestSource::Cli,
         Some(b"tui") => RequestSource::Tui,
+        Some(b"web") => RequestSource::Web,
         Some(_) | None => RequestSource::Api,
     };
     let by = peer.to_string();

@@ -49,6 +49,7 @@ pub(super) fn router(app: AppState) -> Router {
         .route("/sessions/{id}/activity-actions", get(history::actions))
         .route("/sessions/{id}/tool-events", get(history::tools))
         .route("/sessions/{id}/turn-events", get(history::turns))
+        .route("/sessions/{id}/usage", get(history::usage))
         .route("/sessions/{id}/threads/{thread}/transcript", get(history::transcript))
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
@@ -117,7 +118,7 @@ const BODY_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Why a body was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyError {
+pub(crate) enum BodyError {
     /// Longer than [`BODY_BYTES_MAX`].
     TooBig,
     TooSlow,
@@ -126,7 +127,7 @@ pub(super) enum BodyError {
 }
 
 /// Reads a whole body.
-pub(super) async fn take_body(body: Body) -> Result<Bytes, BodyError> {
+pub(crate) async fn take_body(body: Body) -> Result<Bytes, BodyError> {
     match timeout(BODY_WAIT_MAX, take_unhurried(body)).await {
         Ok(taken) => taken,
         Err(_) => Err(BodyError::TooSlow),
@@ -225,7 +226,7 @@ pub(super) struct AppState {
     pub(super) ledger: Option<Ledger>,
     /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
-    pub(super) ask: Option<Ask>,
+    pub(super) ask: Ask,
     /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
     pub(super) places: Arc<Places>,
@@ -261,7 +262,7 @@ impl AppState {
         info: SessionInfo,
         published: Arc<Published>,
         stores: Stores,
-        ask: Option<Ask>,
+        ask: Ask,
         socket: PathBuf,
     ) -> AppState {
         let Stores { ledger, index } = stores;
@@ -288,11 +289,9 @@ impl AppState {
         }
     }
 
-    /// Sends a request to the relay, if one is connected.
+    /// Sends a request to the relay.
     pub(super) fn run(&self, request: RelayRequest) {
-        if let Some(ask) = &self.ask {
-            ask(request);
-        }
+        (self.ask)(request);
     }
 
     /// The ledger, or the refusal if it is not available.
@@ -317,7 +316,11 @@ impl AppState {
         let (activity, threads, index) = match historian {
             Some(historian) => {
                 historian.catch_up().await;
-                (Some(historian.activity()), historian.threads(now_us()).await, historian.document().await)
+                (
+                    Some(historian.activity()),
+                    historian.threads(now_us(), published.stalled_after()).await,
+                    historian.document().await,
+                )
             }
             None => (None, Vec::new(), IndexDocument::NONE),
         };
@@ -379,11 +382,11 @@ pub(super) const PROTOCOL: &str = "codex-shim-attach";
 // Responses: a document in JSON, or a refusal.
 
 /// The result of a route.
-pub(super) type Responded = Result<Response, Refusal>;
+pub(crate) type Responded = Result<Response, Refusal>;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     #[serde(skip)]
     status: StatusCode,
     detail: Detail,
@@ -398,23 +401,23 @@ struct Detail {
 }
 
 impl Refusal {
-    pub(super) fn new(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
+    pub(crate) fn new(status: StatusCode, error_code: &'static str, message: impl Into<String>) -> Refusal {
         Refusal { status, detail: Detail { error_code, message: message.into(), more: Map::new() } }
     }
 
     /// A refusal because of an invalid request.
-    pub(super) fn bad(error_code: &'static str, message: impl Into<String>) -> Refusal {
+    pub(crate) fn bad(error_code: &'static str, message: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, error_code, message)
     }
 
     /// Adds a member to the refusal's code and message.
-    pub(super) fn with(mut self, name: &str, value: Value) -> Refusal {
+    pub(crate) fn with(mut self, name: &str, value: Value) -> Refusal {
         self.detail.more.insert(name.to_owned(), value);
         self
     }
 
     /// The body is not valid JSON, or does not have the form that the path takes.
-    pub(super) fn body(message: impl Into<String>) -> Refusal {
+    pub(crate) fn body(message: impl Into<String>) -> Refusal {
         Refusal::bad("invalid_body", message)
     }
 
@@ -470,7 +473,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-pub(super) fn ok(document: &impl Serialize) -> Responded {
+pub(crate) fn ok(document: &impl Serialize) -> Responded {
     Ok(json(StatusCode::OK, document))
 }
 
@@ -573,7 +576,7 @@ mod tests {
             context_bounds: ContextBounds::default(),
         };
         let published = Arc::new(Published::default());
-        AppState::new(info, published, Stores::default(), Some(Box::new(ask)), PathBuf::new())
+        AppState::new(info, published, Stores::default(), Box::new(ask), PathBuf::new())
     }
 
     #[test]

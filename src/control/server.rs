@@ -48,7 +48,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Pause after a failed accept. If file descriptors have run out, for example, the pending connection keeps the socket ready,
 /// and the loop would spin.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
+pub(crate) const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 const STACK_BYTES: usize = 1 << 20;
 
@@ -62,7 +62,7 @@ pub(crate) fn start(
     info: SessionInfo,
     published: Arc<Published>,
     stores: Stores,
-    ask: Option<Ask>,
+    ask: Ask,
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<ControlSocket, SocketError> {
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());
@@ -148,7 +148,7 @@ async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
                 if let Some(peer) = trusted(&stream) {
                     // While all slots are answering, new connections wait in the socket's backlog.
                     let place = places.enter().await;
-                    tokio::spawn(serve(stream, routes.clone(), peer, place));
+                    tokio::spawn(serve(stream, routes.clone().layer(Extension(peer)), place));
                 }
             }
             Err(error) => {
@@ -160,9 +160,13 @@ async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
     }
 }
 
-async fn serve(stream: UnixStream, routes: Router, peer: Peer, place: Arc<Place>) {
+/// Serves one connection within the limits of its slot.
+pub(crate) async fn serve<S>(stream: S, routes: Router, place: Arc<Place>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let stream = TokioIo::new(Unstalled::new(stream, WRITE_STALL_MAX, Some(Arc::clone(&place))));
-    let routes = TowerToHyperService::new(routes.layer(Extension(peer)));
+    let routes = TowerToHyperService::new(routes);
     let own = Arc::clone(&place);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         own.answers();
@@ -191,14 +195,14 @@ async fn serve(stream: UnixStream, routes: Router, peer: Peer, place: Arc<Place>
     };
     // Errors of a single connection matter only to its client.
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the control socket");
+        tracing::debug!(%error, "a connection");
     }
 }
 
 // The user and process at the other end of a connection.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     uid: u32,
     pid: Option<i32>,
 }
@@ -213,7 +217,7 @@ impl fmt::Display for Peer {
 }
 
 /// The peer, if its user is our own or root.
-pub(super) fn trusted(stream: &UnixStream) -> Option<Peer> {
+pub(crate) fn trusted(stream: &UnixStream) -> Option<Peer> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {
             Some(Peer { uid: peer.uid(), pid: peer.pid() })
@@ -299,7 +303,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
 pub(super) const REQUESTS_MAX: usize = 64;
 
 /// Streams served at once.
-pub(super) const STREAMS_MAX: usize = 64;
+pub(crate) const STREAMS_MAX: usize = 64;
 
 /// Streams that may end with a farewell at the same time; beyond these one is cut off.
 const ENDING_MAX: usize = 16;
@@ -313,11 +317,11 @@ const COMMENT: u8 = b':';
 
 /// Response extension that marks a stream.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stream;
+pub(crate) struct Stream;
 
 /// All connection slots.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(crate) struct Places {
     taken: Mutex<Taken>,
     /// Notified when a slot may have become free.
     changed: Notify,
@@ -375,7 +379,7 @@ pub(super) enum Leave {
 
 /// The slot of one connection.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     number: u64,
     places: Arc<Places>,
     leave: watch::Receiver<Leave>,
@@ -383,7 +387,7 @@ pub(super) struct Place {
 
 impl Places {
     /// Waits for a request slot.
-    pub(super) async fn enter(self: &Arc<Places>) -> Arc<Place> {
+    pub(crate) async fn enter(self: &Arc<Places>) -> Arc<Place> {
         loop {
             let changed = self.changed.notified();
             if let Some(place) = self.try_enter() {

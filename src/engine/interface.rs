@@ -10,8 +10,10 @@ use super::assembly::{Assembled, Consultation, Remembered};
 use super::attached_client::ClientName;
 use super::connections::{Peer, Transport};
 use super::ledger::{ContextChange, LedgerEntry, Order, RequestSource};
+use super::rate_limits::RateLimit;
 use super::requests::RequestType;
 use super::requests::answer::{GivenAnswer, InvalidAnswer};
+use super::rules::ProgramCheck;
 use super::shutdown::{Exit, Signal};
 use crate::wire::{Conn, Line, LineEnd, Side};
 
@@ -28,6 +30,8 @@ pub enum Effect {
     Consult(Box<Consultation>),
     /// Read the fragments in this folder, or else in the relay's own.
     RunFragments(Token, Option<String>),
+    /// Check the folder and the program of a command that a rule accepts.
+    CheckProgram(Token, Box<ProgramCheck>),
     /// Feed this back as [`super::Input::ReleaseHeld`] at once, before reading anything else.
     ReleaseHeld(Token),
     /// Carry out decisions on client lines that were held, as if they had been read now.
@@ -370,6 +374,19 @@ pub enum Note {
         /// Why there was no answer.
         error_code: Option<&'static str>,
     },
+    /// A rule of the user decided on a request.
+    RuleApplied {
+        request_id: String,
+        rule: String,
+        action: &'static str,
+        /// The file of the program that the rule accepted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        program: Option<String>,
+    },
+    /// A rule of the user names the command of a request, and did not decide on it.
+    RuleRefused { request_id: String, rule: String, reason: String },
+    /// The server reported other limits of the account. A window is absent until it is reported.
+    RateLimits { primary: Option<RateLimit>, secondary: Option<RateLimit> },
     /// The index caught up with the journal after an outage.
     EventPersistRecovered {
         /// Always `persistence_recovered`.
@@ -535,6 +552,11 @@ pub enum Input {
     FragmentsRead {
         token: Token,
         states: Vec<Option<String>>,
+    },
+    /// The path of a checked program, or why a rule may not accept it.
+    ProgramChecked {
+        token: Token,
+        checked: Result<String, String>,
     },
     /// Release a hold; no line was read since [`super::Effect::ReleaseHeld`].
     ReleaseHeld(Token),

@@ -171,6 +171,8 @@ pub struct RequestRow {
     pub summary: String,
     /// The request was forwarded before it was stored.
     pub late: bool,
+    /// The rule that decides on it.
+    pub rule: Option<String>,
 }
 
 /// An answer to a request.
@@ -201,6 +203,8 @@ pub struct RequestEnd {
     pub error: Option<(&'static str, &'static str)>,
     /// The answer was forwarded before it was stored.
     pub late: bool,
+    /// The file of the program that a rule accepted.
+    pub program: Option<String>,
 }
 
 impl RequestEnd {
@@ -208,7 +212,7 @@ impl RequestEnd {
     pub fn answered(given: GivenRow, status: RequestStatus) -> RequestEnd {
         let GivenRow { request_id, at_us, source, by, payload } = given;
         let (by, payload) = (Some(by), Some(payload));
-        RequestEnd { request_id, status, at_us, source, by, payload, error: None, late: false }
+        RequestEnd { request_id, status, at_us, source, by, payload, error: None, late: false, program: None }
     }
 
     /// The end of an unanswered request.
@@ -219,7 +223,8 @@ impl RequestEnd {
         source: RequestSource,
         error: (&'static str, &'static str),
     ) -> RequestEnd {
-        RequestEnd { request_id, status, at_us, source, by: None, payload: None, error: Some(error), late: false }
+        let error = Some(error);
+        RequestEnd { request_id, status, at_us, source, by: None, payload: None, error, late: false, program: None }
     }
 }
 
@@ -246,6 +251,8 @@ named! {
         Cli = "cli",
         /// The terminal UI.
         Tui = "tui",
+        /// The web page.
+        Web = "web",
         /// A rule of ours.
         Policy = "policy",
         Server = "server",

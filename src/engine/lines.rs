@@ -288,6 +288,9 @@ impl Engine {
                 }
             }
             (Some(Method::ReviewCompleted), Some(params)) => self.denials.reviewed(params),
+            (Some(Method::RateLimitsUpdated), Some(params)) => {
+                decision.then.extend(self.rate_limits.reported(params).map(Effect::Note));
+            }
             (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
             (Some(Method::RawResponseItemCompleted | Method::EarlyRawResponseItem), _) => {
                 // The record keeps the echo of an item that we injected; the client does not see it.

@@ -20,7 +20,9 @@ mod interface;
 mod ledger;
 mod lines;
 mod open_calls;
+mod rate_limits;
 mod requests;
+mod rules;
 mod shutdown;
 mod threads;
 mod turn_gate;
@@ -54,6 +56,11 @@ pub(crate) use requests::{
     without_system_shell,
 };
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
+pub(crate) use rules::{
+    Asked, AskedCommand, Does, ExactCommand, Matcher, Miss, Place, ProgramCheck, RuleAction, Words, asked,
+    is_whole_path,
+};
+pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
 pub use visible::one_line;
@@ -66,6 +73,7 @@ use context::{Context, OwnItems};
 use denials::Denials;
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
+use rate_limits::RateLimits;
 use requests::{Items, Requests};
 use shutdown::Shutdown;
 use threads::Threads;
@@ -115,6 +123,7 @@ pub struct Engine {
     shutdown: Shutdown,
     clients: Clients,
     watched: Watched,
+    rate_limits: RateLimits,
     /// The server's version is on record.
     knows_version: bool,
     is_hub: bool,
@@ -142,6 +151,7 @@ impl Engine {
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             clients: Clients::new(settings.server_owner),
             watched: Watched::default(),
+            rate_limits: RateLimits::default(),
             knows_version: false,
             is_hub: settings.server_owner == ServerOwner::Hub,
             subscriptions_changed: false,
@@ -202,6 +212,9 @@ impl Engine {
             Input::Committed { token, done } => {
                 self.requests.committed(now, token, done, &self.clients, effects);
                 self.explain(effects);
+            }
+            Input::ProgramChecked { token, checked } => {
+                self.requests.program_checked(now, token, checked, &self.clients, effects);
             }
             Input::Written(token) => self.requests.written(now, token, effects),
             Input::NotWritten(token) => self.requests.not_written(token, effects),
@@ -507,6 +520,7 @@ mod tests {
             Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Consult(_)
             | Effect::RunFragments(..)
+            | Effect::CheckProgram(..)
             | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)
             | Effect::Warn(_)

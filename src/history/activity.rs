@@ -4,6 +4,7 @@
 //! take the time as an argument. Waiting for a human never times out.
 
 use std::cmp::{Ordering, Reverse};
+use std::time::Duration;
 
 use super::bounded::Weigh;
 use super::conversation::Conversation;
@@ -14,9 +15,6 @@ use crate::protocol::named;
 
 /// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
-
-/// Silence after which a turn counts as stalled, in microseconds. Source: the contract.
-const STALLED_US: u64 = 300_000_000;
 
 named! {
     /// The activity of a session or a thread; those that a person must see first are greater.
@@ -53,8 +51,8 @@ pub struct ThreadActivity {
     pub turn_id: Option<String>,
     /// Number of its requests waiting for a human.
     pub pending: u64,
-    /// Start of the silence of a stalled turn, in microseconds since the Unix epoch.
-    pub stalled_since_us: Option<u64>,
+    /// Start of the silence of a thinking turn, in microseconds since the Unix epoch.
+    pub silent_since_us: Option<u64>,
 }
 
 /// The activity of a session and its threads at any time after the last record.
@@ -122,6 +120,13 @@ impl SessionActivity {
 }
 
 impl ThreadActivity {
+    /// Since when a running turn has stalled: it has had no event of its own for this long. In microseconds since the Unix epoch.
+    #[must_use]
+    pub fn stalled_since_us(&self, now_us: u64, after: Duration) -> Option<u64> {
+        let has_stalled = |since_us: &u64| u128::from(now_us.saturating_sub(*since_us)) >= after.as_micros();
+        self.silent_since_us.filter(has_stalled)
+    }
+
     /// The activity of one thread at `now_us`, in microseconds since the Unix epoch.
     pub(super) fn of(conversation: &Conversation, thread_id: &str, now_us: u64) -> Option<ThreadActivity> {
         let thread = conversation.thread_of(thread_id)?;
@@ -158,14 +163,13 @@ impl Facts {
             None if silent_us >= WORKING_US => (Activity::Thinking, self.heard_us + WORKING_US),
             None => (Activity::Working, self.turn_us),
         };
-        let is_silent = matches!(activity, Activity::Thinking) && silent_us >= STALLED_US;
         ThreadActivity {
             thread_id: thread_id.to_owned(),
             activity,
             since_us,
             turn_id: self.turn_id.clone(),
             pending: self.pending,
-            stalled_since_us: is_silent.then_some(self.heard_us),
+            silent_since_us: matches!(activity, Activity::Thinking).then_some(self.heard_us),
         }
     }
 }
@@ -178,10 +182,13 @@ impl Weigh for Activity {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crate::history::properties::play;
 
     const RUNS: &str = "1 generation 00000000000a\n2 ! generation_started {\"pid\":1}\n";
     const HOUR_MS: u64 = 3_600_000;
+    const STALLED_AFTER: Duration = Duration::from_secs(300);
 
     /// The session and its threads at a time, as `ACTIVITY SINCE` and `THREAD ACTIVITY SINCE TURN PENDING`.
     fn check_child(actual: &str, now_ms: u64, expect: &[&str]) {
@@ -189,7 +196,9 @@ mod tests {
         let (activity, since_us) = fold.activity().session(now_ms * 1_000);
         let threads = fold.activity().threads(now_ms * 1_000).into_iter().map(|thread| {
             let turn = thread.turn_id.as_deref().unwrap_or("~");
-            let stalled = thread.stalled_since_us.map(|at_us| format!(" stalled {}", at_us / 1_000));
+            let stalled = thread
+                .stalled_since_us(now_ms * 1_000, STALLED_AFTER)
+                .map(|at_us| format!(" stalled {}", at_us / 1_000));
             let (activity, since_ms) = (thread.activity.name(), thread.since_us / 1_000);
             let stalled = stalled.unwrap_or_default();
             format!("{} {activity} {since_ms} {turn} {}{stalled}", thread.thread_id, thread.pending)
@@ -258,6 +267,11 @@ mod tests {
     fn long_silent_turn_has_stalled() {
         check(STARTED, 300_004, &["thinking 2505", "t thinking 2505 u 0"]);
         check(STARTED, 300_005, &["thinking 2505", "t thinking 2505 u 0 stalled 5"]);
+        // A notice about the account is not an event of the turn; one of its own is.
+        let notice = "200000 < account/rateLimits/updated ~ {\"rateLimits\":{}}\n";
+        check(&format!("{STARTED}{notice}"), 300_005, &["thinking 2505", "t thinking 2505 u 0 stalled 5"]);
+        let usage = "200000 < thread/tokenUsage/updated t/u {\"tokenUsage\":{}}\n";
+        check(&format!("{STARTED}{usage}"), 300_005, &["thinking 202500", "t thinking 202500 u 0"]);
         // A turn that waits for a human has not stalled.
         check(&format!("{STARTED}{ASKED}"), HOUR_MS, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
         check(&format!("{STARTED}6 < turn/completed t/u"), HOUR_MS, &["idle 6", "t idle 6 ~ 0"]);

@@ -6,23 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use super::activity::SessionActivity;
 use super::bounded::{PREVIEW_CHARS_MAX, cut, preview};
-use super::conversation::{Conversation, Purpose};
+use super::conversation::{Change, Conversation, Purpose};
 use super::deliveries::Deliveries;
 use super::groups::{Group, Groups};
+use super::meter::Meter;
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::rows::{ToolRow, TurnRow, output_row, tool_rows, turn_rows};
 use super::transcript::{Entry, Transcript};
+use super::usage::{LimitRow, UsageRow};
 use crate::journal::Position;
 use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
-const OURS: [&str; 16] = [
+const OURS: [&str; 18] = [
     "conn_open",
     "conn_close",
     "generation_started",
     "generation_ended",
     "codex_version",
     "request_resolved",
+    "rule_applied",
+    "rule_refused",
     "context_delivered",
     "context_projected",
     "context_engine_started",
@@ -46,6 +50,11 @@ pub struct Rows {
     pub turns: Vec<TurnRow>,
     /// Transcript entries.
     pub entries: Vec<Entry>,
+    /// What turns and threads have used.
+    pub(crate) usage: Vec<UsageRow>,
+    pub(crate) limits: Vec<LimitRow>,
+    /// The first record that was counted, and its time, in microseconds since the Unix epoch.
+    pub(crate) counted_from: Option<(Position, u64)>,
 }
 
 /// A missing stretch of the journal.
@@ -131,16 +140,17 @@ pub struct Fold {
     groups: Groups,
     conversation: Conversation,
     transcript: Transcript,
+    meter: Meter,
 }
 
 impl Fold {
     /// The version of the stored form, and of the rows that result from records. A fold of another version is built again
     /// from the journal.
-    pub(crate) const FORM: u32 = 4;
+    pub(crate) const FORM: u32 = 5;
 
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
-        self.at_us = seen.at_us;
+        let before_us = std::mem::replace(&mut self.at_us, seen.at_us);
         if !self.deliveries.is_first(seen) {
             return;
         }
@@ -160,6 +170,12 @@ impl Fold {
         tool_rows(&step, &self.conversation, &mut rows.tools);
         turn_rows(&step, &mut rows.turns);
         self.transcript.take(&step, &self.conversation, &mut rows.entries);
+        if self.meter.begins() {
+            rows.counted_from = Some((at.clone(), seen.at_us));
+        }
+        if !matches!(step.change, Change::Piece(_)) || !step.lost.turns.is_empty() {
+            self.meter.take(seen, before_us, &step, &self.conversation, rows);
+        }
     }
 
     /// The event of a record, if it has one of its own.
@@ -257,6 +273,7 @@ impl Fold {
         self.groups.close_all(&mut over);
         self.join(&mut over, rows);
         self.conversation.gap();
+        self.meter.gap();
         rows.gaps.push(GapRow { after_events: rows.events.len(), lines, reason: reason.to_owned() });
         let payload = serde_json::json!({ "lines": lines, "reason": reason }).to_string();
         rows.events.push(EventRow::ours(Key(at.clone()), self.at_us, "event_gap", &payload));

@@ -36,13 +36,17 @@ mod deliveries;
 mod fold;
 mod groups;
 mod item;
+mod meter;
 mod record_event;
 mod request;
 mod review;
 mod rows;
+mod search_query;
+mod searchable;
 mod transcript;
 mod turn;
 mod ui;
+mod usage;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub use activity::SessionActivity;
@@ -53,8 +57,13 @@ pub use fold::{Fold, Rows};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
 pub(crate) use rows::{Phase, ToolEvent, ToolRow};
+pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
+pub(crate) use searchable::{SearchKind, Searchable};
 pub(crate) use transcript::Entry;
 pub use ui::UiFold;
+pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod usage_properties;

@@ -332,7 +332,7 @@ fn declined_change_matches_golden_files() {
 }
 
 /// The tapes, a recording of an older server, and cases that no tape has.
-fn recordings() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn recordings() -> impl Iterator<Item = (&'static str, &'static str)> {
     let early = include_str!("../../fixtures/history/early_2026.jsonl");
     TAPES.into_iter().chain([("early_2026", early), ("busy", BUSY)])
 }

@@ -221,6 +221,11 @@ impl Thread {
         self.replaced(gone)
     }
 
+    /// The last turn whose end was reported, if no other one has started since.
+    pub(super) fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+
     fn replaced(&mut self, turn: Option<Turn>) -> Option<Turn> {
         let turn = turn.filter(Turn::is_reported);
         if let Some(Turn { id: Some(id), .. }) = &turn {

@@ -641,10 +641,11 @@ mod tests {
         ProcessIdentity { started: "another boot".to_owned(), ..ourselves() }
     }
 
-    /// A process in a group of its own.
+    /// A process that is started as a server is.
     fn child(script: &str) -> (Child, ProcessIdentity) {
         let mut command = Command::new("sh");
-        command.args(["-c", script]).process_group(0).stdout(Stdio::piped());
+        command.args(["-c", script]).stdout(Stdio::piped());
+        launch::own_session(&mut command);
         let mut child = command.spawn().expect("sh runs");
         // It says when it is ready.
         let mut first = [0];

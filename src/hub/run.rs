@@ -117,6 +117,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         place: super::place(&options.codex_home, wanted),
         codex_path: options.command.program.to_string_lossy().into_owned(),
         child_pid: server.pid,
+        server_path: options.command.path.clone(),
         hub: Some(OfHub { session, server_run: server.generation.clone(), adopted: server.adopted }),
     };
     let core = start.core(Clock::start(), signals)?;

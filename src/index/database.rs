@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
+use super::{search, usage};
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
@@ -47,19 +48,13 @@ const CHECKPOINT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)
     ON CONFLICT (session_id) DO UPDATE SET generation = excluded.generation, segment = excluded.segment,
         byte_offset = excluded.byte_offset, last_seq = excluded.last_seq, state = excluded.state";
-
 const LOAD: &str = "
     SELECT last_seq, state, generation, segment, byte_offset FROM codex_event_checkpoints WHERE session_id = ?1";
-
 const EPOCH: &str = "SELECT epoch, after_seq, cause, promised FROM codex_event_epochs WHERE session_id = ?1";
-
 const SET_EPOCH: &str = "
     INSERT OR REPLACE INTO codex_event_epochs (session_id, epoch, after_seq, cause, promised) VALUES (?1, ?2, ?3, ?4, ?5)";
-
 const FORGET_OTHERS: &str = "DELETE FROM codex_event_epochs WHERE session_id <> ?1";
-
 const KEY: &str = "SELECT generation, segment, byte_offset FROM codex_events WHERE seq = ?1";
-
 const OF_ANOTHER: &str = "SELECT COUNT(*) FROM codex_event_checkpoints WHERE session_id <> ?1";
 
 /// Adopts the rows of a renamed session.
@@ -183,9 +178,12 @@ impl Database {
                 Some((reached, read)) => read.map_err(converted).map(|()| Some(Kept { reached }))?,
                 None => None,
             };
-            if let (Some(Kept { reached }), Some(_)) = (&kept, &again) {
+            if let (Some(Kept { reached }), Some(FoldedAgain { rows, .. })) = (&kept, &again) {
                 // Otherwise each start would fold the journal again until there is a new record.
-                at_once(connection, |transaction| checkpoint(transaction, session_id, reached))?;
+                at_once(connection, |transaction| {
+                    usage::insert_again(transaction, session_id, rows)?;
+                    checkpoint(transaction, session_id, reached)
+                })?;
             }
             *again = None;
             Ok((kept, connection.query_row(EPOCH, [&*session_id], epoch_in).optional()?))
@@ -238,10 +236,15 @@ impl Database {
     /// Commits rows whose numbers follow `before`, and the checkpoint `reached`.
     pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
         let Database { connection, session_id, .. } = self;
-        let committed = at_once(connection, |transaction| {
+        let work = |transaction: &Transaction<'_>| {
             insert(transaction, session_id, rows, before)?;
+            usage::insert(transaction, session_id, rows)?;
             checkpoint(transaction, session_id, reached)
-        });
+        };
+        let committed = match rows.entries.is_empty() {
+            true => at_once(connection, work),
+            false => search::overwriting(connection, work),
+        };
         committed.map_err(|source| self.error(source))
     }
 
@@ -295,6 +298,8 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
 pub(super) struct FoldedAgain {
     checkpoint: String,
     fold: Fold,
+    /// Only the usage: an older version may have stored none.
+    rows: Rows,
 }
 
 /// Reads the checkpoint. If its fold is of another version, `again` has the new one; if the journal is unreadable, the
@@ -316,14 +321,14 @@ fn load(
     let (fold, read) = match serde_json::from_str(fold.get()) {
         Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Ok(())),
         Ok(_) | Err(_) => match again {
-            Some(FoldedAgain { checkpoint, fold }) if *checkpoint == state => (fold.clone(), Ok(())),
+            Some(FoldedAgain { checkpoint, fold, rows: _ }) if *checkpoint == state => (fold.clone(), Ok(())),
             Some(_) | None => match fold_again(journal_dir, &next) {
-                Ok(mut fold) => {
+                Ok((mut fold, rows)) => {
                     // Its rows are committed already, except those of streams that began at this record or later.
                     let segment = Generation::parse(&generation).map(|generation| SegmentName { generation, number });
                     let open_since = segment.map(|segment| Position { segment, offset });
                     fold.forget_streams_before(open_since.as_ref().unwrap_or(&next));
-                    *again = Some(FoldedAgain { checkpoint: state, fold: fold.clone() });
+                    *again = Some(FoldedAgain { checkpoint: state, fold: fold.clone(), rows });
                     (fold, Ok(()))
                 }
                 Err(error) => (Fold::default(), Err(error)),
@@ -394,9 +399,7 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
             stamp.of(row.at_us),
         ])?;
     }
-    for Entry { thread_id, identity, json } in &rows.entries {
-        transaction.prepare_cached(INSERT_ENTRY)?.execute(params![session_id, thread_id, identity, json])?;
-    }
+    insert_entries(transaction, session_id, &rows.entries)?;
     for GapRow { after_events, lines, reason } in &rows.gaps {
         let after_seq = before + *after_events as u64;
         transaction.prepare_cached(INSERT_GAP)?.execute(params![
@@ -407,6 +410,18 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
         ])?;
     }
     Ok(())
+}
+
+/// Stores entries that the history lacks, and their words.
+fn insert_entries(transaction: &Transaction<'_>, session_id: &str, entries: &[Entry]) -> rusqlite::Result<()> {
+    let mut stored = Vec::new();
+    for Entry { thread_id, identity, json } in entries {
+        let row = params![session_id, thread_id, identity, json];
+        if transaction.prepare_cached(INSERT_ENTRY)?.execute(row)? > 0 {
+            stored.push((transaction.last_insert_rowid(), json.as_str()));
+        }
+    }
+    search::add(transaction, stored.into_iter())
 }
 
 /// Values that equal those of the row before stay bound: a commit can have many rows.
@@ -589,9 +604,11 @@ const MIGRATIONS: &[&str] = &[
         promised INTEGER NOT NULL
     ) STRICT;
 ",
+    search::SCHEMA,
+    usage::TABLES,
     // The reviews are few among many rows, and are listed without the others.
     "
-    CREATE INDEX IF NOT EXISTS codex_tool_events_of_reviews ON codex_tool_events (id)
+    CREATE INDEX codex_tool_events_of_reviews ON codex_tool_events (id)
         WHERE item_type = 'autoApprovalReview';
 ",
 ];

@@ -287,17 +287,26 @@ pub(crate) fn shown_line<'a>(record: &'a Record<'_>, successor: Option<&'a Recor
     }
 }
 
-/// Folds the journal from its start up to `next`, without its rows.
-pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<Fold> {
+/// Most rows of usage that are held while a journal is folded again.
+const USAGE_ROWS_MAX: usize = 200_000;
+
+/// Folds the journal from its start up to `next`. Of its rows, returns only those of usage.
+pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<(Fold, Rows)> {
     let (mut fold, mut follower) = (Fold::default(), Follower::new(journal_dir, None));
+    let mut used = Rows::default();
     let failed = |error: io::Error| io::Error::other(format!("read {}: {error}", journal_dir.display()));
     loop {
         let rows = &mut Rows::default();
         match follower.next(Patience::None).map_err(failed)? {
             Next::Record { at, bytes, successor } if at < *next => take(&mut fold, &at, (bytes, successor), rows),
             Next::Lost { at } if at < *next => fold.lost(&at, rows),
-            Next::Record { .. } | Next::Lost { .. } | Next::End => return Ok(fold),
+            Next::Record { .. } | Next::Lost { .. } | Next::End => return Ok((fold, used)),
         }
+        if used.usage.len() < USAGE_ROWS_MAX {
+            used.usage.append(&mut rows.usage);
+        }
+        used.limits = if rows.limits.is_empty() { used.limits } else { std::mem::take(&mut rows.limits) };
+        used.counted_from = used.counted_from.or(rows.counted_from.take());
     }
 }
 

@@ -10,6 +10,7 @@ use super::database::{Database, Fate, FoldedAgain, Reached, peek};
 use super::epochs::{Numbers, digest};
 use super::follow::{Batch, Follower, Patience, Scope, Unindexed, read};
 use super::maintenance::{Pruned, prune};
+use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, Shared, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
@@ -351,7 +352,8 @@ impl Indexer {
             }
             self.recovered();
             self.remove_session();
-            return self.prune();
+            let pruned = self.prune()?;
+            return if pruned == Progress::Nothing { self.fill_search() } else { Ok(pruned) };
         };
         let is_all = batch.is_all;
         if self.commit(batch)? == Committed::Yes {
@@ -646,6 +648,18 @@ impl Indexer {
         }
         self.shared.state.send_modify(|state| state.pruned.add(pruned));
         Ok(Progress::All)
+    }
+
+    /// Adds some of the entries that the search index lacks.
+    fn fill_search(&mut self) -> Result<Progress, Failure> {
+        let Some(indexed) = &mut self.indexed else { return Ok(Progress::Nothing) };
+        let filled = fill_search(indexed.database.connection()).map_err(|source| indexed.database.error(source));
+        match filled {
+            Ok(0) => Ok(Progress::Nothing),
+            Ok(_) => Ok(Progress::All),
+            Err(error) if error.is_broken() => self.rebuild(Fate::Broken).map(|()| Progress::More),
+            Err(error) => Err(error.to_string().into()),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
 use super::database::{form, masked_state};
+use super::usage;
 use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
@@ -18,7 +19,7 @@ use crate::store::{DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables,
 /// The longest wait for an index's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-const TABLES: [MaskedTable; 4] = [
+const TABLES: [MaskedTable; 5] = [
     MaskedTable {
         pieces: Some((
             "delta_count IS NOT NULL",
@@ -36,6 +37,7 @@ const TABLES: [MaskedTable; 4] = [
     },
     MaskedTable::new("codex_turn_events", &["raw_payload_json"], &["output_preview", "error_message"]),
     MaskedTable::new("codex_transcript_entries", &["entry"], &[]),
+    MaskedTable::new("codex_usage_turns", &[], &["client", "model"]),
 ];
 
 const CHECKPOINT: &str = "SELECT generation, segment FROM codex_event_checkpoints";
@@ -75,7 +77,10 @@ pub(crate) fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String>
 pub(crate) fn redact_history(path: &Path, masker: &Masker, life: Life, mode: RunMode) -> Result<u64, String> {
     let Some(mut connection) = open(path, life, mode)? else { return Ok(0) };
     let mut work = || -> rusqlite::Result<u64> {
-        let mut rows = mask_tables(&mut connection, &TABLES, masker, mode)?;
+        // A file that is only read may have an older schema without some of the tables.
+        let is_there = |table: &MaskedTable| connection.table_exists(None, table.name).unwrap_or(true);
+        let tables: Vec<MaskedTable> = TABLES.into_iter().filter(is_there).collect();
+        let mut rows = mask_tables(&mut connection, &tables, masker, mode)?;
         if life == Life::Stopped {
             rows += mask_states(&connection, masker, mode)?;
         }
@@ -223,6 +228,7 @@ pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u
         turn_events: batch(connection, TURNS, bounds.turn_events_max, &before)?,
         ..Pruned::default()
     };
+    usage::keep_within_bound(connection)?;
     if pruned.rows() > 0 {
         pruned.took_ms = began.elapsed().as_millis() as u64;
     }

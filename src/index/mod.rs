@@ -24,10 +24,14 @@ mod indexer;
 mod maintenance;
 mod query;
 mod reviews;
+mod search;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod transcripts;
+mod usage;
+#[cfg(test)]
+mod usage_tests;
 
 pub(crate) use database::HISTORY_FORM;
 pub(crate) use follow::shown_line;
@@ -39,7 +43,11 @@ pub(crate) use maintenance::{Pruned, indexed_before, prune_history, redact_histo
 pub use query::{Cursor, History};
 pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
 pub(crate) use reviews::{REVIEWS_MAX, WhichReviews};
+pub(crate) use search::{Hit, Hits, Search, fill_stored_search};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
 pub use transcripts::TranscriptFiles;
 pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};
+#[cfg(test)]
+pub(crate) use usage::Answered;
+pub(crate) use usage::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};

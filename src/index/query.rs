@@ -707,7 +707,7 @@ mod plan_tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::index::{database, maintenance, transcripts};
+    use crate::index::{database, maintenance, search, transcripts};
 
     /// Rows per table: more than a query returns, and enough that a scan would show.
     const ROWS: i64 = 3_000;
@@ -796,6 +796,7 @@ mod plan_tests {
         check(TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
         check(TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
         check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
+        check(search::UNFILLED, &[&(ROWS / 2), &256], 256);
         for pruning in [maintenance::EVENTS, maintenance::TOOLS, maintenance::TURNS] {
             check(&pruning.bounds(), &[], 1);
             check(&pruning.oldest(), &[], 1);

@@ -139,7 +139,8 @@ methods! {
     TokenUsageUpdated = "thread/tokenUsage/updated", ServerNotification, Open, [
         "threadId", "turnId", "tokenUsage.total.totalTokens", "tokenUsage.total.inputTokens",
         "tokenUsage.total.cachedInputTokens", "tokenUsage.total.outputTokens",
-        "tokenUsage.last.totalTokens", "tokenUsage.modelContextWindow"
+        "tokenUsage.total.reasoningOutputTokens", "tokenUsage.last.totalTokens", "tokenUsage.last.inputTokens",
+        "tokenUsage.last.outputTokens", "tokenUsage.modelContextWindow"
     ];
     TurnStarted = "turn/started", ServerNotification, Open, ["threadId", "turn.id", "turn.status"];
     TurnCompleted = "turn/completed", ServerNotification, Open, [
@@ -181,9 +182,14 @@ methods! {
         "action.command", "action.cwd", "action.files", "action.program", "action.argv",
         "action.target", "action.server", "action.toolName", "action.permissions"
     ];
+    RateLimitsUpdated = "account/rateLimits/updated", ServerNotification, Secret, [
+        "rateLimits.limitId", "rateLimits.primary.usedPercent", "rateLimits.primary.windowDurationMins",
+        "rateLimits.primary.resetsAt", "rateLimits.secondary.usedPercent"
+    ];
     // Missing from the schema's list of their kind, or from older releases.
     Initialized = "initialized", Unchecked, Open, [];
     RawResponseItemCompleted = "rawResponseItem/completed", Unchecked, Open, [];
+    EarlyTokenCount = "codex/event/token_count", Unchecked, Open, [];
     EarlyRawResponseItem = "codex/event/raw_response_item", Unchecked, Open, [];
     ReasoningSummaryPartAdded = "item/reasoning/summaryPartAdded", Unchecked, Open, [];
     ToolCallProgress = "item/mcpToolCall/progress", Unchecked, Open, [];

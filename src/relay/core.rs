@@ -12,12 +12,16 @@ use uuid::Uuid;
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
+use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
-use super::start::engine;
+use super::stalled::StallWatch;
+use super::start::{engine, stall_settings};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ServerOwner, Token};
+use crate::engine::{
+    Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ProgramCheck, ServerOwner, Token,
+};
 use crate::launch::Signals;
 use crate::wire::Conn;
 
@@ -60,7 +64,9 @@ pub(crate) struct Core {
     /// The current settings.
     pub(super) settings: Settings,
     pub(super) hooks: Hooks,
+    pub(super) stalls: StallWatch,
     pub(super) fragments: FragmentReader,
+    pub(super) programs: ProgramChecker,
 }
 
 impl Core {
@@ -92,6 +98,8 @@ impl Core {
     pub(crate) fn configure(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
+        self.stalls.configure(stall_settings(&settings));
+        self.published.stalls_after(settings.stalled_after.value);
         let fragments = settings.assembly().fragments;
         if fragments != self.settings.assembly().fragments {
             self.fragments = FragmentReader::new(fragments.clone());
@@ -146,7 +154,8 @@ impl Core {
             }
             Effect::Order(order) => self.recorder.order(order),
             Effect::Consult(consultation) => self.consult(consultation, effects),
-            Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd, effects),
+            Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd),
+            Effect::CheckProgram(token, check) => self.check_program(token, *check, effects),
             Effect::NotifyPending(request_id) => {
                 if let Some((ledger, session_id)) = self.recorder.session() {
                     self.hooks.pending(request_id, ledger, session_id);
@@ -198,14 +207,18 @@ impl Core {
         self.handle(Input::Consulted { token, assembled: None }, effects);
     }
 
-    /// Starts to read the fragments, in the thread's folder if it is known.
-    fn read_fragments(&mut self, token: Token, cwd: Option<String>, effects: &mut Vec<Effect>) {
-        match self.recorder.outbox() {
-            Ok(outbox) => self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input)),
-            Err(error) => {
-                tracing::warn!(%error, "the fragments cannot be read");
-                self.handle(Input::FragmentsRead { token, states: Vec::new() }, effects);
-            }
+    /// Starts to check the program of a command that a rule accepts.
+    fn check_program(&mut self, token: Token, check: ProgramCheck, effects: &mut Vec<Effect>) {
+        let rules = self.settings.rules.value.clone();
+        let outbox = self.recorder.outbox();
+        if let Err(why) = self.programs.check(token, check, rules, move |input| outbox.post(input)) {
+            self.handle(Input::ProgramChecked { token, checked: Err(why) }, effects);
         }
+    }
+
+    /// Starts to read the fragments, in the thread's folder if it is known.
+    fn read_fragments(&mut self, token: Token, cwd: Option<String>) {
+        let outbox = self.recorder.outbox();
+        self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input));
     }
 }

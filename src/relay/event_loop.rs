@@ -341,6 +341,7 @@ impl Relay {
                 | Effect::Order(_)
                 | Effect::Consult(_)
                 | Effect::RunFragments(..)
+                | Effect::CheckProgram(..)
                 | Effect::NotifyPending(_)
                 | Effect::NotifyIdle(_)
                 | Effect::Warn(_) => unreachable!("BUG: the core carries these out"),

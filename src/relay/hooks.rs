@@ -1,4 +1,4 @@
-//! Hooks: the user's commands that run when a request is pending or the session is idle.
+//! Hooks: the user's commands that run when a request is pending, the session is idle or a turn has stalled.
 //!
 //! Each hook has its own thread, gets JSON on stdin, and is killed if it takes too long. A failed hook is logged and
 //! has no other effect.
@@ -7,14 +7,14 @@
 //! hangs forever, even if the relay ends first.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::launch;
 use crate::store::Ledger;
@@ -46,26 +46,46 @@ const STACK_BYTES: usize = 256 << 10;
 pub(super) struct Hooks {
     pub(super) on_pending: Vec<String>,
     pub(super) on_idle: Vec<String>,
-    running: Arc<AtomicUsize>,
+    runner: HookRunner,
 }
 
 impl Hooks {
     pub(super) fn new(on_pending: Vec<String>, on_idle: Vec<String>) -> Hooks {
-        Hooks { on_pending, on_idle, running: Arc::default() }
+        Hooks { on_pending, on_idle, runner: HookRunner::default() }
+    }
+
+    /// Runs the hooks that are not triggered here.
+    pub(super) fn runner(&self) -> HookRunner {
+        self.runner.clone()
     }
 
     /// Runs `on_pending`: a request has been pending for a while.
     pub(super) fn pending(&self, request_id: String, ledger: &Ledger, session_id: &str) {
         let ledger = ledger.clone();
-        self.run(&self.on_pending, session_id, move || Some(ledger.request_blocking(request_id)?.row.to_string()));
+        let row = move || Some(ledger.request_blocking(request_id)?.row.to_string());
+        self.runner.run(&self.on_pending, session_id, row);
     }
 
     /// Runs `on_idle`: no turn is in progress.
     pub(super) fn idle(&self, outcome: String, session_id: &str) {
-        self.run(&self.on_idle, session_id, move || Some(outcome));
+        self.runner.run(&self.on_idle, session_id, move || Some(outcome));
     }
+}
 
-    fn run(&self, command: &[String], session_id: &str, input: impl FnOnce() -> Option<String> + Send + 'static) {
+/// Starts hooks, a limited number at the same time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HookRunner {
+    running: Arc<AtomicUsize>,
+}
+
+impl HookRunner {
+    /// Runs a command on a thread of its own; nothing happens if it is empty.
+    pub(super) fn run(
+        &self,
+        command: &[String],
+        session_id: &str,
+        input: impl FnOnce() -> Option<String> + Send + 'static,
+    ) {
         let Some((program, args)) = command.split_first() else { return };
         let (program, args, running) = (program.clone(), args.to_vec(), Arc::clone(&self.running));
         let session_id = session_id.to_owned();
@@ -123,8 +143,54 @@ pub(crate) fn supervise_hook(words: &[OsString]) -> i32 {
     }
 }
 
+/// The result of a hook that was run as a test.
 #[derive(Debug)]
-enum Outcome {
+pub(crate) struct HookTried {
+    pub(crate) outcome: Outcome,
+    /// The end of what it wrote to stdout and stderr.
+    pub(crate) output: String,
+    pub(crate) took: Duration,
+}
+
+/// Most bytes of output that a test shows.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+/// How long to wait for the rest of the output; a child of the hook may keep the pipe open.
+const OUTPUT_WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// Runs a hook with the input, the variable and the time limit that a relay gives it, and keeps its output.
+pub(crate) fn try_hook(command: &[String], session_id: &str, input: &str) -> io::Result<HookTried> {
+    let began = Instant::now();
+    let (program, args) = command.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
+    let (reader, writer) = io::pipe()?;
+    let mut hook = Command::new(program);
+    hook.args(args).env("CODEX_SHIM_SESSION", session_id).stdin(Stdio::piped());
+    hook.stdout(writer.try_clone()?).stderr(writer);
+    let (done, output) = sync_channel(1);
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&bytes);
+    std::thread::Builder::new().name("hook-output".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+        let mut reader = reader;
+        let mut piece = [0; 4_096];
+        while let Ok(count @ 1..) = reader.read(&mut piece) {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let surplus = (kept.len() + count).saturating_sub(OUTPUT_BYTES_MAX).min(kept.len());
+            kept.drain(..surplus);
+            kept.extend_from_slice(&piece[..count]);
+        }
+        let _ = done.send(());
+    })?;
+    let outcome = run_piped_within(&mut hook, input, HOOK_WAIT_MAX);
+    let took = began.elapsed();
+    // Its ends of the pipe.
+    drop(hook);
+    let _ = output.recv_timeout(OUTPUT_WAIT_MAX);
+    let output = String::from_utf8_lossy(&bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
+    Ok(HookTried { outcome, output, took })
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
     /// The exit status; `None` if a signal killed it.
     Ended(Option<i32>),
     /// Killed because it took too long or could not be waited for.
@@ -135,8 +201,13 @@ enum Outcome {
 /// Runs a command without output, writes `input` to its stdin if that is a pipe, and kills its process group after
 /// `wait_max`.
 fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Outcome {
+    run_piped_within(command.stdout(Stdio::null()).stderr(Stdio::null()), input, wait_max)
+}
+
+/// [`run_within`] with an output that the caller has set.
+fn run_piped_within(command: &mut Command, input: &str, wait_max: Duration) -> Outcome {
     // A process group of its own, so that its children die with it.
-    command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.process_group(0);
     launch::restore_file_size_signal(command);
     let mut child = match command.spawn() {
         Ok(child) => child,

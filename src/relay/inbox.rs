@@ -4,8 +4,8 @@
 //! waits.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::config::Settings;
@@ -30,17 +30,17 @@ pub(crate) enum Message {
 pub(crate) struct Inbox(Receiver<Message>);
 
 /// A sending end, which other threads own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Outbox {
     messages: SyncSender<Message>,
-    /// The write end of the relay's wake-up socket.
-    wake: UnixStream,
+    /// The write end of the relay's wake-up socket: one descriptor for all threads.
+    wake: Arc<UnixStream>,
 }
 
 /// Creates both ends; the loop polls the other end of `wake`.
 pub(super) fn inbox(wake: UnixStream) -> (Outbox, Inbox) {
     let (messages, taken) = sync_channel(MESSAGES_MAX);
-    (Outbox { messages, wake }, Inbox(taken))
+    (Outbox { messages, wake: Arc::new(wake) }, Inbox(taken))
 }
 
 impl Inbox {
@@ -50,11 +50,6 @@ impl Inbox {
 }
 
 impl Outbox {
-    /// Another sending end.
-    pub(super) fn try_clone(&self) -> io::Result<Outbox> {
-        Ok(Outbox { messages: self.messages.clone(), wake: self.wake.try_clone()? })
-    }
-
     /// Posts an input to the relay and wakes it.
     pub(super) fn post(&self, input: Input) {
         self.send(Message::Input(input));
@@ -96,7 +91,7 @@ impl Outbox {
     fn wake(&self) {
         use std::io::Write as _;
         // A full socket wakes the loop as well.
-        let _ = (&self.wake).write(&[0]);
+        let _ = (&*self.wake).write(&[0]);
     }
 }
 

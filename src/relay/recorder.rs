@@ -4,7 +4,6 @@
 //! runs. The journal then begins with a gap for the lines that passed before.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -329,8 +328,8 @@ impl Recorder {
     }
 
     /// Another sending end of the relay's inbox.
-    pub(super) fn outbox(&self) -> io::Result<Outbox> {
-        self.opening.outbox.try_clone()
+    pub(super) fn outbox(&self) -> Outbox {
+        self.opening.outbox.clone()
     }
 
     /// Queues an order for the ledger after all earlier ones; never waits. It is refused if there is no ledger or the queue

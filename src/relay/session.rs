@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::inbox::Outbox;
 use super::notices::Notices;
+use super::stalled::StallWatch;
 use crate::capture::{Watch, Whose};
 use crate::config::{RetentionBounds, SessionName};
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
@@ -58,6 +59,7 @@ pub(super) struct Opening {
     pub(super) server_run: Option<String>,
     /// The server was started by another hub.
     pub(super) adopted: bool,
+    pub(super) stalls: StallWatch,
     pub(super) outbox: Outbox,
 }
 
@@ -129,10 +131,9 @@ impl Opening {
     }
 
     fn start_ledger(&self, session: &Session, (of_server, own): (String, String), notices: &Notices) -> Option<Ledger> {
-        let started = self.outbox.try_clone().and_then(|outbox| {
-            let ids = (session.id.clone(), of_server, own);
-            Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter())
-        });
+        let outbox = self.outbox.clone();
+        let ids = (session.id.clone(), of_server, own);
+        let started = Ledger::start(&session.dir, ids, move |input| outbox.post(input), notices.reporter());
         notices.started(started, "the ledger", "relaying goes on without it")
     }
 
@@ -171,7 +172,7 @@ impl Opening {
             let ledger = ledger.as_ref().ok_or_else(|| "there is no ledger to reserve numbers in".to_owned())?;
             ledger.reserve_seq(wanted_numbers, RESERVE_WAIT_MAX).map_err(|error| error.to_string())
         });
-        let (outbox, report) = (self.outbox.try_clone().ok()?, notices.reporter());
+        let (outbox, report) = (self.outbox.clone(), notices.reporter());
         let tell: Notify = Box::new(move |notice| match notice {
             IndexNotice::Failed(why) => {
                 report(&format!("{why}; relaying and recording go on, and the index catches up once it can"));
@@ -187,7 +188,10 @@ impl Opening {
             }
             IndexNotice::Recovered => outbox.post(Input::IndexRecovered),
         });
-        notices.started(Index::start(settings, marks, tell), "the index", "this run has no history")
+        let index = notices.started(Index::start(settings, marks, tell), "the index", "this run has no history")?;
+        let watched = self.stalls.start(index.clone(), session.journal_dir.clone(), session.id.clone());
+        notices.started(watched, "stalled turns", "on_stalled does not run");
+        Some(index)
     }
 
     /// Starts the user's context engine, if one is configured.
@@ -199,10 +203,9 @@ impl Opening {
     ) -> Option<ContextEngine> {
         let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
         let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
-        let started = self.outbox.try_clone().and_then(|outbox| {
-            let post = Box::new(move |input| outbox.post(input));
-            ContextEngine::start(settings, conversations, post, notices.reporter())
-        });
+        let outbox = self.outbox.clone();
+        let post = Box::new(move |input| outbox.post(input));
+        let started = ContextEngine::start(settings, conversations, post, notices.reporter());
         notices.started(started, "the context engine", "turns go on without it")
     }
 
@@ -225,8 +228,8 @@ impl Opening {
         };
         let report = notices.reporter();
         let report_fault = move |what: &str| report(&format!("{what}; {WITHOUT}"));
-        let ask = self.outbox.try_clone().ok();
-        let ask = ask.map(|outbox| -> control::Ask { Box::new(move |request| outbox.forward(request)) });
+        let outbox = self.outbox.clone();
+        let ask: control::Ask = Box::new(move |request| outbox.forward(request));
         control::start(info, Arc::clone(&notices.published), stores, ask, report_fault)
             .map_err(|error| notices.report(&format!("{error}; {WITHOUT}")))
             .ok()

@@ -1,5 +1,6 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -15,10 +16,12 @@ use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
+use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::reload;
 use super::serve::Lifecycle;
 use super::session::{Opening, RecordKept};
+use super::stalled::{StallSettings, StallWatch};
 use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
@@ -118,6 +121,7 @@ pub(super) fn prepare(
         place: place(command, environment),
         codex_path: command.program.to_string_lossy().into_owned(),
         child_pid: server.pid(),
+        server_path: command.path.clone(),
         hub: None,
     };
     Ok(Relay {
@@ -144,6 +148,8 @@ pub(crate) struct Start<'a> {
     pub(crate) place: Place,
     pub(crate) codex_path: String,
     pub(crate) child_pid: u32,
+    /// The server's PATH, if it differs from ours.
+    pub(crate) server_path: Option<OsString>,
     pub(crate) hub: Option<OfHub>,
 }
 
@@ -159,7 +165,8 @@ pub(crate) struct OfHub {
 impl Start<'_> {
     /// Opens the session.
     pub(crate) fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
-        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, hub } = self;
+        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, server_path, hub } =
+            self;
         let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
         let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
@@ -167,6 +174,9 @@ impl Start<'_> {
         let notices = Notices::new(Arc::clone(&published));
         let fresh_id = Uuid::now_v7();
         let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+        published.stalls_after(settings.stalled_after.value);
+        let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone());
+        let stalls = StallWatch::new(stall_settings(settings), hooks.runner());
         let opening = Opening {
             home: settings.home.value.clone(),
             wanted: settings.session.value.clone(),
@@ -189,15 +199,14 @@ impl Start<'_> {
             context_engine: settings.assembly().context_engine,
             server_run,
             adopted,
+            stalls: stalls.clone(),
             outbox,
         };
         let recorder = match session {
             Some(session) => Recorder::open_in(session, opening, &notices)?,
             None => Recorder::open(opening, &notices),
         };
-        if let Ok(outbox) = recorder.outbox() {
-            reload::start(settings, complaints, outbox, &notices);
-        }
+        reload::start(settings, complaints, recorder.outbox(), &notices);
         for complaint in complaints {
             notices.report(&complaint.to_string());
         }
@@ -212,9 +221,15 @@ impl Start<'_> {
             callers: ApiCallers::default(),
             settings: settings.clone(),
             fragments: FragmentReader::new(settings.assembly().fragments),
-            hooks: Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone()),
+            programs: ProgramChecker::new(server_path.or_else(|| environment.get("PATH")).unwrap_or_default()),
+            hooks,
+            stalls,
         })
     }
+}
+
+pub(super) fn stall_settings(settings: &Settings) -> StallSettings {
+    StallSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
 }
 
 /// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.

@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::{Captures, Regex};
 
+use super::homes::{Begins, USER_NAME, replace_path};
 use crate::secrets::names_secret;
 use crate::secrets::redacted;
 use crate::wire::{TokenKind, tokens};
@@ -46,7 +47,7 @@ static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(127\.0\.0\.1|lo
 /// The characters before a path that begins here; a `/` within a path is not one of them.
 const PATH_BEGINS: &str = r#"(?<before>^|file://|[\s"'`=:;,(<>\[{|&])"#;
 static HOME_OF_SOMEONE: LazyLock<Regex> =
-    LazyLock::new(|| pattern(&format!(r"{PATH_BEGINS}/(?:home|Users)/\w(?:[\w.-]*\w)?")));
+    LazyLock::new(|| pattern(&format!(r"{PATH_BEGINS}/(?:home|Users)/{USER_NAME}")));
 static TEMPORARY: LazyLock<Regex> = LazyLock::new(|| {
     let name = r#"[^/\s"'`;:,()<>\[\]{}|&\\]+"#;
     pattern(&format!(r"{PATH_BEGINS}(?<folder>(?:/private)?(?:/var/folders/[^/\s]+/[^/\s]+/T|/tmp)/{name})"))
@@ -240,7 +241,7 @@ impl Anonymizer {
         }
         let mut text = text.to_owned();
         for (path, stands_for_it) in &self.paths {
-            text = replace_path(&text, path, stands_for_it);
+            text = replace_path(&text, path, stands_for_it, Begins::AtPath);
         }
         text = HOME_OF_SOMEONE.replace_all(&text, format!("${{before}}{HOME}")).into_owned();
         text = TEMPORARY.replace_all(&text, |found: &Captures<'_>| self.temporary(found)).into_owned();
@@ -338,24 +339,6 @@ impl RecordKind {
 /// Whether a record is marked as containing masks.
 fn is_marked(record: &str) -> bool {
     record.trim_end_matches(",\"eol\":false}").trim_end_matches('}').ends_with(",\"masked\":true")
-}
-
-/// Replaces a path if it is complete or a `/` follows.
-fn replace_path(text: &str, path: &str, by: &str) -> String {
-    let in_a_word = |char: char| char.is_alphanumeric() || char == '_';
-    let mut replaced = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(path) {
-        let after = &rest[at + path.len()..];
-        // A dot or a dash belongs to the name only if more of the name follows: a sentence may end with a path.
-        let name_goes_on = after.starts_with(['-', '.']) && after[1..].starts_with(in_a_word);
-        let goes_on = after.starts_with(in_a_word) || name_goes_on;
-        let began_before = rest[..at].ends_with(|last: char| in_a_word(last) || matches!(last, '.' | '-'));
-        replaced.push_str(&rest[..at]);
-        replaced.push_str(if goes_on || began_before { path } else { by });
-        rest = after;
-    }
-    replaced + rest
 }
 
 fn seconds_of(rfc3339: &str) -> Option<i64> {

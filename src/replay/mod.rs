@@ -9,6 +9,7 @@
 
 mod anonymizer;
 mod clients;
+mod homes;
 mod listen;
 mod mapping;
 mod player;
@@ -19,6 +20,7 @@ mod survey;
 mod tape;
 
 pub(crate) use anonymizer::{Anonymizer, Machine, Redaction};
+pub(crate) use homes::Homes;
 pub(crate) use listen::{ListenOptions, Told, listen};
 pub(crate) use mapping::Difference;
 pub use player::{Player, Strictness};

@@ -18,9 +18,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::context_table::{self, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
-use super::database::{self, DatabaseError};
+use super::database::{self, DatabaseError, Life};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
-use super::request_table::{self, RunIds, WhichRequests};
+use super::request_table::{self, RuleUse, RunIds, WhichRequests};
 use super::witness::{self, SeqMark, SeqWish};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
 
@@ -276,6 +276,20 @@ pub(super) enum Job {
     Clear(WhichCommands, Reply<usize>),
     BeginRun(String),
     Finish(SyncSender<()>),
+}
+
+/// How often each rule matched in the session of this folder since that time. Changes nothing.
+///
+/// # Errors
+///
+/// [`LedgerError::Unavailable`].
+pub(crate) fn rule_uses(session_dir: &Path, is_live: bool, since: &str) -> Result<Vec<RuleUse>, LedgerError> {
+    let life = if is_live { Life::Live } else { Life::Stopped };
+    let path = session_dir.join(LEDGER_FILE);
+    let opened = database::open_read_only(&path, life, BUSY_WAIT_MAX);
+    let unavailable = |error: DatabaseError| LedgerError::Unavailable(error.to_string());
+    let Some(connection) = opened.map_err(unavailable)? else { return Ok(Vec::new()) };
+    request_table::rule_uses(&connection, since).map_err(|source| unavailable(DatabaseError::Sqlite { path, source }))
 }
 
 // The ledger of a session in which no relay runs.

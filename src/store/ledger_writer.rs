@@ -45,6 +45,7 @@ const MIGRATIONS: &[&str] = &[
     context_table::BLOCKS_TABLE,
     context_table::ASSEMBLY_TABLES,
     witness::EPOCH_COLUMN,
+    request_table::RULE_COLUMNS,
 ];
 
 pub(super) struct LedgerWriter {

@@ -6,6 +6,7 @@
 //! This room never writes into the folder of a session whose lock another process holds, except for context that a command
 //! pushes into the ledger, under the ledger's own lock.
 
+mod audit;
 mod context_table;
 mod database;
 mod found;
@@ -17,6 +18,7 @@ mod request_table;
 mod session;
 mod witness;
 
+pub(crate) use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
 pub(crate) use context_table::{Keep, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
 pub(crate) use database::{
     BESIDE, DatabaseError, Form, MaskedTable, Opened, RunMode, connect as connect_database, is_corrupt, mask_tables,
@@ -28,11 +30,11 @@ pub(crate) use found::{
     shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;
-pub(crate) use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError};
+pub(crate) use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError, rule_uses};
 pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
 pub(crate) use removal::{expired_sessions, remove_expired, remove_leftovers};
-pub(crate) use request_table::WhichRequests;
+pub(crate) use request_table::{RuleUse, WhichRequests};
 pub(crate) use session::IndexLock;
 pub(crate) use session::{Holder, Place, Session, StoreError};
 pub(crate) use witness::{Found as FoundWitness, Witness, WitnessFile, boot_id, booted_unix_s};

@@ -53,6 +53,12 @@ CREATE TABLE codex_request_answers (
 CREATE INDEX codex_request_answers_by_request ON codex_request_answers (request_id);
 ";
 
+/// The rule that decides on a request, and the file of the program that it accepted.
+pub(super) const RULE_COLUMNS: &str = "
+ALTER TABLE codex_pending_requests ADD COLUMN rule TEXT;
+ALTER TABLE codex_pending_requests ADD COLUMN program TEXT;
+";
+
 /// The run that new rows belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunIds {
@@ -128,8 +134,8 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
     // A conflict means that an earlier commit succeeded but was not confirmed.
     const SQL: &str = "INSERT INTO codex_pending_requests (request_id, session_id, process_generation, rpc_request_id,
         thread_id, turn_id, item_id, request_type, request_method, requested_at, expires_at, status,
-        request_payload_json, late, changes_json, item_json, summary)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14, ?15, ?16)
+        request_payload_json, late, changes_json, item_json, summary, rule)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14, ?15, ?16, ?17)
         ON CONFLICT DO NOTHING";
     let values = params![
         row.request_id,
@@ -148,13 +154,14 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
         row.changes,
         row.item,
         row.summary,
+        row.rule,
     ];
     set(transaction, SQL, values)
 }
 
 fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = ?2, resolved_at = ?3, resolution_source = ?4,
-        resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9
+        resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9, program = ?10
         WHERE request_id = ?1 AND status IN ('pending', 'expired')";
     let (code, message) = ended.error.unzip();
     let values = params![
@@ -167,6 +174,7 @@ fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<us
         code,
         message,
         ended.late,
+        ended.program,
     ];
     let moved = transaction.prepare_cached(SQL)?.execute(values)?;
     match (&ended.payload, &ended.by) {
@@ -188,6 +196,35 @@ fn add_answer(transaction: &Transaction<'_>, given: &GivenRow, won: bool) -> rus
         SQL,
         params![given.request_id, rfc3339_millis(given.at_us), given.source.name(), given.by, given.payload, won],
     )
+}
+
+/// How often a rule matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RuleUse {
+    pub(crate) rule: String,
+    pub(crate) matched: u64,
+    /// How many of these requests it answered.
+    pub(crate) answered: u64,
+    /// The time of the newest one.
+    pub(crate) last_at: String,
+}
+
+/// How often each rule matched since that time; nothing if no rule could when the ledger was last written.
+pub(super) fn rule_uses(connection: &Connection, since: &str) -> rusqlite::Result<Vec<RuleUse>> {
+    const SQL: &str = "SELECT rule, count(*), total(resolved_by IS 'rule:' || rule), max(requested_at)
+        FROM codex_pending_requests WHERE rule IS NOT NULL AND requested_at >= ?1 GROUP BY rule";
+    if !connection.column_exists(None, "codex_pending_requests", "rule")? {
+        return Ok(Vec::new());
+    }
+    let read = |row: &Row<'_>| {
+        Ok(RuleUse {
+            rule: row.get(0)?,
+            matched: row.get::<_, i64>(1)? as u64,
+            answered: row.get::<_, f64>(2)? as u64,
+            last_at: row.get(3)?,
+        })
+    };
+    connection.prepare(SQL)?.query_map([since], read)?.collect()
 }
 
 /// Marks requests that earlier runs left open as orphaned. Only the holder of the session may call this.

@@ -10,6 +10,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 pub(crate) enum Place {
     Everywhere,
     Sessions,
+    /// At the requests of all sessions.
+    Inbox,
     Chat,
     /// At a request that one key answers.
     Approval,
@@ -30,9 +32,10 @@ pub(crate) enum Place {
 
 impl Place {
     /// All places, in the order of the documentation.
-    pub(crate) const ALL: [Place; 12] = [
+    pub(crate) const ALL: [Place; 13] = [
         Place::Everywhere,
         Place::Sessions,
+        Place::Inbox,
         Place::Chat,
         Place::Approval,
         Place::Sure,
@@ -49,6 +52,7 @@ impl Place {
         match self {
             Place::Everywhere => "everywhere",
             Place::Sessions => "sessions",
+            Place::Inbox => "requests",
             Place::Chat => "chat",
             Place::Approval => "approval",
             Place::Sure => "asked again",
@@ -91,6 +95,8 @@ pub(crate) enum Global {
     Request,
     /// Shows a pending request of another session.
     Elsewhere,
+    /// Shows the requests of all sessions, or closes them.
+    Inbox,
     /// Moves to the timeline, and back.
     History,
     Interrupt,
@@ -245,6 +251,7 @@ const fn answers(place: Place, keys: &'static [Press], does: Answer, says: &'sta
 pub(crate) const BINDINGS: &[Binding] = &[
     everywhere(&[Ctrl('r')], Global::Request, "show a pending request; again: the next one"),
     everywhere(&[Ctrl('n')], Global::Elsewhere, "show a request that waits in another session"),
+    everywhere(&[Ctrl('p')], Global::Inbox, "list the requests of all sessions, and back"),
     everywhere(&[Key(KeyCode::Tab)], Global::History, "to the timeline, and back"),
     everywhere(&[Ctrl('t')], Global::Threads, "choose the thread to show and to write to"),
     everywhere(&[Ctrl('x')], Global::Interrupt, "interrupt the turn"),
@@ -261,6 +268,14 @@ pub(crate) const BINDINGS: &[Binding] = &[
     moves(Place::Sessions, LAST, Move::Last, "to the last"),
     row(Place::Sessions, ENTER, Action::Enter, "attach to the session"),
     row(Place::Sessions, &[Letter('q')], Action::Global(Global::Quit), "quit"),
+    moves(Place::Inbox, UP, Move::Up, "up"),
+    moves(Place::Inbox, DOWN, Move::Down, "down"),
+    moves(Place::Inbox, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(Place::Inbox, PAGE_DOWN, Move::PageDown, "down by a screen"),
+    moves(Place::Inbox, FIRST, Move::First, "to the oldest"),
+    moves(Place::Inbox, LAST, Move::Last, "to the newest"),
+    row(Place::Inbox, ENTER, Action::Enter, "show the request in its session"),
+    row(Place::Inbox, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
     row(Place::Chat, ENTER, Action::Enter, "send; not while a request is pending"),
     row(Place::Chat, &[Alt(KeyCode::Enter), Ctrl('j')], Action::NewLine, "a new line"),
     moves(Place::Chat, &[Key(KeyCode::PageUp)], Move::PageUp, "to the timeline, and up in it"),

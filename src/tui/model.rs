@@ -16,6 +16,7 @@ use super::diff::Diff;
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher, ThreadFacts};
 use super::form::{Field, Form, Stand};
+use super::inbox::Inbox;
 use super::keys::{Letters, Place};
 use super::mouse::{Mouse, Pointing, Spot};
 use super::text::Zone;
@@ -45,6 +46,8 @@ pub(crate) struct Model {
     pub zone: Zone,
     pub list: List,
     pub session: Option<Box<Session>>,
+    /// The requests of all sessions, while they are open.
+    pub inbox: Option<Inbox>,
     /// The scroll position of the help, while it is open.
     pub help: Option<usize>,
     pub note: Option<Note>,
@@ -115,12 +118,21 @@ pub(crate) struct SessionRow {
     /// Its activity; `None` if it does not answer.
     pub state: Option<Activity>,
     pub pending: u64,
-    /// The ids and summaries of those that wait for a human.
-    pub waiting: Vec<(String, String)>,
+    /// The requests that wait for a human, oldest first.
+    pub waiting: Vec<Waiting>,
     pub cwd: String,
     pub client: Option<String>,
     /// When it was last used, in microseconds since the Unix epoch.
     pub used_us: u64,
+}
+
+/// A request that waits for a human.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub id: String,
+    pub summary: String,
+    /// When it arrived, in microseconds since the Unix epoch.
+    pub asked_us: u64,
 }
 
 /// How a session can be reached.
@@ -266,6 +278,8 @@ pub(crate) struct Session {
     pub link: Link,
     /// Its pending requests, oldest first.
     pub asks: Vec<Arc<Ask>>,
+    /// The request that it was attached for.
+    pub wanted: Option<String>,
     /// Whether its requests were read since it was attached.
     pub has_looked: bool,
     /// The timeline, once it was read.
@@ -312,6 +326,7 @@ impl Session {
             epoch: 0,
             link: Link::New,
             asks: Vec::new(),
+            wanted: None,
             has_looked: false,
             timeline: None,
             cursor: None,
@@ -370,6 +385,7 @@ impl Model {
             zone,
             list: List::default(),
             session: None,
+            inbox: None,
             help: None,
             note: None,
             drafts: HashMap::new(),
@@ -384,6 +400,9 @@ impl Model {
 
     /// The place that receives keys, and whether letters are text there.
     pub(crate) fn place(&self) -> (Place, Letters) {
+        if self.inbox.is_some() {
+            return (Place::Inbox, Letters::Keys);
+        }
         let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
         if session.overruling.is_some() {
             return (Place::Sure, Letters::Keys);
@@ -543,6 +562,8 @@ pub(crate) enum Command {
     /// Takes the terminal again.
     Retake,
     Ring,
+    /// Shows a notification, if the terminal can.
+    Notify(String),
     /// Takes the mouse or leaves it to the terminal.
     Mouse(Mouse),
     /// Shows a document in the user's pager.

@@ -10,7 +10,7 @@ use super::keys::{Action, Move};
 use super::model::Command;
 use super::model::{Focus, Model, Text};
 use super::pressed::{attach, next_request};
-use super::{browse, pressed, respond, review};
+use super::{browse, inbox, pressed, respond, review};
 
 /// The receiver of clicks and the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub(crate) struct Spot {
 pub(crate) enum Target {
     Session(String),
     Sessions,
+    /// A request in the inbox, by its session and id.
+    Waiting(String, String),
+    Inbox,
     /// The badge of requests in this session.
     Requests,
     /// The badge of requests in other sessions.
@@ -85,6 +88,7 @@ fn clicked(model: &mut Model, target: Target) -> Vec<Command> {
             }
             model.list.chosen = Some(id);
         }
+        Target::Waiting(session_id, request_id) => return inbox::clicked(model, (session_id, request_id)),
         Target::Elsewhere => return pressed::elsewhere(model),
         Target::Requests => {
             let is_shown = model.session.as_ref().is_some_and(|session| session.answering.is_some());
@@ -122,7 +126,7 @@ fn clicked(model: &mut Model, target: Target) -> Vec<Command> {
             let Some(session) = &mut model.session else { return Vec::new() };
             session.focus = Focus::Threads(row);
         }
-        Target::Sessions | Target::Timeline | Target::Document => {}
+        Target::Sessions | Target::Inbox | Target::Timeline | Target::Document => {}
     }
     Vec::new()
 }
@@ -149,7 +153,9 @@ fn turned(model: &mut Model, target: &Target, to: Move) -> Vec<Command> {
             }
             return browse::history(model, Action::Move(to));
         }
-        Target::Sessions | Target::Session(_) | Target::Thread(_) => Action::Move(to),
+        Target::Sessions | Target::Session(_) | Target::Inbox | Target::Waiting(..) | Target::Thread(_) => {
+            Action::Move(to)
+        }
         Target::Request | Target::Option(_) | Target::Document | Target::File(_) => {
             let Some(session) = &mut model.session else { return Vec::new() };
             let scroll = |doc: &super::doc::Doc, at| match to {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, of_row};
 use super::model::{Event, First, News, NotOverruled, Overruling};
-use super::model::{Link, Live, SessionRow};
+use super::model::{Link, Live, SessionRow, Waiting};
 use super::reader::{Gone, Teller};
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer};
@@ -88,14 +88,15 @@ pub(super) fn list(home: &Path, events: SyncSender<Event>) -> io::Result<Looking
 }
 
 /// A session's document, and the requests that wait for a person.
-type Polled = (SessionDocument, Vec<(String, String)>);
+type Polled = (SessionDocument, Vec<Waiting>);
 
 fn polled(session: &Found, requests: &mut Requests) -> Option<Polled> {
     let answer = client::get(&session.dir, "/sessions/self").ok()?;
     let document: SessionDocument = serde_json::from_slice(&answer.body).ok()?;
     requests.read(&session.dir, &document);
     let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
-    let waiting = waiting.map(|ask| (ask.id.clone(), ask.summary())).collect();
+    let waiting = waiting.map(|ask| Waiting { id: ask.id.clone(), summary: ask.summary(), asked_us: ask.asked_us });
+    let waiting = waiting.collect();
     Some((document, waiting))
 }
 
@@ -119,15 +120,15 @@ fn cwd(session: &Found) -> String {
 
 /// The pending requests of a session; they are read again only after traffic in the session.
 #[derive(Default)]
-struct Requests {
-    asks: Vec<Arc<Ask>>,
+pub(crate) struct Requests {
+    pub(crate) asks: Vec<Arc<Ask>>,
     /// The relay's counters at the time of the read.
     read_at: Option<(Option<String>, u64, u64, u64)>,
 }
 
 impl Requests {
     /// Reads the requests if they may have changed.
-    fn read(&mut self, dir: &Path, document: &SessionDocument) {
+    pub(crate) fn read(&mut self, dir: &Path, document: &SessionDocument) {
         let counters = &document.counters;
         let pending = document.pending_requests;
         let now = (document.generation.clone(), pending, counters.client_lines, counters.server_lines);
@@ -147,7 +148,7 @@ impl Requests {
     }
 }
 
-pub(super) fn us(at: SystemTime) -> u64 {
+pub(crate) fn us(at: SystemTime) -> u64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
@@ -186,7 +187,7 @@ pub(super) fn session(found: Found, teller: Teller) -> io::Result<Looking> {
     })
 }
 
-fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
+pub(crate) fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
     asks.iter().map(|ask| ask.id.as_str())
 }
 
@@ -238,7 +239,7 @@ fn ask(row: Value) -> Ask {
 }
 
 /// The row of a request, pending or not.
-fn ended(dir: &Path, id: &str) -> Option<Value> {
+pub(crate) fn ended(dir: &Path, id: &str) -> Option<Value> {
     let answer = client::get(dir, &format!("/sessions/self/codex-requests/{id}")).ok()?;
     let mut document: Value = answer.document().ok()?;
     Some(document["request"].take())

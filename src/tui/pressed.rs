@@ -20,7 +20,7 @@ use super::model::{
 use super::model::{Command, Ending};
 use super::mouse::Mouse;
 use super::text::plain;
-use super::{browse, respond, review, threads};
+use super::{browse, inbox, respond, review, threads};
 
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     if key.kind == KeyEventKind::Release {
@@ -44,10 +44,17 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
             Vec::new()
         }
         Some(Action::Global(Global::Mouse)) => mouse(model),
-        Some(Action::Global(Global::Elsewhere)) => elsewhere(model),
+        Some(Action::Global(Global::Elsewhere)) => {
+            inbox::leave(model);
+            elsewhere(model)
+        }
+        Some(Action::Global(Global::Inbox)) => {
+            inbox::enter_or_leave(model);
+            Vec::new()
+        }
         Some(does) => in_place(model, place, does, key),
         None => {
-            if !edit(model, place, key) {
+            if place == Place::Inbox || !edit(model, place, key) {
                 unknown(model, place, letters, key);
             }
             Vec::new()
@@ -104,6 +111,10 @@ fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
 }
 
 fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Vec<Command> {
+    if place == Place::Inbox && does != Action::Global(Global::Request) {
+        return inbox::pressed(model, does);
+    }
+    inbox::leave(model);
     match (does, model.session.is_some()) {
         (Action::Global(Global::Request), true) => return to_request(model),
         (Action::Global(Global::Request), false) => return elsewhere(model),
@@ -122,7 +133,7 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
         (_, _) => {}
     }
     match place {
-        Place::Everywhere => Vec::new(),
+        Place::Everywhere | Place::Inbox => Vec::new(),
         Place::Sessions => sessions(model, does),
         Place::Chat => chat(model, does),
         Place::Approval => respond::approval(model, does, key),
@@ -137,6 +148,9 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
 
 /// Moves the selection of a list.
 pub(super) fn moved(model: &mut Model, does: Action) -> Vec<Command> {
+    if model.inbox.is_some() {
+        return inbox::pressed(model, does);
+    }
     if model.session.is_none() { sessions(model, does) } else { threads::pressed(model, does) }
 }
 
@@ -333,7 +347,8 @@ pub(super) fn pasted(model: &mut Model, text: &str) {
         return;
     }
     model.note.take_if(|note| note.about == About::Key);
-    let is_taken = model.session.as_deref_mut().is_some_and(|session| {
+    let session = model.session.as_deref_mut().filter(|_| model.inbox.is_none());
+    let is_taken = session.is_some_and(|session| {
         choose_text(session);
         field(session).map(|field| field.insert(text)).is_some()
     });
@@ -452,23 +467,34 @@ pub(super) fn is_untouched(session: &Session) -> bool {
 /// Most requests whose bell is remembered.
 const RUNG_MAX: usize = 10_000;
 
-/// Rings once for each new request.
+/// Rings once for each new request, and has the terminal say what it is.
 pub(super) fn ring(model: &mut Model) -> Vec<Command> {
     let mut waiting: HashSet<(String, String)> = HashSet::new();
     for row in &model.list.rows {
-        waiting.extend(row.waiting.iter().map(|(request_id, _)| (row.id.clone(), request_id.clone())));
+        waiting.extend(row.waiting.iter().map(|one| (row.id.clone(), one.id.clone())));
     }
     if let Some(session) = &model.session {
         let asks = session.asks.iter().filter(|ask| ask.is_for_human());
         waiting.extend(asks.map(|ask| (session.id.clone(), ask.id.clone())));
     }
-    let is_new = !waiting.is_subset(&model.rung);
+    let new: HashSet<_> = waiting.difference(&model.rung).cloned().collect();
+    let told = if new.is_empty() { None } else { Some(notification(model, &new)) };
     // A list that was read before an answer can arrive after it, so ended requests are remembered too.
     if model.rung.len() > RUNG_MAX {
         model.rung.clear();
     }
     model.rung.extend(waiting);
-    if is_new { vec![Command::Ring] } else { Vec::new() }
+    told.map_or_else(Vec::new, |told| vec![Command::Ring, Command::Notify(told)])
+}
+
+/// The text about new requests: `proj (vscode): run make`.
+fn notification(model: &Model, new: &HashSet<inbox::Key>) -> String {
+    let rows = inbox::rows(model);
+    let mut new_rows = rows.iter().filter(|row| new.contains(&row.key));
+    match (new_rows.next(), new.len()) {
+        (Some(row), 1) => format!("{}: {}", plain(&row.place), plain(&row.summary)),
+        (_, count) => format!("{count} requests wait"),
+    }
 }
 
 /// Requests that wait for a person, in this session and in others.

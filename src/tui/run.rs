@@ -18,6 +18,7 @@ use super::terminal::{self, Keys, Pager, Screen};
 use super::text::Zone;
 use super::update::update;
 use super::view::view;
+use crate::config::NoticeSequence;
 use crate::store::Found;
 
 /// Capacity of the event channel.
@@ -49,6 +50,16 @@ pub(crate) struct Setup {
     /// Whether the screen shows colours.
     pub colours: Colours,
     pub pager: Pager,
+    /// Whether the bell rings for a new request.
+    pub bell: Bell,
+    /// The sequence by which the terminal shows a notification.
+    pub notice: Option<NoticeSequence>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bell {
+    On,
+    Off,
 }
 
 /// The threads beside the loop.
@@ -154,7 +165,13 @@ impl Beside {
             Command::Quit(ending) => return Ok(Goes::Ends(ending)),
             Command::Suspend => screen.stop()?,
             Command::Retake => screen.retake()?,
+            Command::Ring if self.setup.bell == Bell::Off => {}
             Command::Ring => screen.ring()?,
+            Command::Notify(text) => {
+                if let Some(sequence) = self.setup.notice {
+                    screen.notify(sequence, &text)?;
+                }
+            }
             Command::Mouse(mouse) => screen.point(mouse)?,
             Command::Copy(text) => screen.copy(&text)?,
             Command::Page(doc) => self.page(&doc, screen)?,
@@ -238,6 +255,7 @@ impl Attached {
             | Command::Suspend
             | Command::Retake
             | Command::Ring
+            | Command::Notify(_)
             | Command::Mouse(_)
             | Command::Page(_)
             | Command::PageDiff(_)

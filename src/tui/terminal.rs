@@ -25,6 +25,8 @@ use super::model::Colours;
 use super::model::{Ending, Event};
 use super::mouse::{Mouse, Pointing};
 use super::run::Setup;
+use super::text::plain;
+use crate::config::NoticeSequence;
 
 /// Longest text for the clipboard, in bytes: terminals accept about 74,994 characters of base64.
 const COPY_BYTES_MAX: usize = 56_000;
@@ -109,6 +111,11 @@ impl Screen {
         write("\x07")
     }
 
+    /// Has the terminal show a notification.
+    pub(super) fn notify(&mut self, sequence: NoticeSequence, text: &str) -> io::Result<()> {
+        write(&notification(sequence, text))
+    }
+
     /// Takes the mouse, or leaves it to the terminal.
     pub(super) fn point(&mut self, mouse: Mouse) -> io::Result<()> {
         self.mouse = mouse;
@@ -139,6 +146,20 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
+    }
+}
+
+/// Most characters of a notification.
+const NOTICE_CHARS_MAX: usize = 200;
+
+/// The sequence with its text. The text has no character that ends or splits the sequence, and does not begin as a command of
+/// another terminal that uses the same sequence.
+fn notification(sequence: NoticeSequence, text: &str) -> String {
+    let text = plain(text).replace(';', ",");
+    let text: String = text.chars().filter(|char| !char.is_control()).take(NOTICE_CHARS_MAX).collect();
+    match sequence {
+        NoticeSequence::Osc9 => format!("\x1b]9;codex-shim: {text}\x07"),
+        NoticeSequence::Osc777 => format!("\x1b]777;notify;codex-shim;{text}\x07"),
     }
 }
 
@@ -402,6 +423,19 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test that starts itself is told so by its environment")]
     fn is_to_panic() -> bool {
         std::env::var_os(PANICS).is_some()
+    }
+
+    #[test]
+    fn notification_cannot_be_left() {
+        let text = "proj: run \u{1b}]0;x\u{7}4;1\u{9c}\u{202e}é";
+        let (osc9, osc777) = (notification(NoticeSequence::Osc9, text), notification(NoticeSequence::Osc777, text));
+        for (shown, head) in [(osc9, "\u{1b}]9;codex-shim: "), (osc777, "\u{1b}]777;notify;codex-shim;")] {
+            let text = shown.strip_prefix(head).and_then(|rest| rest.strip_suffix('\u{7}'));
+            let text = text.unwrap_or_else(|| panic!("{shown:?}"));
+            assert!(text.starts_with("proj: run ") && text.ends_with('é'), "{text:?}");
+            assert!(!text.contains(|char: char| char.is_control() || char == ';'), "{text:?}");
+        }
+        assert!(notification(NoticeSequence::Osc9, &"x".repeat(1_000)).len() < 300);
     }
 
     #[test]

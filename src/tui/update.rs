@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ask::ending;
+use super::ask::{Ask, ending};
 use super::browse;
 use super::doc::At;
 use super::entry::{Key, Stage};
@@ -258,7 +258,10 @@ fn pending(model: &mut Model, ended: &[Value]) {
     } else if !std::mem::replace(&mut session.has_looked, true)
         && session.focus == Focus::Answer
         && is_untouched(session)
-        && let Some(ask) = session.asks.iter().find(|ask| ask.is_for_human()).cloned()
+        && let wanted = session.wanted.take()
+        && let is_wanted = (|ask: &&Arc<Ask>| wanted.as_ref() == Some(&ask.id))
+        && let Some(ask) =
+            session.asks.iter().find(is_wanted).or_else(|| session.asks.iter().find(|ask| ask.is_for_human())).cloned()
     {
         // Attaching to a waiting session shows its request.
         show_request(model, ask);

@@ -191,7 +191,7 @@ file ServerNotification error thread/started thread/status/changed thread/closed
   turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
   item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
   item/commandExecution/terminalInteraction serverRequest/resolved item/autoApprovalReview/started \
-  item/autoApprovalReview/completed
+  item/autoApprovalReview/completed account/rateLimits/updated
 "#
         );
         fs::write(lab.user.join("real/codex"), script).expect("a file");
@@ -220,16 +220,17 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
              thread/start: ephemeral, thread/start: threadSource, thread/fork, thread/unsubscribe, thread/read, \
              thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
-             thread/approveGuardianDeniedAction and 14 more",
+             thread/approveGuardianDeniedAction and 15 more",
         ),
         "0.98.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
              thread/unsubscribe, thread/inject_items, turn/steer, thread/approveGuardianDeniedAction, \
              item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
-             mcpServer/elicitation/request, currentTime/read, thread/status/changed and 4 more",
+             mcpServer/elicitation/request, currentTime/read, thread/status/changed and 5 more",
         ),
-        "0.125.0" | "0.135.0" => Some("this codex lacks currentTime/read"),
+        "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read"),
+        "0.135.0" => Some("this codex lacks currentTime/read"),
         _ => None,
     };
     let (status, found) = check(&told, "protocol");

@@ -594,8 +594,8 @@ fn tables_fit_the_terminal_and_have_heads() {
     for (args, head) in [
         ("sessions", "SESSION  NAME"),
         ("children", "SESSION  NAME"),
-        ("requests", "AGE  REQUEST  KIND"),
-        ("requests --all", "AGE  REQUEST  KIND"),
+        ("requests", "AGE  REQUEST  SESSION"),
+        ("requests --all", "AGE  REQUEST  SESSION"),
         ("events", "TIME ("),
         ("tail", "WHEN"),
         ("prune --dry-run --older-than 0s", "SESSION  NAME"),

@@ -236,6 +236,23 @@ fn first_answer_of_two_clients_wins() {
 }
 
 #[test]
+fn stalled_turn_of_a_hub_runs_the_hook() {
+    let home = Home::new();
+    let file = home.beside().join("stalled");
+    let hook = format!("cat > {0}.new; mv {0}.new {0}", file.display());
+    let config = format!("on_stalled = [\"sh\", \"-c\", \"{hook}\"]\nstalled_after = \"200ms\"\n");
+    fs::create_dir_all(home.path()).unwrap();
+    fs::write(home.path().join("config.toml"), config).unwrap();
+    let hub = Hub::at(home);
+    let mut client = hub.client("first");
+    resume(&mut client);
+    let started = json!({"method": "turn/started", "params": {"threadId": "t", "turn": {"id": "u", "items": []}}});
+    hub.server().broadcast(&started.to_string());
+    let document = eventually("the hook", || serde_json::from_slice::<Value>(&fs::read(&file).ok()?).ok());
+    assert_eq!((&document["thread_id"], &document["turn_id"]), (&json!("t"), &json!("u")), "{document}");
+}
+
+#[test]
 fn answer_of_a_tool_reaches_all_clients() {
     let hub = Hub::new();
     // The first connection of all; no answer may take it.
@@ -817,6 +834,8 @@ fn subscribers_see_history_once() {
     for words in ["What is it?", "hahaha"] {
         assert_eq!(lines.matches(words).count(), 1, "{words}: {lines}");
     }
+    let found = told(&hub.tool(&["search", "hahaha", "--json"]));
+    assert_eq!(found["matches"].as_array().map(Vec::len), Some(1), "{found}");
     // Each client got the end of the item; the journal has it once.
     let segments = fs::read_dir(hub.session().join("journal")).unwrap();
     let stored: String = segments.map(|segment| fs::read_to_string(segment.unwrap().path()).unwrap()).collect();

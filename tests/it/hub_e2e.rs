@@ -174,8 +174,13 @@ impl Bench {
         })
     }
 
+    /// The requests, without their session, which says whether a hub runs.
     fn rows(&self) -> Vec<Value> {
-        self.document(&["requests", "--all"])["requests"].as_array().expect("an array").clone()
+        let mut rows = self.document(&["requests", "--all"])["requests"].as_array().expect("an array").clone();
+        for row in &mut rows {
+            row.as_object_mut().expect("an object").remove("session").expect("each names its session");
+        }
+        rows
     }
 
     /// The roles and texts of a thread and the outcomes of its turns, in order, as soon as this many turns have ended.
@@ -689,4 +694,27 @@ fn e2e_tui_carries_context_to_the_model() {
     // The thread's history is free of it as well.
     let Some(again) = bench.tui(&format!("resume {thread}")) else { return };
     hides(&again.shows_all(&["what now", "Well."]));
+}
+
+#[test]
+fn e2e_rule_decides_for_all_clients_of_a_hub() {
+    let test = "e2e_rule_decides_for_all_clients_of_a_hub";
+    let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };
+    bench.shim(&["hub", "stop"]);
+    let rule = "[[rules]]\nname = \"no echo\"\nmatch = { kind = \"command\", argv_prefix = [\"echo\"] }\naction = \"decline\"\n";
+    fs::write(bench.home.path().join("config.toml"), rule).expect("a file");
+    bench.shim(&["hub", "start"]);
+    let mut first = Client::connect(&bench.session().join("codex.sock"));
+    first.initialize("first");
+    let started = first.call("thread/start", json!({"cwd": bench.lab.cwd()}));
+    let thread = text(&started["thread"]["id"]);
+    first.call("turn/start", json!({"threadId": thread, "input": [{"type": "text", "text": "do it"}]}));
+    let is_over = |message: &Value| {
+        assert_ne!(message["method"], COMMAND, "no client is asked");
+        message["method"] == "turn/completed"
+    };
+    first.wait_for("the end of the turn", is_over);
+    let rows = bench.confirmed(1);
+    assert_eq!((&rows[0]["resolved_by"], &rows[0]["rule"]), (&json!("rule:no echo"), &json!("no echo")), "{rows:#?}");
+    assert_eq!(bench.ran(), 0);
 }

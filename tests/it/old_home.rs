@@ -323,6 +323,8 @@ fn every_other_tool_works_on_the_old_home() {
         (&["events", "main"], 0, "request_resolved"),
         (&["tail", "main", "-n", "100"], 0, "Approval failed"),
         (&["transcript", "latest", "--session", "context"], 0, "another thread"),
+        (&["search", "touch", "--kind", "command"], 0, "touch x"),
+        (&["search", "--regex", "run.before"], 0, "the run before"),
         (&["children"], 0, "killed"),
         (&["prune"], 0, "nothing to delete"),
         (&["hook", "bash"], 0, "codex-shim"),

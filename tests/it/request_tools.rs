@@ -6,7 +6,7 @@ use std::process::{Child, ExitStatus, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::both_ends::{Live, failed, text, told, tool};
+use crate::support::both_ends::{Live, failed, lines_of, next, text, told, tool};
 use crate::support::shim::Home;
 use crate::support::{eventually, stop};
 
@@ -67,15 +67,31 @@ pub fn sent(live: &Live) -> Value {
 #[test]
 fn what_waits_is_listed_and_shown() {
     let mut live = in_turn();
-    assert_eq!(shown(&live.tool(&["requests"])), "no requests are pending in session s\n");
+    assert_eq!(shown(&live.tool(&["requests"])), "no requests are pending\n");
+    assert_eq!(shown(&live.tool(&["requests", "s"])), "no requests are pending in session s\n");
     live.say_plainly(&command(0, "make"));
     live.say_plainly(QUESTION);
-    let list = shown(&live.tool(&["requests"]));
-    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
-    assert_eq!(lines, [vec!["0", "command", "run", "make", "(to", "see)"], vec!["7", "question", "Which?"]]);
     let document = told(&live.tool(&["requests", "--json"]));
-    assert_eq!(document, live.get("/sessions/self/codex-pending-requests"));
     let id = ids(&document)[0].clone();
+    let name = &id[8..];
+    assert_eq!(document["requests"][0]["name"], name);
+    let session = &document["requests"][0]["session"];
+    assert_eq!((&session["client"], &session["live"]), (&json!("ide"), &json!(true)), "{session}");
+    let list = shown(&live.tool(&["requests", "s"]));
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    let run = name[..4].to_owned();
+    let question = format!("{run}-7");
+    assert_eq!(lines, [vec![name, "command", "run", "make", "(to", "see)"], vec![&question, "question", "Which?"]]);
+    let list = shown(&live.tool(&["requests"]));
+    assert!(list.lines().all(|line| line.contains(" (ide)  ")), "{list}");
+    let bare = |mut row: Value| {
+        let members = row.as_object_mut().expect("an object");
+        members.retain(|name, _| name != "name" && name != "session");
+        row
+    };
+    let rows = document["requests"].as_array().expect("an array").iter().cloned().map(bare).collect::<Vec<_>>();
+    assert_eq!(json!({ "requests": rows }), live.get("/sessions/self/codex-pending-requests"));
+    assert!(shown(&live.tool(&["show", name])).contains("run make"));
 
     let whole = shown(&live.tool(&["show", "0"]));
     for words in
@@ -530,6 +546,122 @@ fn one_can_wait_for_either() {
     drop(home);
 }
 
+/// The pending requests of all sessions, once there are `count` of them.
+fn inbox(home: &Home, count: usize) -> Vec<Value> {
+    eventually("the requests", || {
+        let listed = tool_in(home, home.beside(), &["requests", "--json"]);
+        let document: Value = serde_json::from_slice(&listed.stdout).ok()?;
+        let rows = document["requests"].as_array()?.clone();
+        (rows.len() == count).then_some(rows)
+    })
+}
+
+fn end_all(relays: &mut [Child]) {
+    for relay in relays {
+        drop(relay.stdin.take());
+        eventually("the relay has not ended", || relay.try_wait().expect("it is our child"));
+    }
+}
+
+/// Two relays in different folders, each with a request; and their folders.
+fn two_folders(home: &Home) -> [Child; 2] {
+    [("proj", "one", "vscode"), ("other", "two", "zed")].map(|(folder, session, client)| {
+        let folder = home.beside().join(folder);
+        std::fs::create_dir(&folder).expect("a folder");
+        client_in(home, &folder, session, client, &format!("make {session}"))
+    })
+}
+
+#[test]
+fn requests_of_all_folders_are_answered_by_name() {
+    let home = Home::new();
+    let mut relays = two_folders(&home);
+    let rows = inbox(&home, 2);
+    let elsewhere = |arguments: &[&str]| tool_in(&home, home.beside(), arguments);
+    let listed = shown(&elsewhere(&["requests"]));
+    let names: Vec<String> = rows.iter().map(|row| text(&row["name"])).collect();
+    for (name, place) in names.iter().zip(rows.iter().map(|row| text(&row["session"]["name"]))) {
+        let line = listed.lines().find(|line| line.contains(name.as_str())).unwrap_or_else(|| panic!("{listed}"));
+        assert!(line.contains(&place) && line.contains("run make"), "{line}");
+    }
+    // The user cannot tell which of the two an unclear name means.
+    failed(&elsewhere(&["respond", "9", "accept"]), 3, "matches several requests");
+    failed(&elsewhere(&["respond", "latest", "accept"]), 3, &names[0]);
+    let there = tool_in(&home, &home.beside().join("proj"), &["show", "latest"]);
+    assert!(shown(&there).contains("run make one"));
+    assert_eq!(inbox(&home, 2).len(), 2);
+    shown(&elsewhere(&["respond", &names[0], "decline"]));
+    assert_eq!(inbox(&home, 1)[0]["name"], names[1].as_str());
+    end_all(&mut relays);
+    // Stopped sessions are listed with --all, and their requests have the same names.
+    let all = told(&elsewhere(&["requests", "--all", "--json"]));
+    assert_eq!(ids(&all).len(), 2);
+    assert!(shown(&elsewhere(&["show", &names[0]])).contains("resolved: decline"));
+    assert_eq!(ids(&told(&elsewhere(&["requests", "--all", "--since", "1h", "--json"]))).len(), 2);
+    assert_eq!(ids(&told(&elsewhere(&["requests", "--all", "--since", "0s", "--json"]))).len(), 0);
+    failed(&elsewhere(&["requests", "--since", "1h"]), 2, "--since goes with --all");
+    assert_eq!(shown(&elsewhere(&["requests"])), "no requests are pending\n");
+}
+
+#[test]
+fn hung_relay_hides_no_request_of_others() {
+    let home = Home::new();
+    let mut relays = two_folders(&home);
+    let rows = inbox(&home, 2);
+    let names: Vec<String> = rows.iter().map(|row| text(&row["name"])).collect();
+    let hung = rows.iter().position(|row| row["session_id"] == "two").expect("it has a request");
+    let relay = Pid::from_child(&relays[1]);
+    stop(relay);
+    let elsewhere = |arguments: &[&str]| tool_in(&home, home.beside(), arguments);
+    let listed = elsewhere(&["requests", "--json"]);
+    let document: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
+    let answer = elsewhere(&["respond", &names[1 - hung], "accept"]);
+    let unclear = elsewhere(&["respond", "latest", "accept"]);
+    kill_process(relay, Signal::CONT).expect("it runs");
+    assert_eq!((listed.status.code(), ids(&document).len()), (Some(1), 1), "{listed:?}");
+    assert!(String::from_utf8_lossy(&listed.stderr).contains("does not answer"), "{listed:?}");
+    assert_eq!(answer.status.code(), Some(0), "{answer:?}");
+    failed(&unclear, 1, "does not answer");
+    end_all(&mut relays);
+}
+
+#[test]
+fn followed_requests_are_printed_until_they_end() {
+    let home = Home::new();
+    let mut follower = home.shim(&["requests", "-f", "--json"]);
+    let mut follower = follower.current_dir(home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs");
+    let lines = lines_of(follower.stdout.take().expect("stdout is piped"));
+    let next_row = || -> Value { serde_json::from_str(&next(&lines, "a line of the follower")).expect("it is JSON") };
+    let mut relays = two_folders(&home);
+    let rows = [next_row(), next_row()];
+    assert!(rows.iter().all(|row| row["status"] == "pending"), "{rows:?}");
+    let first = text(&rows[0]["name"]);
+    shown(&tool_in(&home, home.beside(), &["respond", &first, "decline"]));
+    let ended = next_row();
+    assert_eq!((text(&ended["name"]), text(&ended["status"])), (first, "resolved".to_owned()));
+    end_all(&mut relays);
+    let orphaned = next_row();
+    assert_eq!((&orphaned["request_id"], &orphaned["status"]), (&rows[1]["request_id"], &json!("orphaned")));
+    // The next relay of the session is followed, too.
+    let mut next_relay = [client_in(&home, &home.beside().join("proj"), "one", "vscode", "make again")];
+    let again = next_row();
+    assert_eq!((text(&again["summary"]), text(&again["status"])), ("run make again".to_owned(), "pending".to_owned()));
+    end_all(&mut next_relay);
+    assert_eq!(next_row()["status"], "orphaned");
+    follower.kill().expect("it runs");
+    follower.wait().expect("it ends");
+}
+
+#[test]
+fn follower_ends_with_its_reader() {
+    let home = Home::new();
+    let mut follower = home.shim(&["requests", "-f"]);
+    let mut follower = follower.current_dir(home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs");
+    drop(follower.stdout.take());
+    let status = eventually("the end of the follower", || follower.try_wait().expect("it is our child"));
+    assert_eq!(status.code(), Some(0));
+}
+
 /// A relay in `folder` with a client named `client`, whose server asks to run `command`.
 fn client_in(home: &Home, folder: &std::path::Path, session: &str, client: &str, command: &str) -> Child {
     let asks = format!(
@@ -565,7 +697,7 @@ fn two_clients_in_one_folder_are_both_shown() {
         (rows.len() == 2).then_some(rows)
     });
     let listed = shown(&here(&["requests"]));
-    for part in ["proj (vscode) one", "proj (zed) two", "run make first", "run make second"] {
+    for part in ["proj (vscode)  command", "proj (zed)     command", "run make first", "run make second"] {
         assert!(listed.contains(part), "{part}: {listed}");
     }
     let status = told(&here(&["status", "--json"]));
@@ -578,9 +710,9 @@ fn two_clients_in_one_folder_are_both_shown() {
     let elsewhere = |arguments: &[&str]| tool_in(&home, home.beside(), arguments);
     assert!(shown(&elsewhere(&["show", ids[0]])).contains("run make"));
     shown(&elsewhere(&["respond", ids[0], "decline"]));
-    let elsewhere = elsewhere(&["requests"]);
-    let note = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
-    assert!(note.starts_with("codex-shim: no session in this folder; showing `proj ("), "{note}");
+    // Nothing of this folder waits, so the only request that waits elsewhere is the latest one.
+    assert!(shown(&elsewhere(&["requests"])).contains("proj ("));
+    assert!(shown(&elsewhere(&["show"])).contains(ids[1]));
     // Commands in the folder become context for both; a message needs the session's name.
     shown(&here(&["exec", "--", "true"]));
     for session in ["one", "two"] {

@@ -275,7 +275,7 @@ fn misplaced_options_are_answered_with_their_command() {
         (&["--session", "s"], "codex-shim run --session NAME"),
         (&["--session", "s", "app-server"], "codex-shim run --session NAME"),
         (&["--exit-grace", "3s"], "codex-shim run --exit-grace TIME"),
-        (&["--follow"], "codex-shim tail --follow"),
+        (&["--follow"], "codex-shim requests --follow"),
         (&["tape", "--strict"], "codex-shim replay --strict"),
     ] {
         let output = home.shim(args).stdin(Stdio::null()).output().expect("it runs");

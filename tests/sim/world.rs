@@ -1,8 +1,10 @@
 //! A world: the shim between its two sides, the data that outlives it, and the events.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
@@ -14,6 +16,7 @@ use codex_shim::testing::journal::{
 };
 use codex_shim::testing::store::SeqMark;
 use codex_shim::testing::wire::Side;
+use rustix::fs::FileType;
 use serde_json::json;
 
 use super::canary::Canary;
@@ -36,10 +39,27 @@ pub const STEPS: u64 = 600;
 /// The limit on file sizes applies to the whole process, so only one world may run at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
+    static OUTPUT: Once = Once::new();
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    OUTPUT.call_once(|| {
+        write_through_a_pipe(rustix::stdio::stdout(), rustix::stdio::dup2_stdout);
+        write_through_a_pipe(rustix::stdio::stderr(), rustix::stdio::dup2_stderr);
+    });
     // With a handler, a write beyond the limit fails with an error instead of killing the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     guard
+}
+
+/// Replaces an output that is a file by a pipe to `cat`, which has no limit. Beyond the limit, the test runner could not write to
+/// the file, and would end without a message.
+#[expect(clippy::zombie_processes, reason = "it ends after this process, whose output it writes")]
+fn write_through_a_pipe(output: BorrowedFd<'_>, replace: fn(ChildStdin) -> rustix::io::Result<()>) {
+    let is_file = rustix::fs::fstat(output).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+    if is_file {
+        let file = output.try_clone_to_owned().expect("the output is open");
+        let cat = Command::new("cat").stdin(Stdio::piped()).stdout(file).spawn().expect("cat runs");
+        replace(cat.stdin.expect("it is piped")).expect("the output is open");
+    }
 }
 
 pub struct World {
@@ -166,6 +186,7 @@ impl World {
                 false => Vec::new(),
             },
             notify_after: None,
+            rules: Vec::new(),
         };
         self.referee = Referee::new(generation.to_string(), requests.hold, !requests.expiry.is_empty());
         let engine = Engine::new(EngineSettings {

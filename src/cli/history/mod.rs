@@ -1,4 +1,4 @@
-//! The history tools: events, actions, transcripts; and which thread a name means.
+//! The history tools: events, actions, transcripts, search; and which thread a name means.
 //!
 //! If a relay is running it is queried, otherwise its files are indexed and read: see [`super::offline`].
 //!
@@ -6,7 +6,11 @@
 //! number, whether it comes from the running relay, from the one after it, or from the files that the last one left. So no
 //! event is missed or repeated.
 
+mod below;
+mod entry;
 mod events;
+mod export;
+mod search;
 mod tail;
 mod transcript;
 
@@ -30,6 +34,7 @@ use crate::index::{Cursor, GapReason, HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 use events::Event;
 pub(super) use events::{EventsArguments, run_events};
+pub(super) use search::{SearchArguments, run_search};
 pub(super) use tail::{TailArguments, age as action_age, run_tail, words as action_words};
 pub(super) use transcript::{TranscriptArguments, run_transcript};
 

@@ -1,8 +1,9 @@
 //! `codex-shim transcript`: the messages and actions of a thread.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -12,48 +13,78 @@ use super::super::screen::{self, Screen, Tone};
 use super::super::screen::{Clock, Times};
 use super::super::select_session::SessionFlag;
 use super::super::{CliError, Done};
+use super::below::{Below, Detail, More, below};
+use super::entry::{Told, told};
+use super::export::{self, Format};
 use super::{find, known, put, read_of};
 use crate::config::Environment;
-use crate::engine::{one_line, without_shell};
-use crate::history::{action_in_words, decided};
 
 /// Print the conversation and the actions of a thread
 ///
 /// Only finished things, in order: messages, commands and how they ended, file changes, approvals and their answers.
+///
+/// With --format or -o it is an export that you can hand on: what looks like a secret is masked, and your home folder is
+/// written `~`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0, or 1 if the history cannot be read, or 3 if there is no such
-thread or session.
+Exit status: 0, or 1 if the history cannot be read or the file cannot be
+written, or 3 if there is no such thread or session.
 
 Examples:
   codex-shim transcript
   codex-shim transcript 0192abcd --session work
-  codex-shim transcript latest --json | jq -r 'select(.role == \"user\").text'")]
+  codex-shim transcript latest --json | jq -r 'select(.role == \"user\").text'
+  codex-shim transcript -o report.html
+  codex-shim transcript --format md --full --diff > report.md")]
 pub(in crate::cli) struct TranscriptArguments {
     /// Thread: its id, or a unique beginning of it
     #[arg(value_name = "THREAD", default_value = "latest", add = complete::threads())]
-    thread: String,
+    pub(super) thread: String,
     #[command(flatten)]
-    session: SessionFlag,
+    pub(super) session: SessionFlag,
     /// Print one JSON document per line
-    #[arg(long = "json")]
+    #[arg(long = "json", conflicts_with_all = ["format", "output", "full", "diff", "paths"])]
     as_json: bool,
+    /// Export in this format [default: by the name of FILE, else text]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub(super) format: Option<Format>,
+    /// Export whole outputs, and the input and results of tools
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Export the diffs of all changes
+    #[arg(long)]
+    pub(super) diff: bool,
+    /// Export paths as they are, with the names of home folders
+    #[arg(long)]
+    pub(super) paths: bool,
+    /// File to write, for you alone [default: stdout]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+    /// Replace FILE if it exists
+    #[arg(long, requires = "output")]
+    pub(super) force: bool,
     #[command(flatten)]
-    times: Times,
+    pub(super) times: Times,
+}
+
+impl TranscriptArguments {
+    fn is_export(&self) -> bool {
+        self.format.is_some() || self.output.is_some() || self.full || self.diff || self.paths
+    }
 }
 
 /// Lines shown from the end of an output.
-const OUTPUT_LINES_MAX: usize = 5;
+pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
-/// Most files of a diff that are named; the rest is counted.
-const DIFF_FILES_MAX: usize = 8;
+/// What a terminal shows.
+const BRIEF: Detail = Detail { output_lines_max: Some(OUTPUT_LINES_MAX), has_diffs: false, more: More::None };
 
 #[derive(Deserialize)]
 struct Transcript {
     entries: Vec<Box<RawValue>>,
 }
 
-/// Prints a transcript.
+/// Prints or exports a transcript.
 pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
     let mut read = read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
     let thread = find(&arguments.thread, &known(&mut read)?)?;
@@ -65,80 +96,35 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
     if told.entries.is_empty() {
         return Err(CliError::failed(format!("no messages in thread {thread} yet")));
     }
+    if arguments.is_export() {
+        return export::run(arguments, &read.session, &thread, &told.entries, environment);
+    }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     for entry in &told.entries {
         let text = match arguments.as_json {
             true => format!("{entry}\n"),
-            false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), &clock, to),
+            false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), &clock, to, &BRIEF),
         };
         put(&text)?;
     }
     Ok(0)
 }
 
-/// An entry in words; empty if it has nothing to read.
-fn in_words(entry: &Value, clock: &Clock, to: Screen) -> String {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
-    let role = text("role");
-    let status = Some(text("status")).filter(|status| !status.is_empty()).unwrap_or("completed");
-    let ended = how_it_ended(entry);
-    let at = clock.text(text("ts"));
-    match role {
-        "user" => block("user", Tone::Good, &at, text("text"), None, to),
-        "assistant" => block("assistant", Tone::Strong, &at, text("text"), None, to),
-        "reasoning" => block("reasoning", Tone::Faint, &at, text("text"), Some(Tone::Faint), to),
-        "plan" => block("plan", Tone::Strong, &at, &plan(entry), None, to),
-        "command" => {
-            let command = one_line(&without_shell(text("command")));
-            let line = match text("status") {
-                status @ ("declined" | "cancelled") => format!("{}{ended}", action_in_words(role, status, &command)),
-                _ => format!("$ {command}{ended}"),
-            };
-            format!("{}{}", row(Tone::Strong, &line, to), output(text("output"), to))
+/// An entry as text.
+pub(super) fn in_words(entry: &Value, clock: &Clock, to: Screen, detail: &Detail) -> String {
+    let at = clock.text(entry["ts"].as_str().unwrap_or_default());
+    match told(entry) {
+        Told::Said { role, tone, text } => block(role, tone, &at, &text, to),
+        Told::EndedTurn { tone, line } => format!("{}\n", row(tone, &line, to)),
+        Told::Did { tone, line } => {
+            let rows: String = below(entry, detail).iter().map(|below| below_rows(below, to)).collect();
+            format!("{}{rows}", row(tone, &line, to))
         }
-        "file_change" => {
-            let files: Vec<String> = changes(&entry["changes"]);
-            row(Tone::Strong, &format!("{}{ended}", action_in_words(role, status, &files.join(", "))), to)
-        }
-        "tool" => {
-            let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-            let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
-            let said = if text("text").is_empty() { String::new() } else { format!(": {}", one_line(text("text"))) };
-            row(Tone::Strong, &format!("{}{ended}", action_in_words(role, status, &format!("{name}{said}"))), to)
-        }
-        "diff" => row(Tone::Faint, &format!("diff of the turn so far: {}", files_of(text("text"))), to),
-        "approval" => {
-            let what = [text("command"), text("text"), text("reason")].into_iter().find(|part| !part.is_empty());
-            let (subject, accepted) = match text("kind") {
-                "elicitation" | "questions" => ("User input", "submitted"),
-                _ => ("Approval", "given"),
-            };
-            let decision = Some(decision(entry)).filter(|decision| !decision.is_empty());
-            let code =
-                [text("error_code"), text("status")].into_iter().find(|part| !part.is_empty() && *part != "resolved");
-            let (verb, outcome) = match code {
-                Some(code) if decision.is_none() => ("requested".to_owned(), format!(": {code}")),
-                Some(_) | None => (decided(decision.as_deref(), accepted), String::new()),
-            };
-            let by = if text("source").is_empty() { String::new() } else { format!(", by {}", text("source")) };
-            let what = what.map(|what| one_line(&without_shell(what))).unwrap_or_else(|| text("kind").to_owned());
-            row(Tone::Warning, &format!("{subject} {verb}: {what}{outcome}{by}"), to)
-        }
-        "status" => {
-            let tone = if text("status") == "completed" { Tone::Faint } else { Tone::Bad };
-            let why = if text("error_message").is_empty() { text("error_code") } else { text("error_message") };
-            let why = if why.is_empty() { String::new() } else { format!(": {}", one_line(why)) };
-            format!("{}\n", row(tone, &format!("turn {}{}{why}", text("status"), took(entry)), to))
-        }
-        "error" => row(Tone::Bad, &format!("error: {}", one_line(text("text"))), to),
-        "token_usage" => row(Tone::Faint, &format!("{} tokens in the last call", entry["total"]), to),
-        "context_compacted" => row(Tone::Faint, "the context was compacted", to),
-        other => row(Tone::Faint, other, to),
     }
 }
 
 /// The role, and the text below it.
-fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, to: Screen) -> String {
+fn block(role: &str, tone: Tone, at: &str, said: &str, to: Screen) -> String {
     let mut text = format!("{}  {}\n", to.paint(tone, role), to.paint(Tone::Faint, &screen::plain(at)));
     let columns_max = screen::columns(to);
     let mut is_code = false;
@@ -151,7 +137,7 @@ fn block(role: &str, tone: Tone, at: &str, said: &str, said_tone: Option<Tone>, 
         let indented = format!("  {line}");
         let wrapped = columns_max.map(|columns_max| screen::wrapped(&indented, 2 + hanging(&line), columns_max));
         for line in wrapped.unwrap_or(indented).lines() {
-            let line = said_tone.map_or(line.to_owned(), |tone| to.paint(tone, line));
+            let line = if tone == Tone::Faint { to.paint(tone, line) } else { line.to_owned() };
             let _ = writeln!(text, "{}", line.trim_end());
         }
     }
@@ -176,117 +162,18 @@ fn row(tone: Tone, line: &str, to: Screen) -> String {
     format!("{}\n", screen::fitted(&line, screen::columns(to)))
 }
 
-/// ` (exit 1, 2s 300ms)`; empty if the action completed and took no time. Statuses without an exit code that
-/// [`action_in_words`] puts in front are not repeated.
-fn how_it_ended(entry: &Value) -> String {
-    let mut told: Vec<String> = Vec::new();
-    match (entry["exit_code"].as_i64(), entry["status"].as_str()) {
-        (Some(code), _) => told.push(format!("exit {code}")),
-        (None, Some(status @ ("failed" | "interrupted" | "timeout"))) if entry["role"] == "command" => {
-            told.push(status.to_owned());
-        }
-        (None, Some(_) | None) => {}
-    }
-    told.extend(entry["duration_ms"].as_u64().map(duration));
-    told.extend(entry["error_message"].as_str().map(one_line));
-    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
-}
-
-fn took(entry: &Value) -> String {
-    entry["duration_ms"].as_u64().map(|ms| format!(" in {}", duration(ms))).unwrap_or_default()
-}
-
-fn duration(ms: u64) -> String {
-    // Milliseconds do not matter in long durations.
-    let ms = if ms >= 10_000 { ms / 1_000 * 1_000 } else { ms };
-    humantime::format_duration(std::time::Duration::from_millis(ms)).to_string()
-}
-
-fn output(text: &str, to: Screen) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let hidden = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+/// A text below an action, indented.
+fn below_rows(below: &Below<'_>, to: Screen) -> String {
     let mut told = String::new();
-    if hidden > 0 {
-        told.push_str(&row(Tone::Faint, &format!("  … {hidden} more above"), to));
+    let heads = [Some(&below.title).filter(|title| !title.is_empty()), below.missing.as_ref()];
+    for head in heads.into_iter().flatten() {
+        told.push_str(&row(Tone::Faint, &format!("  {head}"), to));
     }
-    for line in &lines[hidden..] {
+    for line in below.text.lines() {
         let line = screen::plain(&line.replace('\t', "    "));
         told.push_str(&format!("    {}\n", to.paint(Tone::Faint, &line)));
     }
     told
-}
-
-/// `src/a.rs (+3 -1)` for each file.
-fn changes(changes: &Value) -> Vec<String> {
-    let change = |change: &Value| {
-        let path = change["path"].as_str().unwrap_or("a file");
-        let kind = change["kind"]["type"].as_str().or(change["kind"].as_str()).unwrap_or("update");
-        let diff = change["diff"].as_str().unwrap_or_default();
-        match kind {
-            "add" => format!("{path} (new, {} lines)", diff.lines().count()),
-            "delete" => format!("{path} (deleted)"),
-            _ => format!("{path} ({})", lines_of(diff)),
-        }
-    };
-    changes.as_array().into_iter().flatten().map(change).collect()
-}
-
-/// `+3 -1`
-fn lines_of(diff: &str) -> String {
-    let is_head = |line: &&str| line.starts_with("+++ ") || line.starts_with("--- ");
-    let count = |sign: char| diff.lines().filter(|line| line.starts_with(sign) && !is_head(line)).count();
-    format!("+{} -{}", count('+'), count('-'))
-}
-
-/// `a.rs (+1 -1), b.rs (+9 -2)`: the files of a unified diff, each with its counts.
-fn files_of(diff: &str) -> String {
-    let starts: Vec<usize> = memchr::memmem::find_iter(diff.as_bytes(), b"diff --git ")
-        .filter(|at| *at == 0 || diff.as_bytes()[at - 1] == b'\n')
-        .chain(std::iter::once(diff.len()))
-        .collect();
-    let of_file = |range: &[usize]| {
-        let part = &diff[range[0]..range[1]];
-        let named = |sign: &str| part.lines().find_map(|line| line.strip_prefix(sign));
-        let path = named("+++ ").filter(|path| *path != "/dev/null").or_else(|| named("--- "));
-        let path = path.map(|path| path.strip_prefix("b/").or(path.strip_prefix("a/")).unwrap_or(path));
-        // A file that is only moved or made executable has no such lines.
-        let path = path.or_else(|| part.lines().next().and_then(|line| line.rsplit(" b/").next()));
-        format!("{} ({})", one_line(path.unwrap_or("a file")), lines_of(part))
-    };
-    match &starts[..] {
-        _ if diff.is_empty() => "empty".to_owned(),
-        [_] => lines_of(diff),
-        starts => {
-            let listed: Vec<String> = starts.windows(2).take(DIFF_FILES_MAX).map(of_file).collect();
-            match (starts.len() - 1).saturating_sub(DIFF_FILES_MAX) {
-                0 => listed.join(", "),
-                more => format!("{} and {more} more files", listed.join(", ")),
-            }
-        }
-    }
-}
-
-fn plan(entry: &Value) -> String {
-    let step = |step: &Value| {
-        let mark = match step["status"].as_str() {
-            Some("completed") => "x",
-            Some("in_progress") => ">",
-            Some(_) | None => " ",
-        };
-        format!("[{mark}] {}\n", step["step"].as_str().unwrap_or_default())
-    };
-    match entry["steps"].as_array() {
-        Some(steps) => steps.iter().map(step).collect(),
-        None => entry["text"].as_str().unwrap_or_default().to_owned(),
-    }
-}
-
-fn decision(entry: &Value) -> String {
-    match &entry["decision"] {
-        Value::String(decision) => decision.clone(),
-        Value::Null => String::new(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => entry["decision"].to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -296,7 +183,7 @@ mod tests {
     use super::*;
 
     fn check(entry: Value, expect: &str) {
-        assert_eq!(in_words(&entry, &Clock::stopped("2026-01-02T03:04:05Z"), Screen::None), expect, "{entry}");
+        assert_eq!(in_words(&entry, &Clock::stopped("2026-01-02T03:04:05Z"), Screen::None, &BRIEF), expect, "{entry}");
     }
 
     #[test]

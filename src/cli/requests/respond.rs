@@ -483,13 +483,13 @@ Exit status:
 
 Examples:
   codex-shim respond latest                     show it, and ask
-  codex-shim respond 0 accept
-  codex-shim respond 0 decline --reason 'use the staging database'
-  codex-shim respond 2 --answer color=Red --answer size=L
-  codex-shim respond 0 accept --json | jq -r .request.resolved_by
-  codex-shim respond 0 --json '{\"decision\":\"acceptForSession\"}'")]
+  codex-shim respond 0c4e-0 accept
+  codex-shim respond 0c4e-0 decline --reason 'use the staging database'
+  codex-shim respond 0c4e-2 --answer color=Red --answer size=L
+  codex-shim respond latest accept --json | jq -r .request.resolved_by
+  codex-shim respond latest --json '{\"decision\":\"acceptForSession\"}'")]
 pub(in crate::cli) struct RespondArguments {
-    /// Request: its id, a unique beginning of it, its number, or `latest`
+    /// Request: its name in the list, its id or a part of it, or `latest`
     #[arg(value_name = "REQUEST", add = complete::requests())]
     pub(in crate::cli) request: String,
     /// accept, accept-for-session, decline or cancel

@@ -1,26 +1,23 @@
-//! `codex-shim requests` lists pending requests, or all of them with their outcomes. `codex-shim show` shows one in full, with labels:
-//! everything there is to decide on, and its outcome.
+//! `codex-shim show`: a request in full, with labels: everything there is to decide on, and its outcome.
 //!
 //! [`RequestView`] decides which rows there are, in which order, and their styles.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::complete;
 use super::super::screen::Clock;
 use super::super::screen::Times;
 use super::super::screen::{self, Screen, Tone};
-use super::super::select_session::{Common, SessionFlag};
-use super::super::table::{Cell, Column, Table};
-use super::{Done, body, kind_of, named, print_json, readable_all, rows, select_session, short, text};
+use super::super::select_session::SessionFlag;
+use super::{Done, body, named, print_json, text};
 use crate::config::Environment;
-use crate::control::answer::{outcome_word, respond_arguments};
+use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
 use crate::control::request_view::{
     ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, size_of_changes, who,
 };
 use crate::engine::RequestKind;
-use crate::store::{Found, WhichRequests};
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
@@ -197,6 +194,8 @@ pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
         }
     }
     view.some("because", &row["error_message"]);
+    view.some("rule", &row["rule"]);
+    view.some("program", &row["program"]);
     if row["late"] == true {
         view.row("late", "it was forwarded before it was stored");
     }
@@ -249,43 +248,26 @@ pub(super) fn next(row: &Value, to: Screen) -> String {
     view.text
 }
 
-/// List the requests that are waiting for your answer
-///
-/// Oldest first: how long a request has been waiting, its name, its kind, and what it is about.
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Examples:
-  codex-shim requests
-  codex-shim requests work
-  codex-shim requests --all              answered ones too: by whom and when
-  codex-shim requests --json | jq -r '.requests[].request_id'")]
-pub(in crate::cli) struct RequestsArguments {
-    #[command(flatten)]
-    pub(in crate::cli) common: Common,
-    /// Every stored request, whatever its status
-    #[arg(long)]
-    pub(in crate::cli) all: bool,
-    #[command(flatten)]
-    pub(in crate::cli) times: Times,
-}
-
 /// Show a request in full, and what became of it
 ///
 /// The command and its folder, the file changes with their diffs, or the questions with their options; then who answered what
 /// and when. With --json it prints what `GET /sessions/self/codex-requests/ID` returns.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-A request is named by its id, by a unique beginning of it, by the part after
-the `-` (`0` for `6b02d1a90c4e-0`), or by `latest`: the newest that waits.
+A request of any session is named by its id, by a unique end of it as in the
+list of `requests` (`0c4e-0` for `6b02d1a90c4e-0`), or by a unique beginning.
+Requests of the sessions in this folder are also named by the part after the
+`-` (`0`), and by `latest`: the newest that waits. If none waits here, `latest`
+is the only one that waits elsewhere.
 
 Exit status: 0, or 3 if there is no such request or session.
 
 Examples:
   codex-shim show
-  codex-shim show 0
+  codex-shim show 0c4e-0
   codex-shim show 6b02d1a90c4e-0 --json | jq .answers")]
 pub(in crate::cli) struct ShowRequestArguments {
-    /// Request: its id, a unique beginning of it, or its number
+    /// Request: its name in the list, its id or a part of it, or its number
     #[arg(value_name = "REQUEST", default_value = "latest", add = complete::requests())]
     pub(in crate::cli) request: String,
     #[command(flatten)]
@@ -295,113 +277,6 @@ pub(in crate::cli) struct ShowRequestArguments {
     pub(in crate::cli) as_json: bool,
     #[command(flatten)]
     pub(in crate::cli) times: Times,
-}
-
-pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
-    let sessions = readable_all(arguments.common.session.name(), environment)?;
-    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
-    let (listed, status) = select_session::each(&sessions, |session| rows(session, which))?;
-    if arguments.common.as_json {
-        let mut rows: Vec<Value> = listed.into_iter().flat_map(|(_, rows)| rows).collect();
-        if sessions.len() > 1 {
-            rows.sort_by(|one, other| text(one, "requested_at").cmp(text(other, "requested_at")));
-        }
-        return Ok(status.max(print_json(&json!({ "requests": rows }))));
-    }
-    let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    let name = |session: &Found| select_session::heading(session, screen, environment);
-    let mut told = String::new();
-    for (session, rows) in &listed {
-        if sessions.len() > 1 {
-            told.push_str(&select_session::section(session, screen));
-        }
-        told.push_str(&match which {
-            // The heading names the session.
-            WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() && sessions.len() > 1 => {
-                "no requests are pending\n".to_owned()
-            }
-            WhichRequests::Pending | WhichRequests::PendingAndOrphaned if rows.is_empty() => {
-                format!("no requests are pending in session {}\n", screen::plain(&name(session)))
-            }
-            WhichRequests::All if rows.is_empty() && sessions.len() > 1 => "no requests yet\n".to_owned(),
-            WhichRequests::All if rows.is_empty() => {
-                format!("session {} has had no requests\n", screen::plain(&name(session)))
-            }
-            WhichRequests::Pending | WhichRequests::PendingAndOrphaned => to_do(rows, &clock, screen),
-            WhichRequests::All => history(rows, &clock, screen),
-        });
-    }
-    Ok(status.max(screen::print(&told)))
-}
-
-/// How long a pending request has waited, or the age of a resolved one.
-fn age(row: &Value, clock: &Clock) -> String {
-    clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
-}
-
-/// Pending requests: age, name, kind, summary.
-fn to_do(rows: &[Value], clock: &Clock, to: Screen) -> String {
-    let columns = vec![
-        Column::whole("AGE"),
-        Column::whole("REQUEST"),
-        Column::whole("KIND").spare(),
-        Column::text("WHAT IT ASKS"),
-    ];
-    let cells = rows.iter().map(|row| {
-        vec![
-            (Tone::Faint, age(row, clock)),
-            (Tone::Warning, short(row, rows).to_owned()),
-            (Tone::Faint, kind_of(row).name().to_owned()),
-            (Tone::Strong, text(row, "summary").to_owned()),
-        ]
-    });
-    Table::of(columns, cells.collect(), to)
-}
-
-/// All requests with their outcomes.
-fn history(rows: &[Value], clock: &Clock, to: Screen) -> String {
-    let (columns, cells) = history_table(rows, clock, to);
-    Table::of(columns, cells, to)
-}
-
-fn history_table(rows: &[Value], clock: &Clock, to: Screen) -> (Vec<Column>, Vec<Vec<Cell>>) {
-    let columns = vec![
-        Column::whole("AGE").spare(),
-        Column::whole("REQUEST"),
-        Column::whole("KIND").spare(),
-        Column::whole("OUTCOME"),
-        Column::whole("BY").spare(),
-        Column::whole(clock.head("AT")).spare(),
-        Column::text("WHAT IT ASKS"),
-    ];
-    let cells = rows.iter().map(|row| {
-        vec![
-            (Tone::Faint, age(row, clock)),
-            (Tone::Warning, short(row, rows).to_owned()),
-            (Tone::Faint, kind_of(row).name().to_owned()),
-            outcome_cell(row),
-            (Tone::Faint, by(row)),
-            (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
-            (Tone::Strong, text(row, "summary").to_owned()),
-        ]
-    });
-    (columns, cells.collect())
-}
-
-/// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
-fn outcome_cell(row: &Value) -> (Tone, String) {
-    let tone = match (text(row, "status"), text(row, "error_code")) {
-        ("pending", _) => Tone::Warning,
-        ("resolved", "withdrawn_by_server") => Tone::Faint,
-        ("resolved", _) => Tone::Good,
-        _ => Tone::Bad,
-    };
-    (tone, outcome_word(row).to_owned())
-}
-
-/// Who answered, without the process; `show` prints both.
-fn by(row: &Value) -> String {
-    row["resolution_source"].as_str().unwrap_or("-").to_owned()
 }
 
 #[cfg(test)]
@@ -592,61 +467,5 @@ mod tests {
         check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
         check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
         check(json!({ "status": "resolved", "resolved_payload": { "answers": {} } }), "resolved: answered");
-    }
-}
-
-#[cfg(test)]
-mod list_tests {
-    use super::*;
-
-    fn rows() -> Vec<Value> {
-        let row = |id: &str, at: &str, method: &str, summary: &str| {
-            json!({
-                "request_id": format!("6b02d1a90c4e-{id}"), "process_generation": "6b02d1a90c4e", "status": "pending",
-                "requested_at": at, "request_method": method, "summary": summary,
-            })
-        };
-        let mut done = row("1", "2026-01-02T03:04:05.000Z", "item/fileChange/requestApproval", "change a");
-        for (name, value) in [
-            ("status", json!("resolved")),
-            ("resolved_payload", json!({ "decision": "decline" })),
-            ("resolution_source", json!("cli")),
-            ("resolved_by", json!("uid 0")),
-            ("resolved_at", json!("2026-01-02T03:04:06.000Z")),
-        ] {
-            done[name] = value;
-        }
-        vec![row("0", "2026-01-02T03:03:05.000Z", "item/commandExecution/requestApproval", "run x\u{1b}[31m"), done]
-    }
-
-    fn now() -> Clock {
-        Clock::stopped("2026-01-02T03:04:07Z")
-    }
-
-    #[test]
-    fn pending_requests_are_listed() {
-        let expect = "1m 2s  0  command      run x\u{fffd}[31m\n2s     1  file change  change a\n";
-        assert_eq!(to_do(&rows(), &now(), Screen::None), expect);
-    }
-
-    #[test]
-    fn outcomes_of_all_requests_are_listed() {
-        let expect = "\
-1m 2s  0  command      pending   -    -                     run x\u{fffd}[31m
-2s     1  file change  declined  cli  2026-01-02T03:04:06Z  change a
-";
-        assert_eq!(history(&rows(), &now(), Screen::None), expect);
-    }
-
-    #[test]
-    fn outcomes_stay_whole_on_narrow_terminals() {
-        let mut rows = rows();
-        rows[1]["summary"] = json!("change ".repeat(20));
-        rows[1]["resolved_by"] = json!("uid 0, pid 12345");
-        for columns_max in [40, 80] {
-            let (columns, cells) = history_table(&rows, &now(), Screen::Plain);
-            let shown = Table::within(columns, Screen::Plain, Some(columns_max)).add(cells);
-            assert!(shown.contains("declined") && !shown.contains("uid"), "{shown}");
-        }
     }
 }

@@ -19,6 +19,7 @@ mod before;
 mod items;
 mod kind;
 mod open;
+mod ruled;
 #[cfg(test)]
 mod simulation;
 
@@ -32,6 +33,7 @@ use super::attached_client::{Clients, ServerOwner};
 use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
+use super::rules::Rule;
 use super::verdict::Verdict;
 use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
@@ -46,7 +48,7 @@ pub(crate) use kind::{
     without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
-use open::{Commit, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
+use open::{Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -69,6 +71,8 @@ pub struct RequestSettings {
     pub expiry: Vec<(RequestType, Duration)>,
     /// Time until the user's hook runs for a pending request, if one is set.
     pub notify_after: Option<Duration>,
+    /// Rules of the user, in the order of the settings file.
+    pub rules: Vec<Rule>,
 }
 
 /// All requests of one run.
@@ -162,7 +166,8 @@ impl Requests {
         let expiry = expiry.filter_map(|request| request.expires_at);
         let notify = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let notify = notify.filter_map(|request| request.notify_at);
-        self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).min()
+        let ruled = self.open.values().filter_map(Request::rule_due);
+        self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).chain(ruled).min()
     }
 
     /// Number of requests waiting for a human.
@@ -205,15 +210,15 @@ impl Requests {
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
         let is_for_human = kind.is_for_human();
-        // Without a row, only the client could answer.
-        let is_held = self.settings.hold && is_for_human && self.is_trusted;
-        let name = self.free_name(request_name(&generation, &id, raw_id.get()));
-        self.is_asked_again(&id);
-        let can_expire = is_for_human && !kind.needs_person();
-        let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && can_expire);
-        let expiry = expiry.map(|(_, after)| *after);
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
+        let ruled = self.ruling(kind, message.params, &shown, about);
+        // Without a row, only the client could answer.
+        let is_held = (self.settings.hold || ruled.holds()) && is_for_human && self.is_trusted;
+        let is_withheld = is_held || ruled.answers();
+        let name = self.free_name(request_name(&generation, &id, raw_id.get()));
+        self.is_asked_again(&id);
+        let expiry = self.expiry(kind);
         let row = RequestRow {
             request_id: name.clone(),
             rpc_request_id: raw_id.get().to_owned(),
@@ -227,6 +232,7 @@ impl Requests {
             item: item.map(|item| item.to_string()),
             summary: summary(kind, method, &shown, about.changes.map(read).as_ref()),
             late: !self.is_trusted && !decision.is_withheld(),
+            rule: ruled.rule_name(),
         };
         let request = Request {
             row: row.clone(),
@@ -235,8 +241,10 @@ impl Requests {
             params: message.params.map(ToOwned::to_owned),
             verdict: answer::verdict(kind, message.params.map_or("", RawValue::get)),
             expires_at: expiry.map(|after| now.elapsed + after),
-            notify_at: self.settings.notify_after.filter(|_| is_for_human).map(|after| now.elapsed + after),
-            withheld: is_held.then(|| Withheld::Until(seen.line.to_vec())),
+            notify_at: self.notify_at(now, kind).filter(|_| !ruled.answers()),
+            withheld: is_withheld.then(|| Withheld::Until(seen.line.to_vec())),
+            is_held,
+            rule: None,
             answered_before,
             answered: None,
             may_be_lost: false,
@@ -244,18 +252,19 @@ impl Requests {
             end: None,
             state: State::Pending,
         };
-        self.open.insert(id, request);
-        let request_type = kind.request_type().name();
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held: is_held }));
+        self.open.insert(id.clone(), request);
+        let (request_type, held) = (kind.request_type().name(), is_withheld);
+        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
         let entry = LedgerEntry::RequestOpened(Box::new(row));
         let token = self.keep_first(entry, Commit::Opens { request_id: name }, effects);
-        if is_held {
+        if is_withheld {
             self.holds.push((token, now.elapsed + HOLD_MAX));
             decision.line = Passage::Withhold;
         } else if !decision.is_withheld() {
             // A withheld line waits for nothing.
             self.hold(now, token, decision);
         }
+        self.rule_begins(now, &id, ruled, decision, effects);
     }
 
     /// The server repeated an open request. If its row is still being stored, the line waits for that again.
@@ -400,7 +409,7 @@ impl Requests {
         let id = id.clone();
         let payload = answer::kept(&request.verdict, &answer.result.to_string());
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
-        let deciding = Deciding { api_call, source, answer, runner_up: None, over: None };
+        let deciding = Deciding { decider: Decider::Api(api_call, source), answer, runner_up: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
@@ -423,8 +432,7 @@ impl Requests {
             (Some(Commit::Opens { request_id }), true) => {
                 effects.push(Effect::Note(Note::RequestCommitted { request_id: request_id.clone() }));
                 let kept = self.open.values_mut().filter(|request| request.row.request_id == request_id);
-                kept.filter(|request| request.withheld.is_some())
-                    .for_each(|request| request.withheld = Some(Withheld::Kept));
+                kept.filter(|request| request.rule.is_none()).for_each(|request| request.settle(clients, effects));
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
@@ -433,19 +441,19 @@ impl Requests {
                     self.forward_late(request_id, clients, effects);
                 }
             }
-            (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, effects),
+            (Some(Commit::Decides(id)), _) => self.decided(now, &id, done, clients, effects),
             (Some(Commit::Expires(id)), _) => self.answer_by_policy(now, &id, effects),
             (None, _) => {}
         }
     }
 
-    /// Sends an API answer that was stored; otherwise the request is open again.
-    fn decided(&mut self, now: Now, id: &RpcId, done: bool, effects: &mut Vec<Effect>) {
+    /// Sends an answer of an API caller or a rule that was stored; otherwise the request is open again.
+    fn decided(&mut self, now: Now, id: &RpcId, done: bool, clients: &Clients, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
-        let Deciding { api_call, source, answer, runner_up, over } = *deciding;
+        let Deciding { decider, answer, runner_up, over } = *deciding;
         if !done {
-            effects.push(Effect::Reply(api_call, ApiReply::NotKept));
+            decider.reply(ApiReply::NotKept, effects);
             if let Some(why) = over {
                 effects.extend(runner_up.map(|(_, given)| Effect::keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
@@ -457,6 +465,8 @@ impl Requests {
                 self.tokens += 1;
                 effects.push(inject(bytes, &request.verdict, self.tokens));
                 self.await_dispatch(self.tokens, id);
+            } else {
+                self.rule_gives_up(now, id, clients, effects);
             }
             return;
         }
@@ -464,14 +474,16 @@ impl Requests {
             effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
         }
         request.is_answered(Conn::OWN, self.last_conn);
+        request.is_ruled();
         let row = &request.row;
         effects.push(Effect::Note(Note::RequestResolved {
             request_id: row.request_id.clone(),
             status: RequestStatus::Resolved.name(),
-            source: source.name(),
+            source: decider.source().name(),
             decision: answer::decided(&answer::kept(&request.verdict, &answer.result.to_string())),
             error_code: None,
         }));
+        effects.extend(decider.rule_applied(&row.request_id));
         let verdict = request.verdict.clone();
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
         let bytes = response_line(&row.rpc_request_id, &answer.result);
@@ -488,7 +500,7 @@ impl Requests {
             let turn_id = turn_id.filter(|_| !answer.is_cancel && over.is_none());
             self.explanations.push(Explanation { thread_id, turn_id, reason });
         }
-        effects.push(Effect::Reply(api_call, ApiReply::Kept));
+        decider.reply(ApiReply::Kept, effects);
     }
 
     /// Everything up to the mark `token` was written.
@@ -636,7 +648,7 @@ fn read(raw: &RawValue) -> Value {
 }
 
 /// Adds the item's members to parameters that omit them.
-fn with_item(mut params: Value, item: Option<&Value>) -> Value {
+pub(super) fn with_item(mut params: Value, item: Option<&Value>) -> Value {
     for name in ["command", "cwd"] {
         if let (Some(members), Some(value)) = (params.as_object_mut(), item.and_then(|item| item.get(name)))
             && members.get(name).is_none_or(Value::is_null)

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::answer::CheckedAnswer;
 use super::items::is_same_item;
 use super::kind::RequestKind;
+use super::ruled::{AppliedRule, Ruled};
 use super::{HOLD_MAX, Requests, answer, inject, resolve, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiCallId, Decision, Effect, Now, Passage, Token};
@@ -54,6 +55,10 @@ pub(super) struct Request {
     pub(super) expires_at: Option<Duration>,
     /// Set if the client has not received the request; holds its line until the row is stored.
     pub(super) withheld: Option<Withheld>,
+    /// The client is not asked at all.
+    pub(super) is_held: bool,
+    /// The rule that is about to answer.
+    pub(super) rule: Option<Box<Ruled>>,
     /// When the user's hook runs; `None` if it already ran.
     pub(super) notify_at: Option<Duration>,
     /// Earlier rows of the same request whose answers the server has not confirmed, oldest first.
@@ -79,7 +84,7 @@ pub(super) struct AnsweredOver {
 /// A request that the client has not received.
 #[derive(Debug)]
 pub(super) enum Withheld {
-    /// Withheld unless its row cannot be stored: then only the client could answer.
+    /// Withheld unless its row cannot be stored, as then only the client could answer, or unless a rule gives up.
     Until(Vec<u8>),
     /// Withheld permanently.
     Kept,
@@ -89,7 +94,7 @@ pub(super) enum Withheld {
 #[derive(Debug)]
 pub(super) enum State {
     Pending,
-    /// An API answer is being stored.
+    /// An answer of an API caller or a rule is being stored.
     Deciding(Box<Deciding>),
     /// An answer will be sent to the server.
     Answered,
@@ -98,11 +103,17 @@ pub(super) enum State {
     Expired,
 }
 
-/// An API answer that is being stored.
+/// Who gave an answer that is being stored.
+#[derive(Debug)]
+pub(super) enum Decider {
+    Api(ApiCallId, RequestSource),
+    Rule(AppliedRule),
+}
+
+/// An answer that is being stored.
 #[derive(Debug)]
 pub(super) struct Deciding {
-    pub(super) api_call: ApiCallId,
-    pub(super) source: RequestSource,
+    pub(super) decider: Decider,
     pub(super) answer: CheckedAnswer,
     /// A later answer of the client, sent if the first cannot be stored.
     pub(super) runner_up: Option<(Vec<u8>, GivenRow)>,
@@ -213,6 +224,18 @@ pub(super) const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does
 pub(super) const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
 
 impl Requests {
+    /// How long such a request waits for an answer.
+    pub(super) fn expiry(&self, kind: RequestKind) -> Option<Duration> {
+        let can_expire = kind.is_for_human() && !kind.needs_person();
+        let expiry = self.settings.expiry.iter().find(|(of, _)| *of == kind.request_type() && can_expire);
+        expiry.map(|(_, after)| *after)
+    }
+
+    /// When the user's hook runs for a request that is pending from now on.
+    pub(super) fn notify_at(&self, now: Now, kind: RequestKind) -> Option<Duration> {
+        self.settings.notify_after.filter(|_| kind.is_for_human()).map(|after| now.elapsed + after)
+    }
+
     /// The server sent `serverRequest/resolved`.
     pub(in crate::engine) fn server_resolved(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
         if let Some(id) = Members::of(params).and_then(|params| params.get("requestId")).map(RpcId::from_raw) {
@@ -306,7 +329,7 @@ impl Requests {
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 
-    /// An answer of ours was lost with its connection: policy's is sent again, and any other may be given again.
+    /// An answer of ours was lost with its connection: that of policy or a rule is sent again, and any other may be given again.
     pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
         let by_policy = self.by_policy.get(&token).and_then(|(id, _)| self.open.get(id));
         if let Some(request) = by_policy
@@ -317,7 +340,10 @@ impl Requests {
         if let Some((id, _)) = self.dispatches.get(&token)
             && let Some(request) = self.open.get_mut(id)
         {
-            request.may_be_lost = true;
+            match request.ruled_answer() {
+                Some(bytes) => effects.push(inject(bytes, &Verdict::Open, token)),
+                None => request.may_be_lost = true,
+            }
         }
     }
 
@@ -341,6 +367,7 @@ impl Requests {
                 Some(Commit::Decides(_)) | None => {}
             }
         }
+        self.rules_tick(now, clients, effects);
         for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
             if request.notify_at.is_some_and(|at| at <= now.elapsed) {
                 request.notify_at = None;

@@ -336,8 +336,7 @@ impl World {
 
 fn fresh(generation: u64) -> Requests {
     let expiry = vec![(RequestType::Approval, Duration::from_millis(500))];
-    let mut requests =
-        Requests::new(RequestSettings { hold: false, expiry, notify_after: None }, ServerOwner::Client, 0);
+    let mut requests = Requests::new(RequestSettings { expiry, ..RequestSettings::default() }, ServerOwner::Client, 0);
     requests.session_opened(generation.to_string());
     requests
 }

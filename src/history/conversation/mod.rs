@@ -41,7 +41,7 @@ pub(super) enum Purpose<'a> {
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conversation {
-    generation: Option<String>,
+    pub(super) generation: Option<String>,
     pub(super) child_runs: bool,
     /// When the child started or ended.
     pub(super) child_since_us: u64,

@@ -25,6 +25,7 @@ use crate::history::{RecordEvent, Seen, UiFold};
 use crate::index::{Follower, Next, Patience, shown_line};
 use crate::journal::{Position, Record, SegmentName};
 use kept::Kept;
+pub(crate) use pager::Pager;
 pub(super) use pager::Pages;
 
 /// Polling interval of the journal.
@@ -50,9 +51,9 @@ const LOOK_EVERY: usize = 1_024;
 
 /// Sends results to the event loop.
 #[derive(Debug, Clone)]
-pub(super) struct Teller {
-    pub(super) events: SyncSender<Event>,
-    pub(super) attachment: u64,
+pub(crate) struct Teller {
+    pub(crate) events: SyncSender<Event>,
+    pub(crate) attachment: u64,
 }
 
 /// The receiver is gone.
@@ -66,12 +67,12 @@ impl Teller {
 
 /// A thread that ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(crate) struct Following {
     _ends: SyncSender<()>,
 }
 
 /// Follows the journal of a session folder from its end.
-pub(super) fn follow(session_dir: &Path, epoch: u64, teller: Teller) -> io::Result<Following> {
+pub(crate) fn follow(session_dir: &Path, epoch: u64, teller: Teller) -> io::Result<Following> {
     let (ends, ended) = sync_channel(1);
     let dir = session_dir.to_owned();
     std::thread::Builder::new().name("follow".to_owned()).spawn(move || {

@@ -22,7 +22,7 @@ const FULL_BYTES_MAX: usize = 1 << 20;
 const BEYOND_MAX: usize = 20_000;
 
 /// The reader of one attachment.
-pub(super) struct Pager {
+pub(crate) struct Pager {
     session_dir: PathBuf,
     dir: PathBuf,
     wanted: Arc<AtomicBool>,
@@ -47,7 +47,7 @@ enum Left {
 }
 
 impl Pager {
-    pub(super) fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Pager {
+    pub(crate) fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Pager {
         Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
     }
 
@@ -63,6 +63,7 @@ impl Pager {
             | Command::Suspend
             | Command::Retake
             | Command::Ring
+            | Command::Notify(_)
             | Command::Mouse(_)
             | Command::Page(_)
             | Command::PageDiff(_)
@@ -115,7 +116,7 @@ impl Pager {
         Kept::of(&self.session_dir)
     }
 
-    pub(super) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
+    pub(crate) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
         let at = match &before.at {
             Spot::Recorded(at) => at,
             // Further entries can begin with the same line.
@@ -196,7 +197,7 @@ impl Pager {
         Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
     }
 
-    pub(super) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
+    pub(crate) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let at = match &key.at {
             Spot::Recorded(at) => at,
             Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),

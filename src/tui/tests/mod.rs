@@ -174,6 +174,8 @@ struct Play {
     done: Vec<String>,
     /// How often the bell rang.
     rings: usize,
+    /// The notifications.
+    notified: Vec<String>,
 }
 
 impl Play {
@@ -181,7 +183,7 @@ impl Play {
         let mut model = Model::new(Size { width: 80, height: 24 }, Colours::None, Zone::utc(), NOW_US);
         let first = attach(&mut model, "work".to_owned());
         assert!(matches!(first[..], [Command::Attach { attachment: 1, .. }]));
-        let mut play = Play { model, now_us: NOW_US, done: Vec::new(), rings: 0 };
+        let mut play = Play { model, now_us: NOW_US, done: Vec::new(), rings: 0, notified: Vec::new() };
         play.news(News::Placed("/repo".to_owned()));
         play.news(News::Linked(up(Activity::Working)));
         play.news(News::Pending { asks: Vec::new(), ended: Vec::new() });
@@ -200,6 +202,10 @@ impl Play {
                 Command::Look => continue,
                 Command::Ring => {
                     self.rings += 1;
+                    continue;
+                }
+                Command::Notify(text) => {
+                    self.notified.push(text);
                     continue;
                 }
                 Command::Page(doc) => format!("page {} lines", doc.len()),

@@ -13,7 +13,7 @@ use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
 use super::super::ask::of_row;
-use super::super::model::{Colours, Link, Model, SessionRow};
+use super::super::model::{Colours, Link, Model, SessionRow, Waiting};
 use super::super::model::{Event, News};
 use super::super::text::width as columns_of;
 use super::super::update::update;
@@ -171,7 +171,14 @@ pub(super) fn sessions() -> Vec<SessionRow> {
         live,
         state,
         pending: waiting.len() as u64,
-        waiting: waiting.iter().map(|summary| (format!("{id}-{summary}"), (*summary).to_owned())).collect(),
+        waiting: (0..)
+            .zip(waiting)
+            .map(|(number, summary)| Waiting {
+                id: format!("6b02d1a90c4e-{number}"),
+                summary: (*summary).to_owned(),
+                asked_us: NOW_US - 90_000_000 + number * 30_000_000,
+            })
+            .collect(),
         cwd: format!("/home/u/{id}\u{1b}[31m"),
         client: live.then(|| "codex_vscode".to_owned()),
         used_us: NOW_US - 7_200_000_000,
@@ -191,6 +198,7 @@ fn screens_of_sessions_and_keys() {
     play.event(Event::Listed(sessions()));
     everywhere("sessions", &play);
     snapshot("sessions", &play, 20, 5);
+    everywhere("requests", &super::watching::inbox());
     play.key("?");
     everywhere("help", &play);
     let mut empty = Play::new();

@@ -177,6 +177,91 @@ fn a_request_elsewhere_has_a_badge_and_a_key() {
 }
 
 #[test]
+fn new_requests_are_notified_once() {
+    let mut play = Play::new();
+    play.event(Event::Listed(sessions()));
+    play.event(Event::Listed(sessions()));
+    play.step("asks command=g-0");
+    play.step("asks command=g-0");
+    assert_eq!(play.notified, ["2 requests wait", "repo (vscode): run rm -rf target"]);
+}
+
+/// Requests of two sessions, in the inbox.
+pub(super) fn inbox() -> Play {
+    let mut play = Play::new();
+    play.event(Event::Listed(sessions()));
+    play.step("asks command=6b02d1a9ffff-0");
+    play.step("key ^P");
+    play
+}
+
+#[test]
+fn inbox_lists_requests_of_all_sessions() {
+    let play = inbox();
+    for (width, height) in [(80, 24), (120, 40)] {
+        let shown = drawn(&play.model, width, height);
+        assert!(shown.starts_with("requests  3 in all sessions"), "{shown}");
+        for (line, words) in shown.lines().skip(1).zip([
+            ["1m 30s", "0c4e-0", "waits", "run: rm -rf build"],
+            ["1m", "0c4e-1", "waits", "change a.rs"],
+            ["0s", "ffff-0", "repo (vscode)", "run rm -rf target"],
+        ]) {
+            assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {shown}");
+        }
+    }
+    // On a narrow screen the session of the selected request is below the list.
+    let narrow = drawn(&play.model, 40, 12);
+    assert!(narrow.contains("0c4e-1") && narrow.contains(": run: rm -rf build"), "{narrow}");
+    assert_eq!(drawn(&play.model, 20, 5).lines().count(), 5);
+}
+
+#[test]
+fn inbox_opens_the_chosen_request() {
+    let mut play = inbox();
+    play.step("key Down Enter");
+    assert!(play.done.remove(0).starts_with("Attach { id: \"waits\""));
+    play.step("asks command=6b02d1a90c4e-0 patch=6b02d1a90c4e-1");
+    assert_eq!(play.state(), "approval 6b02d1a90c4e-1");
+    // A request of the attached session needs no attachment.
+    let mut play = inbox();
+    play.step("key End Enter");
+    assert_eq!((play.model.inbox.is_some(), play.state()), (false, "approval 6b02d1a9ffff-0".to_owned()));
+}
+
+#[test]
+fn inbox_answers_and_types_nothing() {
+    let mut play = inbox();
+    play.step("wait 600");
+    play.step("key a d x 1 Space");
+    play.step("paste accept");
+    assert!(noted(&play).contains("nothing was pasted"), "{}", noted(&play));
+    assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "");
+    // The request below must be visible again before a key answers it.
+    play.step("key ^R");
+    play.step("wait 600");
+    play.step("key ^P ^P a");
+    assert!(noted(&play).contains("just appeared"), "{}", noted(&play));
+    assert_eq!(play.done, [""; 0]);
+}
+
+#[test]
+fn inbox_keeps_its_choice_while_requests_come_and_go() {
+    let mut play = inbox();
+    play.step("key End");
+    let mut rows = sessions();
+    rows[2].waiting.remove(0);
+    play.event(Event::Listed(rows));
+    play.step("key Enter");
+    assert_eq!(play.state(), "approval 6b02d1a9ffff-0");
+    let mut empty = inbox();
+    empty.step("ended 6b02d1a9ffff-0");
+    empty.event(Event::Listed(Vec::new()));
+    empty.step("key Enter");
+    assert_eq!(noted(&empty), "no request is pending in any session");
+    assert!(drawn(&empty.model, 80, 24).contains("requests  0 in all sessions"));
+}
+
+#[test]
 fn typing_is_not_interrupted_by_a_request() {
     let mut play = Play::new();
     play.event(Event::Listed(sessions()));

@@ -235,6 +235,7 @@ pub(super) fn row(model: &Model, session: &Session, columns: usize) -> Row {
         Place::Reading => "entry",
         Place::Everywhere
         | Place::Sessions
+        | Place::Inbox
         | Place::Sure
         | Place::Summary
         | Place::Review
@@ -312,7 +313,7 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
             }
         },
         Place::Threads => ("Enter takes this one", "Enter takes it"),
-        Place::Sessions | Place::Everywhere => ("", ""),
+        Place::Sessions | Place::Inbox | Place::Everywhere => ("", ""),
     };
     [text.into(), short.into()]
 }
@@ -359,7 +360,7 @@ fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
         Place::Reading => "o pager · y copy · ? help",
         Place::Threads => "Esc leaves it as it was · ? help",
         Place::Line => "Esc leaves it · F1 help",
-        Place::Sure | Place::Sessions | Place::Everywhere => "",
+        Place::Sure | Place::Sessions | Place::Inbox | Place::Everywhere => "",
     };
     text.into()
 }

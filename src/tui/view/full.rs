@@ -4,6 +4,7 @@ use ratatui::layout::Rect;
 
 use super::super::diff::Diff;
 use super::super::doc::{Role, Room, Row};
+use super::super::inbox::{self, Inbox, InboxRow};
 use super::super::layout;
 use super::super::layout::ReadingAreas;
 use super::super::model::{Model, Reading, Session, SessionRow, Subject};
@@ -64,11 +65,11 @@ pub(super) fn sessions(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
         canvas.spot(area, Target::Session(row.id.clone()));
     }
     let below = Rect { y: rest.bottom() - told, height: told, ..rest };
-    for (number, (_, summary)) in waiting.iter().take(usize::from(told)).enumerate() {
+    for (number, one) in waiting.iter().take(usize::from(told)).enumerate() {
         canvas.row(
             below,
             number,
-            &vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(summary)), Role::Warning)],
+            &vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(&one.summary)), Role::Warning)],
         );
     }
 }
@@ -141,6 +142,65 @@ impl<'a> Table<'a> {
         let id = plain(session_id(&row.id, self.rows));
         self.parts(&name, &id, (&cut(&state, STATE_COLUMNS), of_state), &plain(&row.cwd))
     }
+}
+
+/// Rows of the selected request below the list: its session, and what it asks in full.
+const REQUEST_ROWS_MAX: u16 = 4;
+
+/// Columns of the age of a request.
+const AGE_COLUMNS: usize = 7;
+
+/// Narrowest column for what a request asks; below that the row leaves the session to the rows below.
+const ASKS_COLUMNS_MIN: usize = 24;
+
+/// The requests of all sessions.
+pub(super) fn inbox(model: &Model, inbox: &Inbox, area: Rect, canvas: &mut Canvas<'_>) {
+    let columns = usize::from(area.width);
+    let rows = inbox::rows(model);
+    let left = vec![("requests".to_owned(), Role::Strong), (format!("  {} in all sessions", rows.len()), Role::Faint)];
+    canvas.row(area, 0, &left);
+    let note_rows = layout::note_rows(model);
+    let below = Rect { y: area.bottom() - 1, height: 1, ..area };
+    let tag = " requests ";
+    let (enter, keys) =
+        fitted_keys(&["Enter shows it", "Enter"], "Esc back · ? help", columns.saturating_sub(tag.len() + 1));
+    canvas.row(below, 0, &vec![(tag.to_owned(), Role::Reversed), (format!(" {enter}{keys}"), Role::Plain)]);
+    if let Some(note) = model.note.as_ref().filter(|_| note_rows > 0) {
+        super::noted(note, Rect { y: below.y - note_rows, height: note_rows, ..below }, canvas);
+    }
+    let rest = Rect { y: area.y + 1, height: area.height.saturating_sub(2 + note_rows), ..area };
+    let at = inbox::chosen(inbox, &rows);
+    let Some(chosen) = rows.get(at) else { return };
+    let told = wrap(&format!("{}: {}", plain(&chosen.place), plain(&chosen.summary)), columns);
+    let told_rows = (told.len() as u16).min(REQUEST_ROWS_MAX).min(rest.height / 3);
+    let list = Rect { height: rest.height - told_rows, ..rest };
+    canvas.spot(list, Target::Inbox);
+    let shown = usize::from(list.height);
+    let from = at.saturating_sub(shown.saturating_sub(1));
+    let widest = |text: &dyn Fn(&InboxRow) -> usize| rows.iter().map(text).max().unwrap_or(0);
+    let name_columns = widest(&|row| width(&plain(&row.name)));
+    let place_columns = widest(&|row| width(&plain(&row.place))).min(columns / 3);
+    let has_place = columns >= AGE_COLUMNS + name_columns + place_columns + ASKS_COLUMNS_MIN + 7;
+    for (number, row) in rows.iter().enumerate().skip(from).take(shown) {
+        let age = lasted(model.now_us.saturating_sub(row.asked_us));
+        let mut cells = vec![
+            (format!(" {}  ", fitted(&age, AGE_COLUMNS)), Role::Faint),
+            (format!("{}  ", fitted(&plain(&row.name), name_columns)), Role::Warning),
+        ];
+        if has_place {
+            cells.push((format!("{}  ", fitted(&plain(&row.place), place_columns)), Role::Plain));
+        }
+        cells.push((plain(&row.summary), Role::Strong));
+        match number == at {
+            true => canvas.selected(list, number - from, &cells),
+            false => canvas.row(list, number - from, &cells),
+        }
+        let area = Rect { y: list.y + (number - from) as u16, height: 1, ..list };
+        canvas.spot(area, Target::Waiting(row.key.0.clone(), row.key.1.clone()));
+    }
+    let below = Rect { y: list.bottom(), height: told_rows, ..rest };
+    let told: Vec<Row> = told.into_iter().map(|line| one(line, Role::Warning)).collect();
+    canvas.rows(below, &told);
 }
 
 /// Widest name of a thread.

@@ -41,6 +41,10 @@ pub(crate) fn view(model: &Model, area: Rect, buffer: &mut Buffer) -> Drawn {
         draw_help(model, scroll, area, &mut canvas);
         return Drawn { cursor: None, spots: canvas.spots };
     }
+    if let Some(inbox) = &model.inbox {
+        full::inbox(model, inbox, area, &mut canvas);
+        return Drawn { cursor: None, spots: canvas.spots };
+    }
     let Some(session) = &model.session else {
         full::sessions(model, area, &mut canvas);
         return Drawn { cursor: None, spots: canvas.spots };

@@ -10,6 +10,7 @@ pub mod hub_tapes;
 pub mod journal;
 pub mod launch;
 pub mod model;
+pub mod page;
 pub mod pane;
 pub mod patience;
 pub mod peer;

@@ -125,6 +125,15 @@ impl Release {
         }
     }
 
+    /// A command of git that codex asks about if it runs outside the sandbox.
+    pub fn git_command(self) -> &'static str {
+        match self.minor {
+            // These releases consider `git status` safe.
+            ..135 => "git stash list",
+            135.. => "git status",
+        }
+    }
+
     /// A command that the model runs within the sandbox.
     pub fn command(self, cmd: &str) -> Item {
         match self.minor {

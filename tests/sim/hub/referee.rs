@@ -734,14 +734,14 @@ impl Referee {
             return Ok(());
         }
         self.happened.count(Event::Envelope);
+        // Nobody hears whether the server takes the turn of a client that has left, so its commands are offered again.
+        if self.wires[&conn.0].has_left {
+            return Ok(());
+        }
         let commands = commands_in(line);
         let in_flight = self.carried.values().flatten();
         if let Some(twice) = in_flight.chain(&self.delivered).find(|command| commands.contains(*command)) {
             return Err(format!("7: the model is told twice of command {twice}: {}", shown(line)));
-        }
-        // Nobody hears whether the server takes the turn of a client that has left.
-        if self.wires[&conn.0].has_left {
-            return Ok(());
         }
         let id = Message::read(line).and_then(|message| message.id).unwrap_or_default();
         self.carried.insert((conn.0, id.to_string()), commands);

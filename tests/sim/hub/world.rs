@@ -153,7 +153,7 @@ impl HubWorld {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
-            requests: RequestSettings { hold: false, expiry, notify_after: None },
+            requests: RequestSettings { hold: false, expiry, notify_after: None, rules: Vec::new() },
             server_owner: ServerOwner::Hub,
             own_ids: format!("codex-shim:{generation}:"),
             tokens_before,

@@ -1,0 +1,165 @@
+//! The texts below an action of a transcript: what a command printed, the diffs of a change, the input and result of a tool.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::engine::without_shell;
+
+/// The amount of detail below an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Detail {
+    /// Lines shown from the end of an output; `None` shows all.
+    pub(super) output_lines_max: Option<usize>,
+    /// Prints diffs.
+    pub(super) has_diffs: bool,
+    /// Further texts.
+    pub(super) more: More,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum More {
+    /// Nothing: the text for a terminal.
+    None,
+    /// Commands of several lines, and where an output was cut.
+    Notes,
+    /// Also the input and the result of a tool; whole outputs were read from the journal.
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Command,
+    Output,
+    Diff,
+    Json,
+}
+
+/// A text below an action, as it was written.
+#[derive(Debug)]
+pub(super) struct Below<'a> {
+    pub(super) kind: Kind,
+    /// May be empty.
+    pub(super) title: String,
+    /// A note about missing text.
+    pub(super) missing: Option<String>,
+    pub(super) text: Cow<'a, str>,
+}
+
+/// The texts below an entry.
+pub(super) fn below<'a>(entry: &'a Value, detail: &Detail) -> Vec<Below<'a>> {
+    let text = |name: &str| entry[name].as_str().unwrap_or_default();
+    let mut all = Vec::new();
+    if detail.more != More::None && entry["role"] == "command" {
+        let command = without_shell(text("command"));
+        let is_long = command.trim_end().contains('\n');
+        let command = Cow::Owned(command);
+        all.extend(is_long.then_some(Below {
+            kind: Kind::Command,
+            title: String::new(),
+            missing: None,
+            text: command,
+        }));
+    }
+    if detail.more == More::All && entry["role"] == "tool" {
+        all.extend(["arguments", "result", "details"].into_iter().filter_map(|name| json_below(entry, name)));
+    }
+    all.extend(output(entry, detail));
+    if detail.has_diffs {
+        for change in entry["changes"].as_array().into_iter().flatten() {
+            let diff = change["diff"].as_str().filter(|diff| !diff.is_empty());
+            let title = change["path"].as_str().unwrap_or("a file").to_owned();
+            all.extend(diff.map(|diff| Below { kind: Kind::Diff, title, missing: None, text: diff.into() }));
+        }
+        if entry["role"] == "diff" {
+            all.push(Below { kind: Kind::Diff, title: String::new(), missing: None, text: text("text").into() });
+        }
+    }
+    all
+}
+
+fn output<'a>(entry: &'a Value, detail: &Detail) -> Option<Below<'a>> {
+    let text = entry["output"].as_str().filter(|text| !text.is_empty())?;
+    let lines = text.lines().count();
+    let hidden = detail.output_lines_max.map_or(0, |lines_max| lines.saturating_sub(lines_max));
+    let from = text.match_indices('\n').nth(hidden.wrapping_sub(1)).map_or(0, |(at, _)| at + 1);
+    let cut = entry["output_truncated_by_bytes"].as_u64().filter(|_| detail.more != More::None);
+    let missing = match (hidden, cut) {
+        (0, None) => None,
+        (0, Some(cut)) if detail.more == More::All => Some(not_found(cut)),
+        (0, Some(cut)) => Some(format!("… {cut} bytes before this are not shown")),
+        (_, _) => Some(format!("… {hidden} more above")),
+    };
+    Some(Below { kind: Kind::Output, title: String::new(), missing, text: text[from..].into() })
+}
+
+fn json_below<'a>(entry: &'a Value, name: &str) -> Option<Below<'a>> {
+    let value = entry.get(name).filter(|value| !value.is_null())?;
+    let (value, missing) = match value["truncated_by_bytes"].as_u64() {
+        Some(cut) => (&value["tail"], Some(not_found(cut))),
+        None => (value, None),
+    };
+    let text = match value.as_str() {
+        Some(text) => Cow::Borrowed(text),
+        None => Cow::Owned(serde_json::to_string_pretty(value).expect("BUG: plain data is JSON")),
+    };
+    Some(Below { kind: Kind::Json, title: name.to_owned(), missing, text })
+}
+
+fn not_found(cut_bytes: u64) -> String {
+    format!("… {cut_bytes} bytes before this are no longer on record")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(entry: &Value, detail: Detail, expect: &[(Kind, &str, Option<&str>, &str)]) {
+        let all = below(entry, &detail);
+        let told = |below: &Below<'_>| {
+            (below.kind, below.title.clone(), below.missing.clone(), below.text.clone().into_owned())
+        };
+        let expect: Vec<_> = expect
+            .iter()
+            .map(|(kind, title, missing, text)| {
+                (*kind, (*title).to_owned(), missing.map(str::to_owned), (*text).to_owned())
+            })
+            .collect();
+        assert_eq!(all.iter().map(told).collect::<Vec<_>>(), expect, "{entry}");
+    }
+
+    const BRIEF: Detail = Detail { output_lines_max: Some(2), has_diffs: false, more: More::None };
+    const NOTES: Detail = Detail { more: More::Notes, ..BRIEF };
+    const ALL: Detail = Detail { output_lines_max: None, has_diffs: true, more: More::All };
+
+    #[test]
+    fn outputs_are_cut_to_their_last_lines() {
+        let entry =
+            json!({"role": "command", "command": "a\nb", "output": "1\n2\n3\n", "output_truncated_by_bytes": 9});
+        check(&entry, BRIEF, &[(Kind::Output, "", Some("… 1 more above"), "2\n3\n")]);
+        let notes = Detail { output_lines_max: Some(3), ..NOTES };
+        let cut = "… 9 bytes before this are not shown";
+        check(&entry, notes, &[(Kind::Command, "", None, "a\nb"), (Kind::Output, "", Some(cut), "1\n2\n3\n")]);
+        let lost = "… 9 bytes before this are no longer on record";
+        check(&entry, ALL, &[(Kind::Command, "", None, "a\nb"), (Kind::Output, "", Some(lost), "1\n2\n3\n")]);
+        check(&json!({"role": "command", "output": ""}), ALL, &[]);
+    }
+
+    #[test]
+    fn diffs_and_inputs_are_shown_on_request() {
+        let entry =
+            json!({"role": "file_change", "changes": [{"path": "/a", "diff": "+x"}, {"path": "/b", "diff": ""}]});
+        check(&entry, NOTES, &[]);
+        check(&entry, ALL, &[(Kind::Diff, "/a", None, "+x")]);
+        let entry = json!({"role": "tool", "arguments": {"a": 1}, "result": {"truncated_by_bytes": 3, "tail": "x"}});
+        check(&entry, NOTES, &[]);
+        let lost = "… 3 bytes before this are no longer on record";
+        check(
+            &entry,
+            ALL,
+            &[(Kind::Json, "arguments", None, "{\n  \"a\": 1\n}"), (Kind::Json, "result", Some(lost), "x")],
+        );
+    }
+}

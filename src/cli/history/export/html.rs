@@ -1,0 +1,167 @@
+//! A transcript as one HTML page: it loads nothing, runs nothing, and no text of others is anything but text in it.
+//!
+//! Attributes have only words of ours. The policy in the head allows one style, by its hash.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::super::super::screen::{Clock, Tone};
+use super::super::below::{Below, Detail, Kind, below};
+use super::super::entry::{Told, told};
+use super::shown::{Part, line_shown, output_line, parts};
+
+const STYLE: &str = "
+:root{color-scheme:light dark;--back:#fff;--text:#1d2127;--faint:#636c76;--line:#d8dee4;--code:#f6f8fa;--user:#0a6b3d;--good:#116329;--bad:#b3261e;--warning:#8a5a00;--add:#dafbe1;--del:#ffebe9}
+@media(prefers-color-scheme:dark){:root{--back:#14171b;--text:#e4e7eb;--faint:#9aa4ae;--line:#363d45;--code:#1c2127;--user:#5fd39a;--good:#6fd08c;--bad:#ff8f85;--warning:#e0b15c;--add:#12361f;--del:#451c1a}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1rem;max-width:60rem;background:var(--back);color:var(--text);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.4rem;margin:0 0 .5rem}
+h2{font-size:1rem;margin:1.5rem 0 .25rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:0 0 1rem;padding-bottom:1rem;border-bottom:1px solid var(--line);font-size:.9rem}
+dt,time{color:var(--faint)}
+dd{margin:0}
+time{font-weight:400;font-size:.85rem;margin-left:.5rem}
+p{margin:0 0 .75rem;white-space:pre-wrap}
+pre{margin:0 0 .75rem;padding:.6rem .75rem;max-height:36rem;overflow:auto;background:var(--code);border:1px solid var(--line);border-radius:6px;font:13px/1.45 ui-monospace,monospace;white-space:pre-wrap}
+.did{margin:.5rem 0;font:14px/1.45 ui-monospace,monospace}
+.note{margin:0 0 .25rem;color:var(--faint);font-size:.85rem}
+.user h2{color:var(--user)}
+.faint{color:var(--faint)}
+.bad{color:var(--bad)}
+.good{color:var(--good)}
+.warning{color:var(--warning)}
+.turn{padding-bottom:.75rem;border-bottom:1px solid var(--line)}
+.add{background:var(--add)}
+.del{background:var(--del)}
+@media print{:root{--back:#fff;--text:#000;--faint:#444;--line:#999;--code:#fff;--user:#000;--good:#000;--bad:#000;--warning:#000;--add:#fff;--del:#fff}body{max-width:none;padding:0;font-size:11pt}pre{max-height:none;overflow:visible}h2{break-after:avoid}}
+";
+
+static HEAD: LazyLock<String> = LazyLock::new(|| {
+    let hash = BASE64_STANDARD.encode(Sha256::digest(STYLE));
+    format!(
+        "<!DOCTYPE html>
+<html lang=\"en\">
+<head>
+<meta charset=\"utf-8\">
+<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; \
+         form-action 'none'\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta name=\"referrer\" content=\"no-referrer\">
+<title>Codex conversation</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>Codex conversation</h1>
+"
+    )
+});
+
+pub(super) const TAIL: &str = "</body>\n</html>\n";
+
+/// The start of a page: everything before the first entry.
+pub(super) fn head(facts: &[(&'static str, String)]) -> String {
+    let mut page = HEAD.clone();
+    page.push_str("<dl>\n");
+    for (name, value) in facts {
+        let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escaped(&line_shown(value)));
+    }
+    page.push_str("</dl>\n");
+    page
+}
+
+/// An entry of the page.
+pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
+    let at = escaped(&clock.text(entry["ts"].as_str().unwrap_or_default()));
+    let mut page = String::new();
+    match told(entry) {
+        Told::Said { role, tone, text } => {
+            let class = if role == "user" { "user" } else { class(tone) };
+            let _ = writeln!(page, "<section class=\"{class}\">\n<h2>{}<time>{at}</time></h2>", escaped(role));
+            for part in parts(&text) {
+                match part {
+                    Part::Prose(lines) => {
+                        let _ = writeln!(page, "<p>{}</p>", escaped(lines.join("\n").trim_matches('\n')));
+                    }
+                    Part::Code(lines) => pre(&mut page, &lines.join("\n")),
+                }
+            }
+            page.push_str("</section>\n");
+        }
+        Told::Did { tone, line } => {
+            did(&mut page, class(tone), &line, &at);
+            below(entry, detail).iter().for_each(|below| below_did(&mut page, below));
+        }
+        Told::EndedTurn { tone, line } => {
+            let class = if tone == Tone::Bad { "turn bad" } else { "turn faint" };
+            did(&mut page, class, &line, &at);
+        }
+    }
+    page
+}
+
+fn did(page: &mut String, class: &'static str, line: &str, at: &str) {
+    let _ = writeln!(page, "<div class=\"did {class}\">{}<time>{at}</time></div>", escaped(&line_shown(line)));
+}
+
+fn below_did(page: &mut String, below: &Below<'_>) {
+    let title = Some(below.title.as_str()).filter(|title| !title.is_empty());
+    for note in [title, below.missing.as_deref()].into_iter().flatten() {
+        let _ = writeln!(page, "<div class=\"note\">{}</div>", escaped(&line_shown(note)));
+    }
+    match below.kind {
+        Kind::Output => pre(page, &below.text.lines().map(output_line).collect::<Vec<_>>().join("\n")),
+        Kind::Command | Kind::Json => pre(page, &below.text.lines().map(line_shown).collect::<Vec<_>>().join("\n")),
+        Kind::Diff => {
+            page.push_str("<pre>\n");
+            for line in below.text.lines() {
+                let text = escaped(&line_shown(line));
+                let class = match line.as_bytes().first() {
+                    Some(b'+') => Some("add"),
+                    Some(b'-') => Some("del"),
+                    Some(_) | None => None,
+                };
+                let _ = match class {
+                    Some(class) => writeln!(page, "<span class=\"{class}\">{text}</span>"),
+                    None => writeln!(page, "{text}"),
+                };
+            }
+            page.push_str("</pre>\n");
+        }
+    }
+}
+
+/// Text with its line breaks. A parser drops a first line break, so there is one.
+fn pre(page: &mut String, text: &str) {
+    let _ = writeln!(page, "<pre>\n{}</pre>", escaped(text));
+}
+
+fn class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain | Tone::Strong => "strong",
+        Tone::Faint => "faint",
+        Tone::Good => "good",
+        Tone::Bad => "bad",
+        Tone::Warning => "warning",
+    }
+}
+
+/// Text that a parser takes for text, between tags and in quoted attributes.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + text.len() / 8);
+    for char in text.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}

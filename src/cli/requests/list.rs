@@ -1,0 +1,358 @@
+//! `codex-shim requests`: the inbox of all live sessions, or the requests of one session; pending ones, or all with their outcomes.
+//!
+//! A relay that does not answer is reported and hides no other.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::screen::{self, Clock, Screen, Times, Tone};
+use super::super::select_session::{self, Common};
+use super::super::since::SinceFlag;
+use super::super::table::{Cell, Column, Table};
+use super::super::{CliError, Done, say};
+use super::{follow, id_of, print_json, rows, text};
+use crate::config::Environment;
+use crate::control::answer::{kind_of, outcome_word};
+use crate::control::request_name::ShortNames;
+use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, label};
+
+/// List the requests that wait for your answer, in all sessions
+///
+/// Oldest first: how long a request has been waiting, its name, the session it belongs to, its kind, and what it is about. `show`
+/// and `respond` take the name from anywhere.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With a session (or CODEX_SHIM_SESSION) it lists the requests of that session
+only, live or stopped. With --all it lists stopped sessions too.
+
+With -f it prints a request when it arrives and again when it ends, until you
+interrupt it. With --json it prints one document; with -f and --json, one
+request per line.
+
+Examples:
+  codex-shim requests
+  codex-shim requests work
+  codex-shim requests -f
+  codex-shim requests --all              answered ones too: by whom and when
+  codex-shim requests --all --since 7d
+  codex-shim requests --json | jq -r '.requests[] | .name, .summary'")]
+pub(in crate::cli) struct RequestsArguments {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Every stored request, whatever its status
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    since: SinceFlag,
+    /// Keep printing requests as they arrive and end
+    #[arg(short, long, conflicts_with = "all")]
+    follow: bool,
+    #[command(flatten)]
+    pub(super) times: Times,
+}
+
+pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
+    let since = arguments.since.get();
+    if since.is_some() && !arguments.all {
+        return Err(CliError::usage("--since goes with --all: pending requests are listed whatever their age"));
+    }
+    if arguments.follow {
+        return follow::follow(arguments, environment);
+    }
+    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
+    let name = arguments.common.session.name();
+    let named = select_session::is_named(name, environment);
+    let sessions = sessions(name, which, environment)?;
+    let looked = select_session::at_once(&sessions, |session| rows(session, which));
+    let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
+    let listed = listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| Listed::of(session, row)));
+    let is_recent = |row: &Value| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str());
+    let mut listed: Vec<Listed<'_>> = listed.filter(|listed| is_recent(&listed.row)).collect();
+    listed.sort_by(|one, other| text(&one.row, "requested_at").cmp(text(&other.row, "requested_at")));
+    name_all(&mut listed);
+    if arguments.common.as_json {
+        let documents: Vec<Value> = listed.iter().map(Listed::document).collect();
+        return Ok(status.max(print_json(&json!({ "requests": documents }))));
+    }
+    let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    if listed.is_empty() {
+        return Ok(status.max(screen::print(&nothing(&sessions, named, which, screen, environment))));
+    }
+    let has_session = if named { HasSession::No } else { HasSession::Yes };
+    let (columns, cells) = match which {
+        WhichRequests::All => all_table(&listed, has_session, &clock, screen),
+        WhichRequests::Pending | WhichRequests::PendingAndOrphaned => pending_table(&listed, has_session, &clock),
+    };
+    Ok(status.max(screen::print(&Table::of(columns, cells, screen))))
+}
+
+/// The sessions whose requests are listed: the named one, or else all live ones. All requests are those of stopped sessions too.
+pub(super) fn sessions(
+    name: Option<&str>,
+    which: WhichRequests,
+    environment: &Environment,
+) -> Result<Vec<Found>, CliError> {
+    if select_session::is_named(name, environment) {
+        return select_session::one(name, Otherwise::Latest, environment).map(|session| vec![session]);
+    }
+    let mut found = select_session::all(environment)?;
+    found.retain(|session| session.live || which == WhichRequests::All);
+    Ok(found)
+}
+
+/// The message for an empty list.
+fn nothing(sessions: &[Found], named: bool, which: WhichRequests, to: Screen, environment: &Environment) -> String {
+    let is_all = which == WhichRequests::All;
+    match sessions {
+        [session] if named => {
+            let name = screen::plain(&select_session::heading(session, to, environment));
+            match is_all {
+                true => format!("session {name} has had no requests\n"),
+                false => format!("no requests are pending in session {name}\n"),
+            }
+        }
+        _ => {
+            if select_session::all_quietly(environment).is_ok_and(|all| all.is_empty()) {
+                say(&ChoiceError::NoSessions.to_string());
+            }
+            if is_all { "no requests yet\n".to_owned() } else { "no requests are pending\n".to_owned() }
+        }
+    }
+}
+
+/// A request in a list.
+#[derive(Debug, Clone)]
+pub(super) struct Listed<'a> {
+    pub(super) session: &'a Found,
+    pub(super) row: Value,
+    /// The short name of the request.
+    pub(super) name: String,
+    /// The name of the session: its folder and client.
+    pub(super) place: String,
+}
+
+impl<'a> Listed<'a> {
+    pub(super) fn of(session: &'a Found, row: Value) -> Listed<'a> {
+        Listed { session, row, name: String::new(), place: label(session) }
+    }
+
+    /// The row, with its names and its session.
+    pub(super) fn document(&self) -> Value {
+        let mut document = self.row.clone();
+        let holder = self.session.holder.as_ref();
+        document["name"] = json!(self.name);
+        document["session"] = json!({
+            "name": label(self.session),
+            "cwd": holder.map(|holder| &holder.place.cwd),
+            "client": holder.and_then(|holder| holder.client.as_ref()),
+            "live": self.session.live,
+        });
+        document
+    }
+}
+
+/// Gives the requests names that are unique among them, and so the sessions.
+pub(super) fn name_all(listed: &mut [Listed<'_>]) {
+    let ids: Vec<String> = listed.iter().map(|listed| id_of(&listed.row).to_owned()).collect();
+    let names = ShortNames::among(ids.iter().map(String::as_str));
+    let mut sessions: Vec<&Found> = listed.iter().map(|listed| listed.session).collect();
+    sessions.sort_by(|one, other| one.id.cmp(&other.id));
+    sessions.dedup_by(|one, other| one.id == other.id);
+    let all: Vec<Found> = sessions.into_iter().cloned().collect();
+    let mut of_place: HashMap<String, usize> = HashMap::new();
+    for session in &all {
+        *of_place.entry(label(session)).or_default() += 1;
+    }
+    for (listed, id) in listed.iter_mut().zip(&ids) {
+        listed.name = names.of(id).to_owned();
+        if of_place.get(&listed.place).is_some_and(|count| *count > 1) {
+            listed.place = full_name(listed.session, &all);
+        }
+    }
+}
+
+/// Whether a table names the session of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HasSession {
+    Yes,
+    No,
+}
+
+type Rows = (Vec<Column>, Vec<Vec<Cell>>);
+
+/// Pending requests: age, name, session, kind, summary.
+fn pending_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock) -> Rows {
+    let columns = vec![
+        Column::whole("AGE"),
+        Column::whole("REQUEST"),
+        Column::text("SESSION"),
+        Column::whole("KIND").spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
+    let cells = |listed: &Listed<'_>| {
+        vec![
+            (Tone::Faint, age(&listed.row, clock)),
+            (Tone::Warning, listed.name.clone()),
+            (Tone::Plain, listed.place.clone()),
+            (Tone::Faint, kind_of(&listed.row).name().to_owned()),
+            (Tone::Strong, text(&listed.row, "summary").to_owned()),
+        ]
+    };
+    with_session(columns, listed.iter().map(cells).collect(), has_session)
+}
+
+/// All requests with their outcomes.
+fn all_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock, to: Screen) -> Rows {
+    let columns = vec![
+        Column::whole("AGE").spare(),
+        Column::whole("REQUEST"),
+        Column::text("SESSION"),
+        Column::whole("KIND").spare(),
+        Column::whole("OUTCOME"),
+        Column::whole("BY").spare(),
+        Column::whole(clock.head("AT")).spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
+    let cells = |listed: &Listed<'_>| {
+        let row = &listed.row;
+        vec![
+            (Tone::Faint, age(row, clock)),
+            (Tone::Warning, listed.name.clone()),
+            (Tone::Plain, listed.place.clone()),
+            (Tone::Faint, kind_of(row).name().to_owned()),
+            outcome_cell(row),
+            (Tone::Faint, by(row)),
+            (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
+            (Tone::Strong, text(row, "summary").to_owned()),
+        ]
+    };
+    with_session(columns, listed.iter().map(cells).collect(), has_session)
+}
+
+/// The position of the session in both tables.
+const SESSION_COLUMN: usize = 2;
+
+fn with_session(mut columns: Vec<Column>, mut cells: Vec<Vec<Cell>>, has_session: HasSession) -> Rows {
+    if has_session == HasSession::No {
+        columns.remove(SESSION_COLUMN);
+        cells.iter_mut().for_each(|row| drop(row.remove(SESSION_COLUMN)));
+    }
+    (columns, cells)
+}
+
+/// How long a pending request has waited, or the age of a resolved one.
+fn age(row: &Value, clock: &Clock) -> String {
+    clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
+}
+
+/// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
+pub(super) fn outcome_cell(row: &Value) -> (Tone, String) {
+    let tone = match (text(row, "status"), text(row, "error_code")) {
+        ("pending", _) => Tone::Warning,
+        ("resolved", "withdrawn_by_server") => Tone::Faint,
+        ("resolved", _) => Tone::Good,
+        _ => Tone::Bad,
+    };
+    (tone, outcome_word(row).to_owned())
+}
+
+/// The source of the answer, without its process; `show` prints both.
+pub(super) fn by(row: &Value) -> String {
+    row["resolution_source"].as_str().unwrap_or("-").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn rows() -> Vec<Value> {
+        let row = |id: &str, at: &str, method: &str, summary: &str| {
+            json!({
+                "request_id": format!("6b02d1a90c4e-{id}"), "process_generation": "6b02d1a90c4e", "status": "pending",
+                "requested_at": at, "request_method": method, "summary": summary,
+            })
+        };
+        let mut done = row("1", "2026-01-02T03:04:05.000Z", "item/fileChange/requestApproval", "change a");
+        for (name, value) in [
+            ("status", json!("resolved")),
+            ("resolved_payload", json!({ "decision": "decline" })),
+            ("resolution_source", json!("cli")),
+            ("resolved_by", json!("uid 0")),
+            ("resolved_at", json!("2026-01-02T03:04:06.000Z")),
+        ] {
+            done[name] = value;
+        }
+        vec![row("0", "2026-01-02T03:03:05.000Z", "item/commandExecution/requestApproval", "run x\u{1b}[31m"), done]
+    }
+
+    fn now() -> Clock {
+        Clock::stopped("2026-01-02T03:04:07Z")
+    }
+
+    fn session() -> Found {
+        Found {
+            dir: PathBuf::from("work"),
+            id: "work".to_owned(),
+            live: true,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    fn listed(session: &Found) -> Vec<Listed<'_>> {
+        let mut listed: Vec<Listed<'_>> = rows().into_iter().map(|row| Listed::of(session, row)).collect();
+        name_all(&mut listed);
+        listed
+    }
+
+    #[test]
+    fn pending_requests_are_listed() {
+        let session = session();
+        let shown = |has_session| {
+            let (columns, cells) = pending_table(&listed(&session), has_session, &now());
+            Table::of(columns, cells, Screen::None)
+        };
+        let expect =
+            "1m 2s  0c4e-0  work  command      run x\u{fffd}[31m\n2s     0c4e-1  work  file change  change a\n";
+        assert_eq!(shown(HasSession::Yes), expect);
+        assert_eq!(shown(HasSession::No), expect.replace("  work", ""));
+    }
+
+    #[test]
+    fn outcomes_of_all_requests_are_listed() {
+        let session = session();
+        let (columns, cells) = all_table(&listed(&session), HasSession::No, &now(), Screen::None);
+        let expect = "\
+1m 2s  0c4e-0  command      pending   -    -                     run x\u{fffd}[31m
+2s     0c4e-1  file change  declined  cli  2026-01-02T03:04:06Z  change a
+";
+        assert_eq!(Table::of(columns, cells, Screen::None), expect);
+    }
+
+    #[test]
+    fn outcomes_stay_whole_on_narrow_terminals() {
+        let session = session();
+        let mut listed = listed(&session);
+        listed[1].row["summary"] = json!("change ".repeat(20));
+        listed[1].row["resolved_by"] = json!("uid 0, pid 12345");
+        for columns_max in [40, 80] {
+            let (columns, cells) = all_table(&listed, HasSession::Yes, &now(), Screen::Plain);
+            let shown = Table::within(columns, Screen::Plain, Some(columns_max)).add(cells);
+            assert!(shown.contains("declined") && !shown.contains("uid"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn request_has_the_name_of_its_session() {
+        let session = session();
+        let document = listed(&session)[0].document();
+        assert_eq!((&document["name"], &document["session"]["name"]), (&json!("0c4e-0"), &json!("work")));
+        assert_eq!(document["request_id"], "6b02d1a90c4e-0");
+    }
+}

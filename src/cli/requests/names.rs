@@ -1,0 +1,430 @@
+//! The names of requests.
+//!
+//! `latest` and the number alone mean a request of the sessions here. All other names must be unique among the requests of all
+//! sessions, answered and stopped ones too, so that a request that the user has not seen is never taken for the one they named.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::super::select_session;
+use super::super::{CliError, NO_SUCH_REQUEST};
+use super::{id_of, one, rows};
+use crate::config::Environment;
+use crate::control::request_name::{ShortNames, is_short_name, is_whole};
+use crate::store::{Found, WhichRequests};
+
+/// The newest pending request.
+const LATEST: &str = "latest";
+
+/// Most requests that an error lists.
+const LISTED_MAX: usize = 8;
+
+/// The named request and its session.
+pub(in crate::cli) fn named(
+    flag: Option<&str>,
+    name: &str,
+    environment: &Environment,
+) -> Result<(Found, Value), CliError> {
+    let (here, elsewhere) = select_session::here_and_elsewhere(flag, environment)?;
+    if is_whole(name)
+        && let Some(found) = by_id(name, here.iter().chain(&elsewhere))?
+    {
+        return Ok(found);
+    }
+    let (session, request_id) = resolved(flag, name, &here, &elsewhere, environment)?;
+    let document = one(&session, &request_id)?.ok_or(NotNamed::Gone(request_id))?;
+    Ok((session, document))
+}
+
+/// The request with this id, which may be older than the lists.
+fn by_id<'a>(id: &str, sessions: impl Iterator<Item = &'a Found>) -> Result<Option<(Found, Value)>, CliError> {
+    let sessions: Vec<&Found> = sessions.collect();
+    let documents = select_session::at_once(&sessions, |session| one(session, id));
+    let mut silent = None;
+    for (session, document) in sessions.into_iter().zip(documents) {
+        match document {
+            Ok(Some(document)) => return Ok(Some((session.clone(), document))),
+            Ok(None) => {}
+            Err(error) => silent = silent.or(Some(error)),
+        }
+    }
+    silent.map_or(Ok(None), Err)
+}
+
+/// The session and the id of the named request. A relay elsewhere that does not answer matters only if its session may have a request
+/// that the name means too.
+fn resolved(
+    flag: Option<&str>,
+    name: &str,
+    here: &[Found],
+    elsewhere: &[Found],
+    environment: &Environment,
+) -> Result<(Found, String), CliError> {
+    let is_short = has_short_form(name);
+    let (mut read, mut silent) = look(here, IsHere::Yes);
+    if !is_short {
+        if let Some(error) = silent.take() {
+            return Err(error);
+        }
+        if let Some(found) = find_here(name, &read)? {
+            return Ok(found);
+        }
+    }
+    let (more, silent_elsewhere) = look(elsewhere, IsHere::No);
+    read.extend(more);
+    let silent = silent.or(silent_elsewhere);
+    match (find_anywhere(name, &read), silent) {
+        (Ok(found), Some(_)) if is_short => Ok(found),
+        (Err(error @ NotNamed::Ambiguous { .. }), Some(_)) => Err(error.into()),
+        (_, Some(silent)) => Err(silent),
+        (Ok(found), None) => Ok(found),
+        (Err(error), None) => Err(error_with_remedy(error, flag, &read, environment)),
+    }
+}
+
+/// The requests of the sessions that could be read, and the error of one that could not.
+fn look(sessions: &[Found], is_here: IsHere) -> (Vec<Looked<Found>>, Option<CliError>) {
+    let (mut read, mut silent) = (Vec::new(), None);
+    let looked = select_session::at_once(sessions, |session| rows(session, WhichRequests::All));
+    for (session, rows) in sessions.iter().zip(looked) {
+        match rows {
+            Ok(rows) => read.push(Looked { session: session.clone(), is_here, rows }),
+            Err(error) => silent = silent.or(Some(error)),
+        }
+    }
+    (read, silent)
+}
+
+/// Whether a name has the form of a short name.
+fn has_short_form(name: &str) -> bool {
+    name.find('-').is_some_and(|at| is_short_name(name, &format!("{:0>12}{}", &name[..at], &name[at..])))
+}
+
+fn error_with_remedy(
+    error: NotNamed,
+    flag: Option<&str>,
+    read: &[Looked<Found>],
+    environment: &Environment,
+) -> CliError {
+    let is_none_pending = error == NotNamed::NothingWaits;
+    let error = CliError::from(error);
+    // Without `--session`, the same sessions are found again.
+    let at = flag.and(read.first()).map(|of| select_session::argument_for(&of.session, flag, environment));
+    let remedy = format!("`codex-shim requests --all{}` lists answered ones", at.unwrap_or_default());
+    if is_none_pending { error.with_remedy(remedy) } else { error }
+}
+
+/// The requests of one session.
+#[derive(Debug, Clone)]
+pub(super) struct Looked<S> {
+    pub(super) session: S,
+    pub(super) is_here: IsHere,
+    /// The requests, oldest first.
+    pub(super) rows: Vec<Value>,
+}
+
+/// Whether a session is one of the user's folder, or the one that they named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IsHere {
+    Yes,
+    No,
+}
+
+/// Why a name is not resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NotNamed {
+    /// `latest`, but no request is pending.
+    NothingWaits,
+    /// `latest`, but the requests are pending in sessions of other folders.
+    WaitElsewhere(Vec<String>),
+    /// No match; these requests exist, pending ones first.
+    Unknown { name: String, there_are: Vec<String>, among: Among },
+    /// It was found and has been deleted since.
+    Gone(String),
+    /// Several match.
+    Ambiguous { name: String, matching: Vec<String> },
+}
+
+/// The sessions in which a name was looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    OneSession,
+    Sessions,
+}
+
+impl fmt::Display for NotNamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotNamed::NothingWaits => {
+                write!(f, "no requests are pending")
+            }
+            NotNamed::WaitElsewhere(names) => {
+                write!(f, "no requests are pending in this folder; name one of another folder: {}", listed(names))
+            }
+            NotNamed::Unknown { name, there_are, among } if there_are.is_empty() => match among {
+                Among::OneSession => write!(f, "unknown request `{name}`: this session has had no requests"),
+                Among::Sessions => write!(f, "unknown request `{name}`: these sessions have had no requests"),
+            },
+            NotNamed::Unknown { name, there_are, among } => {
+                let place = match among {
+                    Among::OneSession => "this session",
+                    Among::Sessions => "these sessions",
+                };
+                write!(f, "unknown request `{name}`; requests in {place}: {}", listed(there_are))
+            }
+            NotNamed::Gone(id) => write!(f, "request {id} is gone; see `codex-shim requests --all`"),
+            NotNamed::Ambiguous { name, matching } => {
+                write!(f, "`{name}` matches several requests: {}; give more of the id", listed(matching))
+            }
+        }
+    }
+}
+
+impl From<NotNamed> for CliError {
+    fn from(error: NotNamed) -> CliError {
+        CliError::exits(NO_SUCH_REQUEST, error.to_string())
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let told = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
+}
+
+/// A session and the id of one of its requests.
+type Named<S> = (S, String);
+
+/// The request of the sessions here that is called `latest`, or by its number alone.
+fn find_here<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Option<Named<S>>, NotNamed> {
+    let here = || sessions.iter().filter(|of| of.is_here == IsHere::Yes);
+    if name == LATEST {
+        let pending = here().flat_map(pending);
+        let newest = pending.max_by_key(|(_, row)| row["requested_at"].as_str().unwrap_or_default());
+        return Ok(newest.map(|(session, row)| (session, id_of(row).to_owned())));
+    }
+    only(name, here().flat_map(|of| numbered(name, of)).collect())
+}
+
+/// The request of any session: by its id, or the end or the beginning of it. `latest` is the only pending one, and a number is unique
+/// if no session is here.
+fn find_anywhere<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Named<S>, NotNamed> {
+    if name == LATEST {
+        let pending: Vec<(S, &Value)> = sessions.iter().flat_map(pending).collect();
+        return match &pending[..] {
+            [] => Err(NotNamed::NothingWaits),
+            [(session, row)] => Ok((session.clone(), id_of(row).to_owned())),
+            several => {
+                let names = ShortNames::among(several.iter().map(|(_, row)| id_of(row)));
+                let names = several.iter().map(|(_, row)| names.of(id_of(row)).to_owned());
+                Err(NotNamed::WaitElsewhere(names.collect()))
+            }
+        };
+    }
+    let by = |is: &dyn Fn(&str) -> bool| -> Vec<Named<S>> {
+        let ids = sessions.iter().flat_map(|of| of.rows.iter().map(move |row| (&of.session, id_of(row))));
+        ids.filter(|(_, id)| is(id)).map(|(session, id)| (session.clone(), id.to_owned())).collect()
+    };
+    let mut by_end = by(&|id| is_short_name(name, id));
+    if !sessions.iter().any(|of| of.is_here == IsHere::Yes) {
+        by_end.extend(sessions.iter().flat_map(|of| numbered(name, of)));
+    }
+    for matching in [by(&|id| id == name), by_end, by(&|id| !name.is_empty() && id.starts_with(name))] {
+        if let Some(found) = only(name, matching)? {
+            return Ok(found);
+        }
+    }
+    let among = if sessions.len() == 1 { Among::OneSession } else { Among::Sessions };
+    let newest_first = sessions.iter().flat_map(|of| of.rows.iter().rev());
+    let (pending, rest): (Vec<&Value>, Vec<&Value>) = newest_first.partition(|row| is_pending(row));
+    let there_are = pending.into_iter().chain(rest).map(|row| id_of(row).to_owned()).collect();
+    Err(NotNamed::Unknown { name: name.to_owned(), there_are, among })
+}
+
+/// The only match, if there is any.
+fn only<S: Clone>(name: &str, matching: Vec<Named<S>>) -> Result<Option<Named<S>>, NotNamed> {
+    match &matching[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        several => {
+            let matching = several.iter().map(|(_, id)| id.clone()).collect();
+            Err(NotNamed::Ambiguous { name: name.to_owned(), matching })
+        }
+    }
+}
+
+fn pending<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Value)> {
+    of.rows.iter().filter(|row| is_pending(row)).map(|row| (of.session.clone(), row))
+}
+
+/// The requests with this number: those of the last run if it has one, because each server counts from the beginning.
+fn numbered<S: Clone>(name: &str, of: &Looked<S>) -> Vec<Named<S>> {
+    let all: Vec<&Value> = of.rows.iter().filter(|row| number(id_of(row)) == name).collect();
+    let last_run = of.rows.last().map(|last| &last["process_generation"]);
+    let is_of_last_run = |row: &&&Value| Some(&row["process_generation"]) == last_run;
+    let of_last_run: Vec<&Value> = all.iter().filter(is_of_last_run).copied().collect();
+    let rows = if of_last_run.is_empty() { all } else { of_last_run };
+    rows.into_iter().map(|row| (of.session.clone(), id_of(row).to_owned())).collect()
+}
+
+/// The part of an id after the run.
+fn number(id: &str) -> &str {
+    if is_whole(id) { id.split_once('-').map_or(id, |(_, number)| number) } else { id }
+}
+
+fn is_pending(row: &Value) -> bool {
+    row["status"] == "pending"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(id: &str, status: &str, at: &str) -> Value {
+        let generation = id.split('-').next();
+        json!({"request_id": id, "process_generation": generation, "status": status, "requested_at": at})
+    }
+
+    fn rows() -> Vec<Value> {
+        vec![
+            row("1a00aaaaaaaa-0", "orphaned", "2026-01-01"),
+            row("1a00aaaaaaaa-7", "resolved", "2026-01-02"),
+            row("bb00bbbbbbbb-7", "resolved", "2026-01-03"),
+            row("c000cccccccc-0", "pending", "2026-01-04"),
+            row("c000cccccccc-1", "pending", "2026-01-05"),
+            row("c000cccccccc-s.x", "resolved", "2026-01-06"),
+        ]
+    }
+
+    /// As [`resolved`], without a relay that does not answer.
+    fn find<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Named<S>, NotNamed> {
+        find_here(name, sessions)?.map_or_else(|| find_anywhere(name, sessions), Ok)
+    }
+
+    fn here(rows: Vec<Value>) -> Looked<&'static str> {
+        Looked { session: "here", is_here: IsHere::Yes, rows }
+    }
+
+    fn in_session(name: &str, rows: Vec<Value>) -> Result<String, NotNamed> {
+        find(name, &[here(rows)]).map(|(_, id)| id)
+    }
+
+    #[test]
+    fn requests_have_several_names() {
+        let check = |name: &str, expect: &str| assert_eq!(in_session(name, rows()).as_deref(), Ok(expect), "{name}");
+        check("latest", "c000cccccccc-1");
+        check("c000cccccccc-0", "c000cccccccc-0");
+        check("cccc-0", "c000cccccccc-0");
+        check("aaaa-0", "1a00aaaaaaaa-0");
+        check("0", "c000cccccccc-0");
+        check("1", "c000cccccccc-1");
+        check("s.x", "c000cccccccc-s.x");
+        check("bb", "bb00bbbbbbbb-7");
+        check("1a00aaaaaaaa-7", "1a00aaaaaaaa-7");
+        check("c000cccccccc-s", "c000cccccccc-s.x");
+    }
+
+    #[test]
+    fn requests_of_several_sessions_are_distinguished() {
+        let sessions = [
+            Looked {
+                session: "vscode",
+                is_here: IsHere::Yes,
+                rows: vec![
+                    row("aa00aaaaaaaa-0", "pending", "2026-01-01"),
+                    row("aa00aaaaaaaa-1", "pending", "2026-01-03"),
+                ],
+            },
+            Looked { session: "zed", is_here: IsHere::Yes, rows: vec![row("bb00bbbbbbbb-0", "pending", "2026-01-02")] },
+            Looked {
+                session: "elsewhere",
+                is_here: IsHere::No,
+                rows: vec![row("cc00cccccccc-2", "pending", "2026-01-04")],
+            },
+        ];
+        let found = |name| find(name, &sessions);
+        assert_eq!(found("latest"), Ok(("vscode", "aa00aaaaaaaa-1".to_owned())));
+        assert_eq!(found("1"), Ok(("vscode", "aa00aaaaaaaa-1".to_owned())));
+        assert_eq!(found("bb"), Ok(("zed", "bb00bbbbbbbb-0".to_owned())));
+        assert_eq!(found("cccc-2"), Ok(("elsewhere", "cc00cccccccc-2".to_owned())));
+        let both = found("0").expect_err("two have that name").to_string();
+        assert!(both.contains("aa00aaaaaaaa-0, bb00bbbbbbbb-0"), "{both}");
+        // The number alone is one of a request here.
+        assert!(matches!(found("2"), Err(NotNamed::Unknown { .. })));
+        let unknown = found("9").expect_err("none has that name").to_string();
+        assert_eq!(unknown.split_once(": ").expect("a list").0, "unknown request `9`; requests in these sessions");
+        assert_eq!(unknown.matches("aaaa-").count() + unknown.matches("bbbb-").count(), 3, "{unknown}");
+    }
+
+    #[test]
+    fn latest_prefers_requests_here() {
+        let elsewhere = |ids: &[&str]| Looked {
+            session: "elsewhere",
+            is_here: IsHere::No,
+            rows: ids.iter().map(|id| row(id, "pending", "2026-02-01")).collect(),
+        };
+        let ended = || here(vec![row("c000cccccccc-0", "resolved", "2026-01-04")]);
+        let check = |sessions: &[Looked<&'static str>], expect: Result<&str, &str>| {
+            let found = find("latest", sessions).map(|(_, id)| id).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect);
+        };
+        check(&[here(rows()), elsewhere(&["dd00dddddddd-5"])], Ok("c000cccccccc-1"));
+        check(&[ended(), elsewhere(&["dd00dddddddd-5"])], Ok("dd00dddddddd-5"));
+        let told = "no requests are pending in this folder; name one of another folder: dddd-5, dddd-6";
+        check(&[ended(), elsewhere(&["dd00dddddddd-5", "dd00dddddddd-6"])], Err(told));
+        check(&[ended(), elsewhere(&[])], Err("no requests are pending"));
+    }
+
+    #[test]
+    fn beginning_must_be_unique_in_all_sessions() {
+        let other =
+            Looked { session: "other", is_here: IsHere::No, rows: vec![row("bb00eeeeeeee-1", "resolved", "2026")] };
+        assert!(matches!(find("bb", &[here(rows()), other]), Err(NotNamed::Ambiguous { .. })));
+    }
+
+    #[test]
+    fn number_of_nobody_here_must_be_unique() {
+        let session = |session, id| Looked { session, is_here: IsHere::No, rows: vec![row(id, "pending", "2026")] };
+        let one = session("one", "aa00aaaaaaaa-0");
+        assert_eq!(find("0", std::slice::from_ref(&one)).map(|(_, id)| id).as_deref(), Ok("aa00aaaaaaaa-0"));
+        assert!(matches!(find("0", &[one, session("two", "bb00bbbbbbbb-0")]), Err(NotNamed::Ambiguous { .. })));
+    }
+
+    #[test]
+    fn ambiguous_names_are_refused() {
+        let check = |name: &str, expect: &[&str]| match in_session(name, rows()) {
+            Err(NotNamed::Ambiguous { matching, .. }) => assert_eq!(matching, expect, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        };
+        check("7", &["1a00aaaaaaaa-7", "bb00bbbbbbbb-7"]);
+        check("1a", &["1a00aaaaaaaa-0", "1a00aaaaaaaa-7"]);
+        check("c", &["c000cccccccc-0", "c000cccccccc-1", "c000cccccccc-s.x"]);
+    }
+
+    #[test]
+    fn unknown_name_lists_existing_requests() {
+        let told = |name: &str, rows: Vec<Value>| in_session(name, rows).expect_err("there is none").to_string();
+        assert_eq!(
+            told("9", rows()),
+            "unknown request `9`; requests in this session: c000cccccccc-1, c000cccccccc-0, c000cccccccc-s.x, bb00bbbbbbbb-7, \
+             1a00aaaaaaaa-7, 1a00aaaaaaaa-0"
+        );
+        assert!(told("", rows()).contains("unknown request ``"));
+        assert!(told("x", Vec::new()).contains("has had no requests"));
+        assert!(told("latest", rows()[..3].to_vec()) == "no requests are pending");
+    }
+
+    #[test]
+    fn listed_names_are_found_again() {
+        let rows = rows();
+        let names = ShortNames::among(rows.iter().map(id_of));
+        for row in &rows {
+            assert_eq!(in_session(names.of(id_of(row)), rows.clone()).as_deref(), Ok(id_of(row)));
+        }
+    }
+}

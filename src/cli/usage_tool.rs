@@ -1,0 +1,614 @@
+//! `codex-shim usage`: the tokens, time, commands and requests of turns, over all sessions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::offline::{self, OfflineSession, Past};
+use super::progress::Progress;
+use super::requests::print_json;
+use super::screen::{self, Clock, Screen, Times, Tone};
+use super::select_session::{self, SessionWord};
+use super::since::SinceFlag;
+use super::table::{Cell, Column, Table};
+use super::{CliError, Done, say};
+use crate::config::{Environment, RetentionBounds};
+use crate::index::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
+use crate::store::{ChoiceError, Found, label, short, short_id};
+use crate::tui::text::short as compact;
+
+/// Width of the longest bar.
+const BAR_COLUMNS: usize = 12;
+
+/// Narrower screens have no bars.
+const BARS_FROM_COLUMNS: usize = 60;
+
+/// Parts of a bar's column, from an eighth on.
+const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+
+/// Show the tokens, time, commands and requests of turns
+///
+/// Counts the turns of all sessions, or of one. The tokens of a thread's turns add up to the total that codex reports. Tokens
+/// that a thread used before its first record, or while codex ran without codex-shim, have a row of their own. Sums leave that
+/// row out.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+INPUT includes CACHED, and OUTPUT includes REASONING, as codex counts. WAITING
+is the time of turns with an open request to a human, WORKING the rest of their
+time. COMMANDS counts commands that ended, REQUESTS approvals and questions.
+ANSWERED BY says who ended these.
+
+Exit status: 0, or 1 if a session could not be read, or 3 if there is no such
+session.
+
+Examples:
+  codex-shim usage
+  codex-shim usage --by model --since 30d
+  codex-shim usage work --by turn
+  codex-shim usage --json | jq .total.total_tokens")]
+pub(super) struct UsageArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// One row for each of these
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "day")]
+    by: By,
+    #[command(flatten)]
+    since: SinceFlag,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    times: Times,
+}
+
+/// The meaning of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum By {
+    Day,
+    Session,
+    Thread,
+    Turn,
+    Client,
+    Model,
+}
+
+/// A session and its usage.
+struct Counted<'a> {
+    session: &'a Found,
+    usage: SessionUsage,
+}
+
+/// A row: turns that belong together.
+#[derive(Debug, Default)]
+struct Group {
+    /// The members of its document that name it.
+    names: Map<String, Value>,
+    session: usize,
+    used: Used,
+}
+
+/// Prints the usage.
+pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done {
+    let found = select_session::listed(arguments.session.name(), environment)?;
+    let since = arguments.since.get();
+    let path = match since {
+        Some(since) => format!("/sessions/self/usage?since={}", since.rfc3339()),
+        None => "/sessions/self/usage".to_owned(),
+    };
+    let since_us = since.map(super::since::Since::micros);
+    let retention = offline::retention(environment);
+    let progress = Progress::new("reading sessions", found.len() as u64);
+    let read = select_session::at_once(&found, |session| {
+        let read = usage_of(session, &path, since_us, retention);
+        progress.advance(1);
+        read
+    });
+    drop(progress);
+    let (mut counted, mut worst) = (Vec::new(), 0);
+    for (session, read) in found.iter().zip(read) {
+        match read {
+            Ok(usage) => counted.push(Counted { session, usage }),
+            Err(error) if found.len() == 1 => return Err(error),
+            Err(error) => worst = worst.max(error.report()),
+        }
+    }
+    let clock = Clock::of(&arguments.times);
+    let groups = groups(&counted, arguments.by, &clock);
+    let notes = notes(&counted, &clock);
+    if arguments.json {
+        let document = document(arguments.by, &counted, &groups, &notes, since.map(|since| since.rfc3339()));
+        return Ok(worst.max(print_json(&document)));
+    }
+    if found.is_empty() {
+        say(&ChoiceError::NoSessions.to_string());
+    } else if groups.is_empty() && worst == 0 {
+        say("no turns are on record; see `codex-shim sessions`");
+    }
+    notes.iter().for_each(|note| say(note));
+    let all = select_session::all_quietly(environment)?;
+    let shown = Shown { by: arguments.by, counted: &counted, groups: &groups, all: &all, clock: &clock };
+    let to = Screen::of_stdout(environment);
+    Ok(worst.max(screen::print(&shown.text(to, screen::columns(to), since.is_none()))))
+}
+
+fn usage_of(
+    session: &Found,
+    path: &str,
+    since_us: Option<u64>,
+    retention: RetentionBounds,
+) -> Result<SessionUsage, CliError> {
+    offline::ask(session, path, || match OfflineSession::open(session, retention)? {
+        Past::Stopped(past) => {
+            let used = past.history.usage(since_us, 0);
+            used.map(Some).map_err(|error| CliError::failed(error.to_string()))
+        }
+        Past::Live => Ok(None),
+        Past::NothingRecorded => Ok(Some(SessionUsage { from_start: true, ..SessionUsage::default() })),
+    })
+}
+
+/// The turns in groups, in the order of the rows.
+fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, Counted { session, usage }) in counted.iter().enumerate() {
+        for turn in &usage.turns {
+            let names = names(by, session, turn, clock);
+            let key = Value::Object(names.clone()).to_string();
+            let at = *known.entry(key).or_insert_with(|| {
+                groups.push(Group { names, session: number, used: Used::default() });
+                groups.len() - 1
+            });
+            groups[at].used.add(&turn.used);
+        }
+    }
+    match by {
+        // The days of several sessions mix. Turns whose day is not known come first.
+        By::Day => groups.sort_by_key(|group| group.names["day"].as_str().map(str::to_owned)),
+        By::Client | By::Model => groups.sort_by_key(|group| std::cmp::Reverse(group.used.tokens.total_tokens)),
+        By::Session | By::Thread | By::Turn => {}
+    }
+    groups
+}
+
+/// The members that name the group of a turn.
+fn names(by: By, session: &Found, turn: &TurnUsage, clock: &Clock) -> Map<String, Value> {
+    let TurnUsage { thread_id, turn_id, client, model, began_at, outcome, older, used: _ } = turn;
+    let named = match by {
+        By::Day => json!({ "day": clock.day(began_at).filter(|_| !older) }),
+        By::Session => json!({ "session_id": session.id }),
+        By::Thread => json!({ "session_id": session.id, "thread_id": thread_id }),
+        By::Turn => json!({
+            "session_id": session.id, "thread_id": thread_id, "turn_id": turn_id, "began_at": began_at,
+            "outcome": outcome, "client": client, "model": model, "older": older,
+        }),
+        By::Client => json!({ "client": client }),
+        By::Model => json!({ "model": model }),
+    };
+    match named {
+        Value::Object(names) => names,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+/// Notes about unknown usage, in words.
+fn notes(counted: &[Counted<'_>], clock: &Clock) -> Vec<String> {
+    let mut notes = Vec::new();
+    for Counted { session, usage } in counted {
+        if let (Some(since), false) = (&usage.counted_since, usage.from_start) {
+            notes.push(format!(
+                "session {}: usage is counted from {} on; the record has no earlier turns, so what they used is not known",
+                session.name(),
+                clock.text(since)
+            ));
+        }
+        let wrong = usage.threads.iter().filter(|thread| !thread.adds_up);
+        notes.extend(wrong.map(|thread| {
+            format!(
+                "session {}: the turns of thread {} do not add up to the total of codex; please report this",
+                session.name(),
+                thread.thread_id
+            )
+        }));
+    }
+    notes
+}
+
+fn document(
+    by: By,
+    counted: &[Counted<'_>],
+    groups: &[Group],
+    notes: &[String],
+    since: Option<String>,
+) -> Map<String, Value> {
+    #[derive(Serialize)]
+    struct OfSession<'a> {
+        session_id: &'a str,
+        counted_since: Option<&'a str>,
+        from_start: bool,
+        threads: &'a [ThreadUsage],
+        rate_limits: &'a [RateLimitDocument],
+    }
+    let rows = groups.iter().map(|group| {
+        let mut row = group.names.clone();
+        row.extend(object(&group.used));
+        row
+    });
+    let sessions = counted.iter().map(|Counted { session, usage }| OfSession {
+        session_id: &session.id,
+        counted_since: usage.counted_since.as_deref(),
+        from_start: usage.from_start,
+        threads: &usage.threads,
+        rate_limits: &usage.rate_limits,
+    });
+    let document = json!({
+        "by": by,
+        "since": since,
+        "rows": rows.collect::<Vec<_>>(),
+        "total": total(groups),
+        "before_record": before(counted.iter().flat_map(|counted| &counted.usage.threads)),
+        "rate_limits": last_limits(counted),
+        "sessions": sessions.collect::<Vec<_>>(),
+        "notes": notes,
+    });
+    object(&document)
+}
+
+fn object(value: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(value).expect("BUG: plain data is JSON") {
+        Value::Object(members) => members,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+fn total(groups: &[Group]) -> Used {
+    let mut total = Used::default();
+    groups.iter().for_each(|group| total.add(&group.used));
+    total
+}
+
+/// The tokens that threads used outside of the record.
+fn before<'a>(threads: impl Iterator<Item = &'a ThreadUsage>) -> Tokens {
+    let mut before = Tokens::default();
+    for thread in threads {
+        before.add(thread.before_record);
+        before.add(thread.not_on_record);
+    }
+    before
+}
+
+/// The limits that were reported last.
+fn last_limits<'a>(counted: &'a [Counted<'_>]) -> Vec<&'a RateLimitDocument> {
+    let mut last: BTreeMap<&str, &RateLimitDocument> = BTreeMap::new();
+    for limit in counted.iter().flat_map(|counted| &counted.usage.rate_limits) {
+        let known = last.entry(&limit.name).or_insert(limit);
+        if known.told_at < limit.told_at {
+            *known = limit;
+        }
+    }
+    last.into_values().collect()
+}
+
+/// All that is printed for a person or a program that reads columns.
+struct Shown<'a> {
+    by: By,
+    counted: &'a [Counted<'a>],
+    groups: &'a [Group],
+    all: &'a [Found],
+    clock: &'a Clock,
+}
+
+impl Shown<'_> {
+    /// `of_all_time` adds the rows of tokens outside of the record, which have no time.
+    fn text(&self, to: Screen, columns_max: Option<usize>, of_all_time: bool) -> String {
+        let most = self.groups.iter().map(|group| group.used.tokens.total_tokens).max().unwrap_or(0);
+        let has_bars = to != Screen::None && columns_max.is_none_or(|columns_max| columns_max >= BARS_FROM_COLUMNS);
+        let mut rows: Vec<Vec<Cell>> = Vec::new();
+        for (at, group) in self.groups.iter().enumerate() {
+            let bar = if has_bars { bar(group.used.tokens.total_tokens, most) } else { String::new() };
+            rows.push(self.row(self.heads_of(group, to), bar, &group.used, to));
+            let is_last = self.groups.get(at + 1).is_none_or(|next| thread_of(next) != thread_of(group));
+            if of_all_time && is_last && matches!(self.by, By::Thread | By::Turn) {
+                rows.extend(self.before_row(Some(group), to));
+            }
+        }
+        if of_all_time && !matches!(self.by, By::Thread | By::Turn) {
+            rows.extend(self.before_row(None, to));
+        }
+        if to != Screen::None && self.groups.len() > 1 {
+            let mut heads = self.heads().iter().map(|_| (Tone::Plain, String::new())).collect::<Vec<_>>();
+            heads[0] = (Tone::Strong, "total".to_owned());
+            rows.push(self.row(heads, String::new(), &total(self.groups), to));
+        }
+        let mut text = Table::within(self.columns(), to, columns_max).add(rows);
+        if to != Screen::None {
+            text.extend(self.limits().map(|limits| format!("\n{limits}\n")));
+        }
+        text
+    }
+
+    fn heads(&self) -> Vec<Column> {
+        match self.by {
+            By::Day => vec![Column::whole(self.clock.head("DAY"))],
+            By::Session => vec![Column::whole("SESSION"), Column::text("NAME").spare()],
+            By::Thread => vec![Column::whole("THREAD"), Column::text("SESSION").spare()],
+            By::Turn => vec![
+                Column::whole("TURN"),
+                Column::whole(self.clock.head("BEGAN")).spare(),
+                Column::whole("THREAD").spare(),
+                Column::text("SESSION").spare(),
+            ],
+            By::Client => vec![Column::text("CLIENT")],
+            By::Model => vec![Column::text("MODEL")],
+        }
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let mut columns = self.heads();
+        columns.push(Column::whole("").spare());
+        columns.extend(["TURNS", "INPUT", "OUTPUT"].map(Column::number));
+        let spare = ["CACHED", "WORKING", "WAITING", "COMMANDS", "REQUESTS", "REASONING"];
+        columns.extend(spare.map(|head| Column::number(head).spare()));
+        columns.push(Column::text("ANSWERED BY").spare());
+        columns
+    }
+
+    fn heads_of(&self, group: &Group, to: Screen) -> Vec<Cell> {
+        let name = |name: &str| group.names.get(name).and_then(Value::as_str);
+        let session = self.counted[group.session].session;
+        let session_cell = || match to {
+            Screen::None => session.id.clone(),
+            Screen::Coloured | Screen::Plain => label(session),
+        };
+        let short_of = |id: Option<&str>, otherwise: &str| match (id, to) {
+            (None, _) => otherwise.to_owned(),
+            (Some(id), Screen::None) => id.to_owned(),
+            (Some(id), Screen::Coloured | Screen::Plain) => short_id(id, self.ids().map(|id| (id, None))).to_owned(),
+        };
+        let is_older = group.names.get("older") == Some(&Value::Bool(true));
+        let cells = match self.by {
+            By::Day => vec![name("day").unwrap_or("older").to_owned()],
+            By::Session if to == Screen::None => vec![session.id.clone(), String::new()],
+            By::Session => vec![short(session, self.all).to_owned(), label(session)],
+            By::Thread => vec![short_of(name("thread_id"), "-"), session_cell()],
+            By::Turn => vec![
+                short_of(name("turn_id"), if is_older { "older" } else { "-" }),
+                self.clock.cell(name("began_at").unwrap_or_default(), to),
+                short_of(name("thread_id"), "-"),
+                session_cell(),
+            ],
+            By::Client => vec![name("client").unwrap_or("-").to_owned()],
+            By::Model => vec![name("model").unwrap_or("-").to_owned()],
+        };
+        let tones = std::iter::once(Tone::Strong).chain(std::iter::repeat(Tone::Faint));
+        tones.zip(cells).collect()
+    }
+
+    /// All ids of threads and turns, among which a short one is unique.
+    fn ids(&self) -> impl Iterator<Item = &str> + Clone {
+        let ids = self.groups.iter().flat_map(|group| ["thread_id", "turn_id"].map(|name| group.names.get(name)));
+        ids.flatten().filter_map(Value::as_str)
+    }
+
+    fn row(&self, heads: Vec<Cell>, bar: String, used: &Used, to: Screen) -> Vec<Cell> {
+        let Used { turns, tokens, working_ms, waiting_ms, commands, requests, answered_by } = *used;
+        let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
+        let time = |ms: u64| match to {
+            Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
+            Screen::Coloured | Screen::Plain => crate::tui::text::lasted(ms.saturating_mul(1_000)),
+        };
+        let answered = answered_by.named().into_iter().filter(|(_, count)| *count > 0);
+        let answered: Vec<String> = answered.map(|(by, count)| format!("{by}:{count}")).collect();
+        let mut row = heads;
+        row.push((Tone::Good, bar));
+        let numbers = [
+            turns.to_string(),
+            count(tokens.input_tokens),
+            count(tokens.output_tokens),
+            count(tokens.cached_input_tokens),
+            time(working_ms),
+            time(waiting_ms),
+            commands.to_string(),
+            requests.to_string(),
+            count(tokens.reasoning_output_tokens),
+            if answered.is_empty() { "-".to_owned() } else { answered.join(",") },
+        ];
+        row.extend(numbers.map(|number| (Tone::Plain, number)));
+        row
+    }
+
+    /// The row of tokens outside of the record: of the thread of `group`, or of all threads. Sums leave it out.
+    fn before_row(&self, group: Option<&Group>, to: Screen) -> Option<Vec<Cell>> {
+        let of = |group: &Group| {
+            let thread_id = group.names.get("thread_id").and_then(Value::as_str);
+            let threads = self.counted[group.session].usage.threads.iter();
+            before(threads.filter(|thread| Some(&*thread.thread_id) == thread_id))
+        };
+        let all = || before(self.counted.iter().flat_map(|counted| &counted.usage.threads));
+        let tokens = group.map_or_else(all, of);
+        if tokens == Tokens::default() {
+            return None;
+        }
+        let mut heads = match group {
+            Some(group) => self.heads_of(group, to),
+            None => self.heads().iter().map(|_| (Tone::Plain, String::new())).collect(),
+        };
+        // The first cell has no space for a program that splits columns.
+        let words = if to == Screen::None { "before-record" } else { "before the record" };
+        heads[0] = (Tone::Faint, words.to_owned());
+        let used = Used { tokens, ..Used::default() };
+        let row = self.row(heads, String::new(), &used, to);
+        Some(row.into_iter().map(|(_, cell)| (Tone::Faint, cell)).collect())
+    }
+
+    fn limits(&self) -> Option<String> {
+        let limits = last_limits(self.counted);
+        let told_at = limits.iter().map(|limit| &limit.told_at).max()?;
+        let each = limits.iter().map(|limit| {
+            let window = limit.window_minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+            let window = window.map_or_else(String::new, |it| format!(" of {}", humantime::format_duration(it)));
+            let resets = limit.resets_at.as_deref().map(|at| format!(", resets {}", self.clock.text(at)));
+            format!("{} %{window} used{}", limit.used_percent, resets.unwrap_or_default())
+        });
+        let age = self.clock.age(told_at).unwrap_or_default();
+        Some(format!("rate limits, as told {age} ago: {}", each.collect::<Vec<_>>().join("; ")))
+    }
+}
+
+/// The session and the thread of a group.
+fn thread_of(group: &Group) -> (usize, Option<&Value>) {
+    (group.session, group.names.get("thread_id"))
+}
+
+/// A bar whose length shows the part of the longest one.
+fn bar(tokens: u64, most: u64) -> String {
+    let eighths = match most {
+        0 => 0,
+        most => (u128::from(tokens) * (BAR_COLUMNS * 8) as u128).div_ceil(u128::from(most)) as usize,
+    };
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::index::{Answered, RateLimitDocument};
+
+    #[test]
+    fn bars_are_shares_of_the_longest() {
+        let check = |tokens: u64, most: u64, expect: &str| assert_eq!(bar(tokens, most), expect);
+        check(0, 0, "");
+        check(0, 9, "");
+        check(1, u64::MAX, "▏");
+        check(50, 100, "██████");
+        check(u64::MAX, u64::MAX, "████████████");
+    }
+
+    fn found(id: &str) -> Found {
+        Found {
+            dir: PathBuf::from(id),
+            id: id.to_owned(),
+            live: false,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    fn tokens(input: u64) -> Tokens {
+        Tokens { input_tokens: input, output_tokens: input / 10, total_tokens: input + input / 10, ..Tokens::default() }
+    }
+
+    fn turn(thread: &str, turn: &str, began_at: &str, input: u64) -> TurnUsage {
+        let answered_by = Answered { tui: 1, ..Answered::default() };
+        TurnUsage {
+            thread_id: Some(thread.to_owned()),
+            turn_id: Some(turn.to_owned()),
+            client: Some("editor".to_owned()),
+            model: Some("m-1".to_owned()),
+            began_at: began_at.to_owned(),
+            outcome: Some("completed".to_owned()),
+            older: false,
+            used: Used {
+                turns: 1,
+                tokens: tokens(input),
+                working_ms: 61_000,
+                waiting_ms: 5_000,
+                commands: 2,
+                requests: 1,
+                answered_by,
+            },
+        }
+    }
+
+    fn usage() -> SessionUsage {
+        SessionUsage {
+            counted_since: Some("2026-11-01T00:00:00.000Z".to_owned()),
+            from_start: false,
+            turns: vec![
+                turn("t", "u", "2026-11-01T09:00:00.000Z", 12_300),
+                turn("t", "v", "2026-11-02T09:00:00.000Z", 100),
+            ],
+            threads: vec![ThreadUsage {
+                thread_id: "t".to_owned(),
+                codex_total: tokens(12_900),
+                turns: tokens(12_400),
+                before_record: tokens(500),
+                not_on_record: Tokens::default(),
+                set_back: Tokens::default(),
+                adds_up: true,
+            }],
+            rate_limits: vec![RateLimitDocument {
+                name: "primary".to_owned(),
+                told_at: "2026-11-02T11:00:00.000Z".to_owned(),
+                used_percent: 23,
+                window_minutes: Some(300),
+                resets_at: Some("2026-11-02T14:00:00.000Z".to_owned()),
+            }],
+        }
+    }
+
+    fn shown(by: By, to: Screen, columns_max: Option<usize>) -> String {
+        let session = found("work");
+        let counted = [Counted { session: &session, usage: usage() }];
+        let clock = Clock::stopped("2026-11-02T12:00:00Z");
+        let groups = groups(&counted, by, &clock);
+        let all = [session.clone()];
+        Shown { by, counted: &counted, groups: &groups, all: &all, clock: &clock }.text(to, columns_max, true)
+    }
+
+    fn check(by: By, to: Screen, columns_max: Option<usize>, expect: &str) {
+        assert_eq!(shown(by, to, columns_max), expect);
+    }
+
+    #[test]
+    fn wide_screens_have_bars() {
+        check(
+            By::Day,
+            Screen::Plain,
+            Some(80),
+            "DAY (UTC)                        TURNS  INPUT  OUTPUT  CACHED  WORKING  WAITING\n\
+             2026-11-01         ████████████      1  12.3k    1.2k       0   1m 01s       5s\n\
+             2026-11-02         ▏                 1    100      10       0   1m 01s       5s\n\
+             before the record                    0    500      50       0       0s       0s\n\
+             total                                2  12.4k    1.2k       0   2m 02s      10s\n\
+             \nrate limits, as told 1h ago: 23 % of 5h used, resets 14:00:00 UTC\n",
+        );
+    }
+
+    #[test]
+    fn narrow_screens_have_no_bars() {
+        for by in [By::Day, By::Session, By::Thread, By::Turn, By::Client, By::Model] {
+            let text = shown(by, Screen::Plain, Some(40));
+            assert!(!text.contains('█') && text.contains("before the record"), "{text}");
+        }
+    }
+
+    #[test]
+    fn programs_get_whole_numbers() {
+        check(
+            By::Thread,
+            Screen::None,
+            None,
+            "t              work  2  12400  1240  0  122.000  10.000  4  2  0  tui:2\n\
+             before-record  work  0    500    50  0    0.000   0.000  0  0  0  -\n",
+        );
+    }
+
+    #[test]
+    fn missing_start_is_noted_in_words() {
+        let session = found("work");
+        let clock = Clock::stopped("2026-11-02T12:00:00Z");
+        let note = |usage: SessionUsage| notes(&[Counted { session: &session, usage }], &clock).join("\n");
+        assert!(note(usage()).contains("counted from 2026-11-01 00:00:00 UTC on"), "{}", note(usage()));
+        assert_eq!(note(SessionUsage { from_start: true, ..usage() }), "");
+        assert_eq!(note(SessionUsage::default()), "");
+    }
+}

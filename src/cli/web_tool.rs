@@ -1,0 +1,175 @@
+//! `codex-shim web`: serves the web page until a signal ends it, and asks a running one for a link or to sign out.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::screen;
+use super::select_session;
+use super::{CliError, Done, NOT_RUNNING, complete, say};
+use crate::config::Environment;
+use crate::launch;
+use crate::store::Otherwise;
+use crate::web::{self, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedOut, WebError};
+
+/// Answer requests in a browser, on this machine or on a phone
+///
+/// Serves one small page: what waits in all sessions, with the same answers as `tui`, and the timeline of each session. It
+/// listens on 127.0.0.1 only, and runs until Ctrl-C. The printed link signs one browser in, once, within 10 minutes.
+///
+/// Other users of this machine can reach the port, but not the page without a link. Everybody who can use the page can do
+/// what you can do in your sessions: give a link to nobody.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+From another machine, with the same port at both ends:
+  codex-shim web --port 4000
+  ssh -L 4000:127.0.0.1:4000 HOST     there; then open the link there
+
+From a phone in your tailnet:
+  tailscale serve --bg 4000
+  codex-shim web --port 4000 --host laptop.tailnet.ts.net
+
+Exit status:
+  0  a signal has ended it, or the running page has answered
+  1  it cannot listen, or a page is served already
+  2  usage
+  4  --new-link, --sign-out: no page is served
+
+Examples:
+  codex-shim web --open
+  codex-shim web --new-link           for a second browser
+  codex-shim web --sign-out           end all cookies and links
+  codex-shim web --json | head -1 | jq -r '.links[0]'")]
+pub(super) struct WebArguments {
+    /// Port to listen on [default: a free one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "ask")]
+    port: Option<u16>,
+    /// Name under which a proxy of yours serves the page, or NAME:PORT; may be repeated
+    #[arg(long = "host", value_name = "NAME", conflicts_with = "ask")]
+    hosts: Vec<HostName>,
+    /// Open the link in your browser
+    #[arg(long, conflicts_with = "ask")]
+    open: bool,
+    /// Show only this session: its name, the beginning or end of its id, or `latest`
+    #[arg(long, value_name = "SESSION", conflicts_with = "ask", add = complete::sessions())]
+    session: Option<String>,
+    /// Print a further link to the page that runs
+    #[arg(long, group = "ask")]
+    new_link: bool,
+    /// Sign all browsers out of the page that runs, and end unused links
+    #[arg(long, group = "ask")]
+    sign_out: bool,
+    /// Print one JSON document
+    #[arg(long = "json")]
+    as_json: bool,
+}
+
+/// The program that opens a file in the user's browser.
+const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+
+pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
+    let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
+    if arguments.new_link {
+        let links = web::new_link(&home).map_err(not_asked)?;
+        return Ok(print(&links, &in_words(&links), arguments.as_json));
+    }
+    if arguments.sign_out {
+        let done = web::sign_out(&home).map_err(not_asked)?;
+        return Ok(print(&done, &signed_out(&done), arguments.as_json));
+    }
+    let session = match &arguments.session {
+        Some(_) => Some(select_session::one(arguments.session.as_deref(), Otherwise::Latest, environment)?.id),
+        None => None,
+    };
+    // A link of our launcher would otherwise stay open as long as the browser.
+    launch::keep_descriptors();
+    let WebArguments { port, hosts, open, as_json, .. } = arguments;
+    let options = Options { home: home.clone(), port, names: hosts, session, runtime_dir: environment.runtime_dir() };
+    let server = Server::start(options).map_err(|error| not_started(&error, &home))?;
+    let links = server.links().map_err(|error| CliError::failed(format!("read random bytes: {error}")))?;
+    let status = print(&links, &format!("{}{}", in_words(&links), ways(&links)), as_json);
+    if status != 0 {
+        return Ok(status);
+    }
+    if open {
+        open_browser(&server, &links);
+    }
+    server.run().map(|()| 0).map_err(|error| CliError::failed(error.to_string()))
+}
+
+fn print(document: &impl Serialize, text: &str, as_json: bool) -> i32 {
+    match as_json {
+        true => {
+            let json = serde_json::to_string(document).expect("BUG: plain data is JSON");
+            screen::print_exactly(&format!("{json}\n"))
+        }
+        false => screen::print(text),
+    }
+}
+
+fn in_words(links: &Links) -> String {
+    let what = if links.links.len() == 1 { "this link" } else { "one of these links" };
+    let all: String = links.links.iter().map(|link| format!("  {link}\n")).collect();
+    format!("Open {what} within 10 minutes; it signs one browser in:\n{all}")
+}
+
+/// How to reach the page from elsewhere.
+fn ways(links: &Links) -> String {
+    let port = links.url.trim_end_matches('/').rsplit(':').next().unwrap_or_default();
+    let phone = match links.links.len() {
+        1 => format!("  phone    `tailscale serve --bg {port}`, and `--host` with its name here\n"),
+        _ => String::new(),
+    };
+    format!(
+        "\nFrom another machine or a phone (see `codex-shim web --help`):\n  ssh      \
+         `ssh -L {port}:127.0.0.1:{port} HOST`, and then this link\n{phone}\nCtrl-C ends the page.\n"
+    )
+}
+
+fn signed_out(SignedOut { signed_out }: &SignedOut) -> String {
+    let browsers = screen::counted(*signed_out as u64, "browser is signed out", "browsers are signed out");
+    format!("{}; unused links have ended\n", browsers.unwrap_or_else(|| "no browser was signed in".to_owned()))
+}
+
+/// The error if a running page cannot be asked.
+fn not_asked(error: ConsoleError) -> CliError {
+    match error {
+        ConsoleError::NotRunning => {
+            CliError::exits(NOT_RUNNING, error.to_string()).with_remedy("start one with `codex-shim web`")
+        }
+        ConsoleError::Silent(_) | ConsoleError::Refused(_) => CliError::failed(error.to_string()),
+    }
+}
+
+fn not_started(error: &WebError, home: &Path) -> CliError {
+    match error {
+        WebError::Running => {
+            let page = web::running(home).map(|PageDocument { url, pid, .. }| format!(" at {url} (pid {pid})"));
+            CliError::failed(format!("{error}{}", page.unwrap_or_default()))
+                .with_remedy("`codex-shim web --new-link` prints a further link to it")
+        }
+        WebError::Bind { .. } => {
+            CliError::failed(error.to_string()).with_remedy("choose another --port, or leave it out for a free one")
+        }
+        WebError::Home { .. } | WebError::Socket(_) | WebError::SetUp { .. } => CliError::failed(error.to_string()),
+    }
+}
+
+/// Opens the first link in the user's browser. The page is served in any case.
+fn open_browser(server: &Server, links: &Links) {
+    let Some(link) = links.links.first() else { return };
+    let opened = server.file_for(link).and_then(|path| {
+        let mut command = Command::new(OPENER);
+        command.arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Ctrl-C is for us, and not for a browser that has just started.
+        launch::own_session(&mut command);
+        let mut child = command.spawn()?;
+        // Some openers last as long as the browser.
+        std::thread::Builder::new().name("opener".to_owned()).spawn(move || child.wait()).map(drop)
+    });
+    if let Err(error) = opened {
+        say(&format!("cannot open a browser with `{OPENER}`: {error}; open the link yourself"));
+    }
+}

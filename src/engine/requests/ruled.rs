@@ -1,0 +1,621 @@
+//! Requests on which a rule of the user decides.
+//!
+//! Such a request is not forwarded to the client, because it would show a dialog that closes at once. A rule that declines
+//! answers immediately, and one that accepts once the folder and the program are checked. The answer is stored before it is
+//! sent, as every answer is, and the first answer wins, as always. If the check fails or takes too long, or if the answer
+//! cannot be stored, the rule gives up, and the client gets the request.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::answer::{self, CheckedAnswer};
+use super::kind::{RequestKind, Word};
+use super::open::{Commit, Decider, Deciding, Request, State, Withheld};
+use super::{About, HOLD_MAX, Requests, read, response_line};
+use crate::engine::attached_client::Clients;
+use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
+use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
+use crate::engine::rules::{Asked, AskedCommand, Does, ProgramCheck, RuleAction, ruling};
+use crate::wire::{Conn, RpcId};
+
+/// How long the client waits for a request while a rule is at work.
+const RULE_MAX: Duration = HOLD_MAX;
+
+/// The decision of the rules on a request.
+#[derive(Debug, Default)]
+pub(super) struct RuledRequest {
+    by: Option<By>,
+    /// Names of the rules that the request bars, and why.
+    barred: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+enum By {
+    Accept { name: String, check: Box<ProgramCheck> },
+    Decline { name: String, reason: Option<String> },
+    Hold { name: String },
+}
+
+/// A rule that is at work.
+#[derive(Debug)]
+pub(super) struct Ruled {
+    name: String,
+    /// The check that it waits for; without one, its answer is being stored.
+    check: Option<Token>,
+    due: Duration,
+}
+
+/// A rule that has given an answer.
+#[derive(Debug)]
+pub(super) struct AppliedRule {
+    name: String,
+    action: RuleAction,
+    /// The file of the program that it accepted.
+    program: Option<String>,
+}
+
+impl RuledRequest {
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.by, Some(By::Hold { .. }))
+    }
+
+    /// Whether a rule may answer.
+    pub(super) fn answers(&self) -> bool {
+        matches!(self.by, Some(By::Accept { .. } | By::Decline { .. }))
+    }
+
+    pub(super) fn rule_name(&self) -> Option<String> {
+        match self.by.as_ref()? {
+            By::Accept { name, .. } | By::Decline { name, .. } | By::Hold { name } => Some(name.clone()),
+        }
+    }
+}
+
+impl Decider {
+    pub(super) fn source(&self) -> RequestSource {
+        match self {
+            Decider::Api(_, source) => *source,
+            Decider::Rule(_) => RequestSource::Policy,
+        }
+    }
+
+    pub(super) fn reply(&self, reply: ApiReply, effects: &mut Vec<Effect>) {
+        match self {
+            Decider::Api(api_call, _) => effects.push(Effect::Reply(*api_call, reply)),
+            Decider::Rule(_) => {}
+        }
+    }
+
+    pub(super) fn rule_applied(&self, request_id: &str) -> Option<Effect> {
+        match self {
+            Decider::Api(..) => None,
+            Decider::Rule(AppliedRule { name, action, program }) => Some(Effect::Note(Note::RuleApplied {
+                request_id: request_id.to_owned(),
+                rule: name.clone(),
+                action: action.name(),
+                program: program.clone(),
+            })),
+        }
+    }
+}
+
+impl Request {
+    pub(super) fn rule_due(&self) -> Option<Duration> {
+        self.rule.as_ref().map(|rule| rule.due)
+    }
+
+    /// The line of a rule's answer, which a hub keeps.
+    pub(super) fn ruled_answer(&self) -> Option<Vec<u8>> {
+        let end = self.end.as_ref().filter(|end| end.source == RequestSource::Policy)?;
+        let result: Value = serde_json::from_str(end.payload.as_deref()?).ok()?;
+        Some(response_line(&self.row.rpc_request_id, &result))
+    }
+
+    /// The request has an answer, so its line is not needed any more.
+    pub(super) fn is_ruled(&mut self) {
+        self.rule = None;
+        if self.withheld.is_some() {
+            self.withheld = Some(Withheld::Kept);
+        }
+    }
+
+    /// Its row is stored and no rule is at work: the client gets its line, unless it is held.
+    pub(super) fn settle(&mut self, clients: &Clients, effects: &mut Vec<Effect>) {
+        let is_open = matches!(self.state, State::Pending | State::Deciding(_) | State::Expired);
+        match self.withheld.take() {
+            Some(Withheld::Until(line)) if is_open && !self.is_held => {
+                let conns: Vec<Conn> = self.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
+                if !conns.is_empty() {
+                    effects.push(Effect::PassLate { conns, line });
+                }
+            }
+            withheld => self.withheld = withheld.map(|_| Withheld::Kept),
+        }
+    }
+}
+
+impl Requests {
+    /// The decision of the rules on a request. There is none if the ledger is not usable, because an answer could not be stored.
+    pub(super) fn ruling(
+        &self,
+        kind: RequestKind,
+        params: Option<&RawValue>,
+        shown: &Value,
+        about: About<'_>,
+    ) -> RuledRequest {
+        if self.settings.rules.is_empty() || !self.is_trusted {
+            return RuledRequest::default();
+        }
+        let changes = about.changes.map(read);
+        let Some(asked) = Asked::of(kind, params, shown, changes.as_ref()) else { return RuledRequest::default() };
+        let found = ruling(&self.settings.rules, &asked);
+        let barred = found.barred.into_iter().map(|(rule, why)| (rule.name.clone(), why)).collect();
+        let by = found.rule.map(|rule| {
+            let name = rule.name.clone();
+            match &rule.does {
+                Does::Accept(command) => {
+                    let shell = match &asked {
+                        Asked::Command(AskedCommand { plain: Ok(plain), .. }) => plain.shell.clone(),
+                        Asked::Command(_)
+                        | Asked::FileChange { .. }
+                        | Asked::Permissions { .. }
+                        | Asked::Questions
+                        | Asked::Elicitation => None,
+                    };
+                    let check = ProgramCheck { command: command.clone(), shell };
+                    By::Accept { name, check: Box::new(check) }
+                }
+                Does::Decline { of: _, reason } => By::Decline { name, reason: reason.clone() },
+                Does::Hold { of: _ } => By::Hold { name },
+            }
+        });
+        RuledRequest { by, barred }
+    }
+
+    /// Carries out the decision of the rules on an open request. The notes follow the request's line in the record.
+    pub(super) fn rule_begins(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        ruled: RuledRequest,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let request_id = request.row.request_id.clone();
+        decision.then.extend(ruled.barred.into_iter().map(|(rule, reason)| refused(&request_id, rule, reason)));
+        let due = now.elapsed + RULE_MAX;
+        match ruled.by {
+            None => {}
+            Some(By::Hold { name }) => {
+                let action = RuleAction::Hold.name();
+                decision.then.push(Effect::Note(Note::RuleApplied { request_id, rule: name, action, program: None }));
+            }
+            Some(By::Accept { name, check }) => {
+                self.tokens += 1;
+                request.rule = Some(Box::new(Ruled { name, check: Some(self.tokens), due }));
+                effects.push(Effect::CheckProgram(self.tokens, check));
+            }
+            Some(By::Decline { name, reason }) => {
+                request.rule = Some(Box::new(Ruled { name: name.clone(), check: None, due }));
+                let Some(result) = answer::by_policy(request.kind) else { return };
+                let answer = CheckedAnswer { result, reason, is_cancel: false };
+                let rule = AppliedRule { name, action: RuleAction::Decline, program: None };
+                self.rule_answers(now, id, rule, answer, effects);
+            }
+        }
+    }
+
+    /// The folder and the program of an accepted command were checked.
+    pub(in crate::engine) fn program_checked(
+        &mut self,
+        now: Now,
+        token: Token,
+        checked: Result<String, String>,
+        clients: &Clients,
+        effects: &mut Vec<Effect>,
+    ) {
+        let waits = |request: &Request| request.rule.as_ref().is_some_and(|rule| rule.check == Some(token));
+        let Some(id) = self.ids_where(waits).into_iter().next() else { return };
+        let Some(request) = self.open.get_mut(&id) else { return };
+        let Some(rule) = &mut request.rule else { return };
+        rule.check = None;
+        let name = rule.name.clone();
+        match checked {
+            // Somebody else has answered meanwhile.
+            _ if !matches!(request.state, State::Pending) => request.rule = None,
+            Ok(program) => {
+                let result = json!({ "decision": request.kind.decision(Word::Accept) });
+                let answer = CheckedAnswer { result, reason: None, is_cancel: false };
+                let rule = AppliedRule { name, action: RuleAction::Accept, program: Some(program) };
+                self.rule_answers(now, &id, rule, answer, effects);
+            }
+            Err(reason) => {
+                effects.push(refused(&request.row.request_id, name, reason));
+                self.rule_gives_up(now, &id, clients, effects);
+            }
+        }
+    }
+
+    /// Stores the answer of a rule, which is sent once it is stored.
+    fn rule_answers(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        rule: AppliedRule,
+        answer: CheckedAnswer,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let given = GivenRow {
+            request_id: request.row.request_id.clone(),
+            at_us: now.unix_us,
+            source: RequestSource::Policy,
+            by: format!("rule:{}", rule.name),
+            payload: answer.result.to_string(),
+        };
+        let program = rule.program.clone();
+        let end = RequestEnd { program, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        request.end = self.is_hub.then(|| Box::new(end.clone()));
+        let deciding = Deciding { decider: Decider::Rule(rule), answer, runner_up: None, over: None };
+        request.state = State::Deciding(Box::new(deciding));
+        let token = self.token(Commit::Decides(id.clone()));
+        effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
+    }
+
+    /// Nobody but the client and API callers decides on the request any more.
+    pub(super) fn rule_gives_up(&mut self, now: Now, id: &RpcId, clients: &Clients, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get(id) else { return };
+        let (kind, request_id) = (request.kind, request.row.request_id.clone());
+        let is_stored = !self
+            .commits
+            .values()
+            .any(|commit| matches!(commit, Commit::Opens { request_id: opened } if *opened == request_id));
+        let notify_at = self.notify_at(now, kind);
+        let Some(request) = self.open.get_mut(id) else { return };
+        if request.rule.take().is_some() {
+            request.notify_at = notify_at;
+        }
+        if matches!(request.state, State::Pending) {
+            request.end = None;
+        }
+        if is_stored && matches!(request.withheld, Some(Withheld::Until(_))) {
+            request.settle(clients, effects);
+        }
+    }
+
+    /// Ends the work of rules that take too long. An answer that is being stored still counts if it is stored before another.
+    pub(super) fn rules_tick(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
+        for id in self.ids_where(|request| request.rule_due().is_some_and(|due| due <= now.elapsed)) {
+            let Some(request) = self.open.get_mut(&id) else { continue };
+            if let Some(rule) = &request.rule {
+                let what = if rule.check.is_some() { "the check of its program" } else { "to store its answer" };
+                let reason = format!("{what} took over {} ms", RULE_MAX.as_millis());
+                effects.push(refused(&request.row.request_id, rule.name.clone(), reason));
+            }
+            self.rule_gives_up(now, &id, clients, effects);
+        }
+    }
+}
+
+fn refused(request_id: &str, rule: String, reason: String) -> Effect {
+    Effect::Note(Note::RuleRefused { request_id: request_id.to_owned(), rule, reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RequestSettings;
+    use super::*;
+    use crate::engine::interface::{ApiRequest, Incoming, Passage};
+    use crate::engine::rules::{ExactCommand, Matcher, Rule, Words};
+    use crate::engine::{
+        AssemblySettings, ContextSettings, Engine, EngineSettings, Input, Peer, ServerOwner, Transport,
+    };
+    use crate::wire::{Line, LineEnd, Side};
+
+    const ASK: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc 'git status'","cwd":"/p"}}"#;
+    const REMOVE: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc 'rm -rf x'","cwd":"/p"}}"#;
+    const OTHER: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc make","cwd":"/p"}}"#;
+    const MORE: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc 'git status'","cwd":"/p","networkApprovalContext":{}}}"#;
+    const RESOLVED: &str = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#;
+    const ACCEPT: &str = r#"{"id":0,"result":{"decision":"accept"}}"#;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn rules() -> Vec<Rule> {
+        let status =
+            ExactCommand::new(words(&["git", "status"]), "/p".to_owned(), true).expect("BUG: it can be accepted");
+        let first = |name: &str| Matcher::Command { argv: Some(Words::First(words(&[name]))), cwd: None };
+        vec![
+            Rule { name: "status".to_owned(), does: Does::Accept(status) },
+            Rule {
+                name: "no rm".to_owned(),
+                does: Does::Decline { of: first("rm"), reason: Some("use make clean".to_owned()) },
+            },
+            Rule { name: "make".to_owned(), does: Does::Hold { of: first("make") } },
+        ]
+    }
+
+    struct Play(Engine);
+
+    impl Play {
+        fn start(settings: RequestSettings) -> Play {
+            Play::of(ServerOwner::Client, settings)
+        }
+
+        /// A hub with two clients.
+        fn hub() -> Play {
+            let mut play = Play::of(ServerOwner::Hub, RequestSettings::default());
+            for conn in 0..3 {
+                let peer = Peer { transport: Transport::WebSocket, pid: None };
+                play.at(0, Input::Connected { conn: Conn(conn), peer });
+            }
+            play
+        }
+
+        fn of(server_owner: ServerOwner, settings: RequestSettings) -> Play {
+            let mut engine = Engine::new(EngineSettings {
+                exit_grace: Duration::from_secs(10),
+                context: ContextSettings::default(),
+                assembly: AssemblySettings::default(),
+                requests: RequestSettings { rules: rules(), ..settings },
+                server_owner,
+                own_ids: "codex-shim:".to_owned(),
+                tokens_before: 0,
+            });
+            let opened = Input::SessionOpened { generation: "g".to_owned() };
+            engine.handle(now(0), opened, &mut Vec::new());
+            Play(engine)
+        }
+
+        fn at(&mut self, elapsed_ms: u64, input: Input) -> String {
+            let mut effects = Vec::new();
+            self.0.handle(now(elapsed_ms), input, &mut effects);
+            effects.iter().map(in_words).collect::<Vec<_>>().join(" ")
+        }
+
+        fn line(&mut self, from: Side, line: &str) -> String {
+            self.line_on(0, from, line)
+        }
+
+        fn line_on(&mut self, conn: u32, from: Side, line: &str) -> String {
+            let mut effects = Vec::new();
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let decision = self.0.read(now(0), Conn(conn), from, Incoming::Line(line), &mut effects);
+            let decision = decision.expect("BUG: no line is held");
+            let passes = match decision.line {
+                Passage::Forward => "forward",
+                Passage::Replace(_) => "replace",
+                Passage::Withhold => "withhold",
+            };
+            let hold = decision.hold.map(|token| format!("hold{token}"));
+            let words = effects.iter().map(in_words).chain(hold).chain([passes.to_owned()]);
+            words.chain(decision.then.iter().map(in_words)).collect::<Vec<_>>().join(" ")
+        }
+
+        fn committed(&mut self, token: Token, done: bool) -> String {
+            self.at(1, Input::Committed { token, done })
+        }
+
+        fn checked(&mut self, token: Token, checked: Result<&str, &str>) -> String {
+            let checked = checked.map(str::to_owned).map_err(str::to_owned);
+            self.at(2, Input::ProgramChecked { token, checked })
+        }
+
+        fn respond(&mut self) -> String {
+            let request = ApiRequest::Respond {
+                request_id: "g-0".to_owned(),
+                given: Box::new(serde_json::from_str(r#"{"decision":"decline"}"#).expect("BUG: it is an answer")),
+                source: RequestSource::Api,
+                by: "me".to_owned(),
+            };
+            self.at(1, Input::ApiRequest { api_call: 9, request, server_listens: true })
+        }
+    }
+
+    fn now(elapsed_ms: u64) -> Now {
+        Now { unix_us: 1, elapsed: Duration::from_millis(elapsed_ms) }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other effects are shown in debug form")]
+    fn in_words(effect: &Effect) -> String {
+        let entry = |entry: &LedgerEntry| match entry {
+            LedgerEntry::RequestOpened(row) => format!("opened by {}", row.rule.as_deref().unwrap_or("-")),
+            LedgerEntry::RequestEnded(end) => {
+                let by = end.by.as_deref().unwrap_or("-");
+                format!("{} {} {by} {}", end.status.name(), end.source.name(), end.program.as_deref().unwrap_or("-"))
+            }
+            other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_lowercase(),
+        };
+        match effect {
+            Effect::Order(Order::Keep(kept)) => format!("keep({})", entry(kept)),
+            Effect::Order(Order::KeepFirst(token, kept)) => format!("first{token}({})", entry(kept)),
+            Effect::Order(Order::Commit(token, kept)) => format!("commit{token}({})", entry(kept)),
+            Effect::Release(token) => format!("release{token}"),
+            Effect::CheckProgram(token, check) => format!("check{token}({})", check.command.argv().join(" ")),
+            Effect::Inject(injection) => {
+                let lines: Vec<_> = injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes)).collect();
+                format!("inject({})", lines.join("+"))
+            }
+            Effect::PassLate { conns, .. } => {
+                format!("late{}", conns.iter().map(|conn| conn.0.to_string()).collect::<Vec<_>>().join("+"))
+            }
+            Effect::Reply(_, reply) => format!("reply({reply:?})").to_lowercase(),
+            Effect::Note(Note::RuleApplied { rule, action, .. }) => format!("applied({action} {rule})"),
+            Effect::Note(Note::RuleRefused { rule, reason, .. }) => format!("refused({rule}: {reason})"),
+            Effect::Note(Note::RequestOpened { held, .. }) => if *held { "asks-held" } else { "asks" }.to_owned(),
+            Effect::Note(_) => "note".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    #[test]
+    fn accepted_command_is_checked_stored_and_answered() {
+        let mut play = Play::start(RequestSettings::default());
+        assert_eq!(play.line(Side::Server, ASK), "asks-held first1(opened by status) check2(git status) withhold");
+        assert_eq!(play.committed(1, true), "release1 note");
+        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "commit3(resolved policy rule:status /usr/bin/git)");
+        assert_eq!(
+            play.committed(3, true),
+            r#"note applied(accept status) inject({"id":0,"result":{"decision":"accept"}})"#
+        );
+        assert_eq!(play.at(3, Input::Written(4)), "keep(requestdispatched)");
+        assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) forward");
+    }
+
+    #[test]
+    fn refused_check_asks_the_client_once_the_row_is_stored() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        assert_eq!(play.checked(2, Err("no")), "refused(status: no)");
+        assert_eq!(play.committed(1, true), "release1 note late0");
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        assert_eq!(play.checked(2, Err("no")), "refused(status: no) late0");
+        assert!(play.line(Side::Client, ACCEPT).starts_with("note first3(resolved client"));
+        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+    }
+
+    #[test]
+    fn slow_check_asks_the_client_and_counts_no_more() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        assert_eq!(play.0.next_deadline(), Some(RULE_MAX));
+        assert_eq!(play.at(250, Input::Tick), "refused(status: the check of its program took over 250 ms) late0");
+        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+    }
+
+    #[test]
+    fn declined_command_gives_its_reason_to_the_model() {
+        let mut play = Play::start(RequestSettings::default());
+        assert_eq!(
+            play.line(Side::Server, REMOVE),
+            "asks-held first1(opened by no rm) commit2(resolved policy rule:no rm -) withhold"
+        );
+        play.committed(1, true);
+        let sent = play.committed(2, true);
+        assert!(
+            sent.starts_with(r#"note applied(decline no rm) inject({"id":0,"result":{"decision":"decline"}}"#),
+            "{sent}"
+        );
+        assert!(sent.contains("turn/steer") && sent.contains("use make clean"), "{sent}");
+    }
+
+    #[test]
+    fn held_request_is_for_api_callers_alone() {
+        let mut play = Play::start(RequestSettings::default());
+        assert_eq!(play.line(Side::Server, OTHER), "asks-held first1(opened by make) withhold applied(hold make)");
+        assert_eq!(play.committed(1, true), "release1 note");
+        assert_eq!(play.respond(), "commit2(resolved api me -)");
+    }
+
+    #[test]
+    fn dangerous_extra_asks_the_client() {
+        let mut play = Play::start(RequestSettings::default());
+        let actual = play.line(Side::Server, MORE);
+        assert!(actual.starts_with("asks first1(opened by -) hold1 forward refused(status: "), "{actual}");
+    }
+
+    #[test]
+    fn answer_that_cannot_be_stored_is_not_sent() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, REMOVE);
+        play.committed(1, true);
+        assert_eq!(play.committed(2, false), "late0");
+        // The ledger is not trusted until a commit succeeds, so rules are silent.
+        let again = REMOVE.replace("\"id\":0", "\"id\":1");
+        assert!(play.line(Side::Server, &again).ends_with("forward"));
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, REMOVE);
+        assert_eq!(play.committed(1, false), "release1 late0 keep(requestlate)");
+    }
+
+    #[test]
+    fn slow_ledger_asks_the_client_and_the_first_answer_wins() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, REMOVE);
+        play.committed(1, true);
+        assert_eq!(play.at(250, Input::Tick), "refused(no rm: to store its answer took over 250 ms) late0");
+        assert_eq!(play.line(Side::Client, ACCEPT), "withhold");
+        let sent = play.committed(2, true);
+        assert!(sent.starts_with("keep(answerlost) note applied(decline no rm) inject("), "{sent}");
+    }
+
+    #[test]
+    fn caller_may_answer_before_the_check() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        assert_eq!(play.respond(), "commit3(resolved api me -)");
+        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+        assert!(play.committed(3, true).contains("\"decision\":\"decline\""));
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        play.respond();
+        play.checked(2, Ok("/usr/bin/git"));
+        assert_eq!(play.committed(3, false), "reply(notkept) late0");
+    }
+
+    #[test]
+    fn repeated_request_gets_one_answer() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        assert_eq!(play.line(Side::Server, ASK), "withhold");
+        play.committed(1, true);
+        play.checked(2, Ok("/usr/bin/git"));
+        assert_eq!(play.line(Side::Server, ASK), "withhold");
+        play.committed(3, true);
+        assert_eq!(play.line(Side::Server, ASK), "withhold");
+        play.at(3, Input::Written(4));
+        assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) forward");
+    }
+
+    #[test]
+    fn withdrawn_request_gets_no_answer() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        assert_eq!(play.line(Side::Server, RESOLVED), "note keep(resolved server - -) forward");
+        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+    }
+
+    #[test]
+    fn rule_answers_once_for_all_clients_of_a_hub() {
+        let mut play = Play::hub();
+        let asked = play.line_on(1, Side::Server, REMOVE);
+        assert!(asked.ends_with("withhold"), "{asked}");
+        assert_eq!(play.line_on(2, Side::Server, REMOVE), "withhold");
+        play.committed(1, true);
+        assert!(play.committed(2, true).contains("\"decision\":\"decline\""));
+        assert_eq!(play.line_on(2, Side::Client, ACCEPT), "note keep(answerlost) withhold");
+        // Its connection has ended before the server got it.
+        let again = r#"inject({"id":0,"result":{"decision":"decline"}})"#;
+        assert_eq!(play.at(2, Input::NotWritten(3)), again);
+        assert_eq!(play.at(3, Input::Written(3)), "keep(requestdispatched)");
+    }
+
+    #[test]
+    fn all_clients_of_a_hub_are_asked_if_a_rule_gives_up() {
+        let mut play = Play::hub();
+        play.line_on(1, Side::Server, ASK);
+        play.line_on(2, Side::Server, ASK);
+        play.committed(1, true);
+        assert_eq!(play.checked(2, Err("no")), "refused(status: no) late1+2");
+    }
+
+    #[test]
+    fn hold_applies_to_what_a_rule_leaves() {
+        let mut play = Play::start(RequestSettings { hold: true, ..RequestSettings::default() });
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        assert_eq!(play.checked(2, Err("no")), "refused(status: no)");
+        assert_eq!(play.respond(), "commit3(resolved api me -)");
+    }
+}

@@ -1,0 +1,211 @@
+//! The usage of turns: tokens, times, commands and requests to a human; and the account of a thread, which shows that the tokens of
+//! its turns add up to the total that codex reports.
+//!
+//! A row adds to the turn that it names. This module stores no sums: the index does, with [`Account::add`].
+
+use serde::{Deserialize, Serialize};
+
+use super::record_event::Params;
+use super::turn::{TurnEvent, number};
+use crate::protocol::named;
+use crate::wire::Members;
+
+/// The largest count that is credible; a larger one counts as this, so that no sum overflows.
+const COUNT_MAX: u64 = 1 << 47;
+
+/// Tokens, as codex counts them: the input includes the cached input, and the output includes the reasoning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 5]", into = "[u64; 5]")]
+pub struct Counts {
+    pub input: u64,
+    pub cached: u64,
+    pub output: u64,
+    pub reasoning: u64,
+    pub total: u64,
+}
+
+impl From<[u64; 5]> for Counts {
+    fn from([input, cached, output, reasoning, total]: [u64; 5]) -> Counts {
+        Counts { input, cached, output, reasoning, total }
+    }
+}
+
+impl From<Counts> for [u64; 5] {
+    fn from(Counts { input, cached, output, reasoning, total }: Counts) -> [u64; 5] {
+        [input, cached, output, reasoning, total]
+    }
+}
+
+impl Counts {
+    fn each(self, other: Counts, of: impl Fn(u64, u64) -> u64) -> Counts {
+        let (left, right): ([u64; 5], [u64; 5]) = (self.into(), other.into());
+        std::array::from_fn(|index| of(left[index], right[index])).into()
+    }
+
+    pub(crate) fn plus(self, more: Counts) -> Counts {
+        self.each(more, u64::saturating_add)
+    }
+
+    /// The difference; a count that is smaller than the other one gives 0.
+    pub(crate) fn minus(self, less: Counts) -> Counts {
+        self.each(less, u64::saturating_sub)
+    }
+
+    pub(super) fn at_most(self, most: Counts) -> Counts {
+        self.each(most, u64::min)
+    }
+
+    /// Whether no count is smaller than the other one.
+    pub(super) fn has_all_of(self, other: Counts) -> bool {
+        other.minus(self) == Counts::default()
+    }
+
+    /// Whether these are of a model call. After a compaction, codex reports an estimate of the context, with only a total.
+    pub(super) fn are_of_call(self) -> bool {
+        self.input > 0 || self.output > 0
+    }
+}
+
+/// A report of codex on the tokens of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Report {
+    /// The last model call.
+    pub(super) last: Counts,
+    /// All calls of the thread.
+    pub(super) total: Counts,
+}
+
+impl Report {
+    /// Reads `thread/tokenUsage/updated`.
+    pub(super) fn of(params: Params<'_>) -> Option<Report> {
+        let usage = Members::of(params.members()?.get("tokenUsage")?)?;
+        let names = ["inputTokens", "cachedInputTokens", "outputTokens", "reasoningOutputTokens", "totalTokens"];
+        Some(Report { last: counts(&usage, "last", names)?, total: counts(&usage, "total", names)? })
+    }
+
+    /// Reads `codex/event/token_count` of early 2026: the report, and its turn.
+    pub(super) fn of_early(params: Params<'_>) -> Option<(Option<String>, Report)> {
+        let params = params.members()?;
+        let info = Members::of(Members::of(params.get("msg")?)?.get("info")?)?;
+        let names = ["input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens"];
+        let report = Report {
+            last: counts(&info, "last_token_usage", names)?,
+            total: counts(&info, "total_token_usage", names)?,
+        };
+        Some((params.text("id"), report))
+    }
+}
+
+fn counts(usage: &Members<'_>, name: &str, names: [&str; 5]) -> Option<Counts> {
+    let counts = Members::of(usage.get(name)?)?;
+    Some(names.map(|name| number(&counts, name).unwrap_or(0).min(COUNT_MAX)).into())
+}
+
+named! {
+    /// The person or program that ended a request to a human.
+    pub(crate) enum AnsweredBy {
+        /// The client of the server.
+        Client = "client",
+        /// The terminal UI.
+        Tui = "tui",
+        /// `codex-shim respond`
+        Cli = "cli",
+        /// Another caller of the control socket.
+        Api = "api",
+        /// A rule of codex-shim, such as an expiry.
+        Policy = "policy",
+        /// Nobody: the server withdrew it, or ended before.
+        Nobody = "nobody",
+    }
+}
+
+impl AnsweredBy {
+    pub(crate) const ALL: [AnsweredBy; 6] =
+        [AnsweredBy::Client, AnsweredBy::Tui, AnsweredBy::Cli, AnsweredBy::Api, AnsweredBy::Policy, AnsweredBy::Nobody];
+
+    /// From the status and the source in the note of an end; `None` if the note does not say it.
+    pub(super) fn of(status: Option<&str>, source: Option<&str>) -> Option<AnsweredBy> {
+        match (status, source?) {
+            (Some("orphaned"), _) | (_, "server") => Some(AnsweredBy::Nobody),
+            (_, "client") => Some(AnsweredBy::Client),
+            (_, "tui") => Some(AnsweredBy::Tui),
+            (_, "cli") => Some(AnsweredBy::Cli),
+            (_, "policy") => Some(AnsweredBy::Policy),
+            (_, _) => Some(AnsweredBy::Api),
+        }
+    }
+}
+
+/// The usage that a record adds to a turn, or to a thread outside its turns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct UsageRow {
+    /// Microseconds since the Unix epoch.
+    pub(crate) at_us: u64,
+    pub(crate) thread_id: Option<String>,
+    /// `None` is outside of all turns.
+    pub(crate) turn_id: Option<String>,
+    /// The turn begins, in this run of the child. Servers of early 2026 use the ids of turns again in another run.
+    pub(crate) begins_in: Option<String>,
+    /// When it began, if this is known better than by its first row, in microseconds since the Unix epoch.
+    pub(crate) began_us: Option<u64>,
+    /// The client that started it.
+    pub(crate) client: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) spent: Counts,
+    /// The total of the thread that codex reports with it.
+    pub(crate) total: Option<Counts>,
+    /// Time with an open request to a human.
+    pub(crate) waited_us: u64,
+    /// Commands that have ended.
+    pub(crate) commands: u64,
+    /// Requests to a human.
+    pub(crate) asked: u64,
+    pub(crate) answered: Option<AnsweredBy>,
+    /// The turn ended.
+    pub(crate) outcome: Option<TurnEvent>,
+}
+
+/// The tokens of a thread. Always `turns + before + unseen = total + set_back`, where `turns` is the sum over its turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// As codex reported it last.
+    pub(crate) total: Counts,
+    /// Tokens that the thread had used before its first record here.
+    pub(crate) before: Counts,
+    /// Tokens that it used later while nothing was recorded.
+    pub(crate) unseen: Counts,
+    /// How far codex has set its own count back.
+    pub(crate) set_back: Counts,
+}
+
+impl Account {
+    /// The account after a report, of which `spent` belongs to a turn. `known` is that after the previous report.
+    pub(crate) fn add(known: Option<Account>, spent: Counts, total: Counts) -> Account {
+        let before = known.unwrap_or_default();
+        let (expected, rest) = (before.total.plus(spent), |more: Counts, less: Counts| more.minus(less));
+        let set_back = before.set_back.plus(rest(expected, total));
+        let more = rest(total, expected);
+        match known {
+            None => Account { total, before: more, unseen: Counts::default(), set_back },
+            Some(_) => Account { total, unseen: before.unseen.plus(more), set_back, ..before },
+        }
+    }
+
+    /// Whether the tokens of the turns add up.
+    pub(crate) fn is_met_by(&self, turns: Counts) -> bool {
+        turns.plus(self.before).plus(self.unseen) == self.total.plus(self.set_back)
+    }
+}
+
+/// One of the limits of the account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LimitRow {
+    /// `primary` or `secondary`.
+    pub(crate) name: &'static str,
+    /// When it was reported, in microseconds since the Unix epoch.
+    pub(crate) at_us: u64,
+    pub(crate) used_percent: u64,
+    pub(crate) window_minutes: Option<u64>,
+    /// Seconds since the Unix epoch.
+    pub(crate) resets_at: Option<u64>,
+}

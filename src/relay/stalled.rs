@@ -1,0 +1,242 @@
+//! Stalled turns: runs `on_stalled` once for each silence of a running turn that has lasted for `stalled_after`.
+//!
+//! The activity of the index decides, by the rule that `stalled_since` follows everywhere. A thread of its own looks at it once a
+//! second, so the relay does nothing per event. Without the hook the thread sleeps.
+//!
+//! It never reports a silence that only comes from an index that is behind: the index must have read everything that was recorded when
+//! the silence was noticed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use super::hooks::HookRunner;
+use crate::history::{Activity, ThreadActivity, rfc3339_millis};
+use crate::index::Index;
+use crate::journal::{Position, end_of};
+
+/// How often the activity is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How soon a silence is looked at again until the index has caught up.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
+
+/// Stack of the thread, in bytes.
+const STACK_BYTES: usize = 256 << 10;
+
+/// The settings of the watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct StallSettings {
+    /// The program and its arguments; empty without a hook.
+    pub(super) command: Vec<String>,
+    /// How long the turn must have been silent.
+    pub(super) after: Duration,
+}
+
+/// Watches the turns of a session.
+///
+/// *Locking.* The relay takes the lock only to change the settings, and the thread only to copy them.
+#[derive(Debug, Clone)]
+pub(super) struct StallWatch {
+    settings: Arc<(Mutex<StallSettings>, Condvar)>,
+    hooks: HookRunner,
+}
+
+impl StallWatch {
+    pub(super) fn new(settings: StallSettings, hooks: HookRunner) -> StallWatch {
+        StallWatch { settings: Arc::new((Mutex::new(settings), Condvar::new())), hooks }
+    }
+
+    /// Changes the settings.
+    pub(super) fn configure(&self, settings: StallSettings) {
+        *self.lock() = settings;
+        self.settings.1.notify_all();
+    }
+
+    /// Starts the thread for a session.
+    pub(super) fn start(&self, index: Index, journal_dir: PathBuf, session_id: String) -> io::Result<()> {
+        let watch = self.clone();
+        let mut silences = Silences::default();
+        let thread = std::thread::Builder::new().name("stalled".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(move || {
+            loop {
+                let settings = watch.next_settings(silences.pause());
+                for thread in silences.due(&index, &settings, || end_of(&journal_dir)) {
+                    watch.hooks.run(&settings.command, &session_id, move || Some(thread));
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StallSettings> {
+        self.settings.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The settings after a pause; waits longer while there is no hook.
+    fn next_settings(&self, pause: Duration) -> StallSettings {
+        let changed = &self.settings.1;
+        let (settings, _) = changed.wait_timeout(self.lock(), pause).unwrap_or_else(PoisonError::into_inner);
+        let is_off = |settings: &mut StallSettings| settings.command.is_empty();
+        changed.wait_while(settings, is_off).unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A silence: the thread, and since when, in microseconds since the Unix epoch.
+type Silence = (String, u64);
+
+/// The current silences.
+#[derive(Debug, Default)]
+struct Silences(BTreeMap<Silence, Step>);
+
+/// How far a silence has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// It was noticed when the journal ended here.
+    Noticed(Option<Position>),
+    Reported,
+}
+
+impl Silences {
+    fn pause(&self) -> Duration {
+        let is_noticed = |step: &Step| matches!(step, Step::Noticed(_));
+        if self.0.values().any(is_noticed) { LOOK_EVERY_MIN } else { LOOK_EVERY }
+    }
+
+    /// The documents of the silences that have to be reported now.
+    fn due(&mut self, index: &Index, settings: &StallSettings, end: impl FnOnce() -> Option<Position>) -> Vec<String> {
+        let activity = index.activity();
+        let now_us = now_us();
+        let (session, _) = activity.session(now_us);
+        let threads = if session == Activity::Stopped { Vec::new() } else { activity.threads(now_us) };
+        let has_read = |to: &Position| {
+            let state = index.state();
+            let state = state.borrow();
+            // While nothing can be indexed, the journal is read without the database.
+            state.fault.is_some() || state.position.as_ref() >= Some(to)
+        };
+        let reported = self.take(&threads, now_us, settings.after, end, has_read);
+        reported.into_iter().map(|thread| document(thread, now_us)).collect()
+    }
+
+    /// The threads whose silences have to be reported now.
+    fn take<'a>(
+        &mut self,
+        threads: &'a [ThreadActivity],
+        now_us: u64,
+        after: Duration,
+        end: impl FnOnce() -> Option<Position>,
+        has_read: impl Fn(&Position) -> bool,
+    ) -> Vec<&'a ThreadActivity> {
+        let mut stalled: BTreeMap<Silence, &ThreadActivity> = BTreeMap::new();
+        for thread in threads {
+            if let Some(since_us) = thread.stalled_since_us(now_us, after) {
+                stalled.insert((thread.thread_id.clone(), since_us), thread);
+            }
+        }
+        self.0.retain(|silence, _| stalled.contains_key(silence));
+        let is_new = |silence: &&Silence| !self.0.contains_key(*silence);
+        let new: Vec<Silence> = stalled.keys().filter(is_new).cloned().collect();
+        if !new.is_empty() {
+            let end = end();
+            self.0.extend(new.into_iter().map(|silence| (silence, Step::Noticed(end.clone()))));
+        }
+        let mut due = Vec::new();
+        for (silence, step) in &mut self.0 {
+            let is_due = match step {
+                Step::Noticed(end) => end.as_ref().is_none_or(&has_read),
+                Step::Reported => false,
+            };
+            if is_due {
+                *step = Step::Reported;
+                due.extend(stalled.get(silence).copied());
+            }
+        }
+        due
+    }
+}
+
+/// The input of the hook.
+fn document(thread: &ThreadActivity, now_us: u64) -> String {
+    let since_us = thread.silent_since_us.unwrap_or(now_us);
+    json!({
+        "thread_id": thread.thread_id,
+        "turn_id": thread.turn_id,
+        "stalled_since": rfc3339_millis(since_us),
+        "silent_ms": now_us.saturating_sub(since_us) / 1_000,
+    })
+    .to_string()
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::journal::SegmentName;
+
+    const AFTER: Duration = Duration::from_secs(300);
+
+    fn silent(thread_id: &str, since_s: u64) -> ThreadActivity {
+        ThreadActivity {
+            thread_id: thread_id.to_owned(),
+            activity: Activity::Thinking,
+            since_us: since_s * 1_000_000,
+            turn_id: Some("u".to_owned()),
+            pending: 0,
+            silent_since_us: Some(since_s * 1_000_000),
+        }
+    }
+
+    fn at(offset: u64) -> Position {
+        let segment = SegmentName::parse("00000000000a-001.jsonl").expect("BUG: a segment");
+        Position { segment, offset }
+    }
+
+    /// The threads that are reported at this second, with an index that has read the journal up to `read`.
+    fn reported(silences: &mut Silences, threads: &[ThreadActivity], now_s: u64, read: u64) -> Vec<String> {
+        let due = silences.take(threads, now_s * 1_000_000, AFTER, || Some(at(100)), |to| at(read) >= *to);
+        due.into_iter().map(|thread| thread.thread_id.clone()).collect()
+    }
+
+    #[test]
+    fn each_silence_is_reported_once() {
+        let mut silences = Silences::default();
+        let threads = [silent("a", 10), silent("b", 20)];
+        assert_eq!(reported(&mut silences, &threads, 309, 100), [""; 0]);
+        assert_eq!(reported(&mut silences, &threads, 310, 100), ["a"]);
+        assert_eq!(reported(&mut silences, &threads, 320, 100), ["b"]);
+        assert_eq!(reported(&mut silences, &threads, 900, 100), [""; 0]);
+        // It went on, and is silent again.
+        assert_eq!(reported(&mut silences, &[silent("a", 910)], 1_210, 100), ["a"]);
+        assert_eq!(silences.0.len(), 1);
+    }
+
+    #[test]
+    fn silence_waits_for_an_index_that_is_behind() {
+        let mut silences = Silences::default();
+        assert_eq!(reported(&mut silences, &[silent("a", 10)], 310, 99), [""; 0]);
+        assert_eq!(silences.pause(), LOOK_EVERY_MIN);
+        // The index then reads an event of the thread.
+        assert_eq!(reported(&mut silences, &[silent("a", 305)], 311, 100), [""; 0]);
+        assert_eq!(reported(&mut silences, &[silent("a", 305)], 605, 99), [""; 0]);
+        assert_eq!(reported(&mut silences, &[silent("a", 305)], 606, 100), ["a"]);
+        assert_eq!(silences.pause(), LOOK_EVERY);
+    }
+
+    #[test]
+    fn hook_gets_the_turn_and_its_silence() {
+        let document: Value = serde_json::from_str(&document(&silent("a", 10), 310_000_000)).expect("BUG: it is JSON");
+        let since = "1970-01-01T00:00:10.000Z";
+        let expect = json!({ "thread_id": "a", "turn_id": "u", "stalled_since": since, "silent_ms": 300_000 });
+        assert_eq!(document, expect);
+    }
+}

@@ -1,0 +1,149 @@
+//! The inbox: the requests of all sessions that wait for a person, on one screen.
+//!
+//! Pure. It opens a request; it never answers one.
+
+use super::keys::{Action, Move};
+use super::model::Command;
+use super::model::{Focus, Model, Tone, session_name};
+use super::pressed::{attach, say, show_request};
+use crate::control::request_name::ShortNames;
+
+/// A request by its session and id.
+pub(crate) type Key = (String, String);
+
+/// The open inbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Inbox {
+    /// The selected request; the first one if it is not listed any more.
+    pub chosen: Option<Key>,
+}
+
+/// A request in the inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InboxRow {
+    pub key: Key,
+    /// The short name that `codex-shim respond` takes.
+    pub name: String,
+    /// The session's folder and client.
+    pub place: String,
+    /// When it arrived, in microseconds since the Unix epoch.
+    pub asked_us: u64,
+    pub summary: String,
+}
+
+/// The requests, oldest first.
+pub(crate) fn rows(model: &Model) -> Vec<InboxRow> {
+    let row = |session: &str, request: &str, place: &str, asked_us: u64, summary: String| InboxRow {
+        key: (session.to_owned(), request.to_owned()),
+        name: String::new(),
+        place: place.to_owned(),
+        asked_us,
+        summary,
+    };
+    let mut rows: Vec<InboxRow> = Vec::new();
+    for listed in model.elsewhere() {
+        let place = session_name(&listed.cwd, listed.client.as_deref());
+        let waiting = listed.waiting.iter();
+        rows.extend(waiting.map(|one| row(&listed.id, &one.id, &place, one.asked_us, one.summary.clone())));
+    }
+    // The attached session is polled more often than the list.
+    if let Some(session) = &model.session {
+        let place = session_name(&session.cwd, session.client());
+        let asks = session.asks.iter().filter(|ask| ask.is_for_human());
+        rows.extend(asks.map(|ask| row(&session.id, &ask.id, &place, ask.asked_us, ask.summary())));
+    }
+    rows.sort_by(|one, other| (one.asked_us, &one.key).cmp(&(other.asked_us, &other.key)));
+    let ids: Vec<String> = rows.iter().map(|row| row.key.1.clone()).collect();
+    let names = ShortNames::among(ids.iter().map(String::as_str));
+    for (row, id) in rows.iter_mut().zip(&ids) {
+        row.name = names.of(id).to_owned();
+    }
+    rows
+}
+
+/// The position of the selected request.
+pub(crate) fn chosen(inbox: &Inbox, rows: &[InboxRow]) -> usize {
+    rows.iter().position(|row| Some(&row.key) == inbox.chosen.as_ref()).unwrap_or(0)
+}
+
+/// Opens the inbox, or closes it.
+pub(super) fn enter_or_leave(model: &mut Model) {
+    match model.inbox {
+        Some(_) => leave(model),
+        None => model.inbox = Some(Inbox::default()),
+    }
+}
+
+/// Closes the inbox. A request below it must be visible for a while before a key answers it.
+pub(super) fn leave(model: &mut Model) {
+    let now_us = model.now_us;
+    if model.inbox.take().is_some()
+        && let Some(shown) = model.session.as_mut().and_then(|session| session.answering.as_mut())
+    {
+        shown.since_us = now_us;
+    }
+}
+
+/// Handles a key in the inbox.
+pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
+    let rows = rows(model);
+    let page = usize::from(model.size.height.saturating_sub(4).max(1));
+    let Some(inbox) = &mut model.inbox else { return Vec::new() };
+    let (at, last) = (chosen(inbox, &rows), rows.len().saturating_sub(1));
+    let to = match does {
+        Action::Move(Move::Up) => at.saturating_sub(1),
+        Action::Move(Move::Down) => at + 1,
+        Action::Move(Move::PageUp) => at.saturating_sub(page),
+        Action::Move(Move::PageDown) => at + page,
+        Action::Move(Move::First) => 0,
+        Action::Move(Move::Last) => last,
+        Action::Enter => return open(model, rows.into_iter().nth(at)),
+        Action::Back => {
+            leave(model);
+            return Vec::new();
+        }
+        Action::Global(_) | Action::Answer(_) | Action::Browse(_) | Action::NewLine => at,
+    };
+    inbox.chosen = rows.get(to.min(last)).map(|row| row.key.clone());
+    Vec::new()
+}
+
+/// Selects a request, or opens it if it is selected already.
+pub(super) fn clicked(model: &mut Model, key: Key) -> Vec<Command> {
+    let rows = rows(model);
+    let Some(inbox) = &mut model.inbox else { return Vec::new() };
+    let at = chosen(inbox, &rows);
+    match rows.into_iter().nth(at).filter(|row| row.key == key) {
+        Some(row) => open(model, Some(row)),
+        None => {
+            inbox.chosen = Some(key);
+            Vec::new()
+        }
+    }
+}
+
+/// Shows a request in its session.
+fn open(model: &mut Model, row: Option<InboxRow>) -> Vec<Command> {
+    let Some(InboxRow { key: (session_id, request_id), .. }) = row else {
+        say(model, Tone::Plain, "no request is pending in any session");
+        return Vec::new();
+    };
+    leave(model);
+    match &mut model.session {
+        Some(session) if session.id == session_id => {
+            session.focus = Focus::Answer;
+            let ask = session.asks.iter().find(|ask| ask.id == request_id).cloned();
+            if let Some(ask) = ask {
+                show_request(model, ask);
+            }
+            Vec::new()
+        }
+        Some(_) | None => {
+            let commands = attach(model, session_id);
+            if let Some(session) = &mut model.session {
+                session.wanted = Some(request_id);
+            }
+            commands
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Calls to the relay of a session on behalf of the page: answers, messages, interruptions. They block.
+//!
+//! The relay decides. Its refusals are passed on as they are; only the form of an answer is built and checked here, so that the
+//! page need not know the protocol.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+use super::shown;
+use crate::control::answer::{is_stored, of_word};
+use crate::control::client::{self, Answer, ClientError};
+use crate::control::form::{FieldError, in_one_line};
+use crate::control::{Refusal, Responded, ok};
+use crate::engine::Word;
+use crate::store::Found;
+use crate::tui::ask::{Ask, of_row};
+
+/// Timeout for starting or interrupting a turn: the relay gives the server 30 s.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
+
+/// Timeout for storing an answer: the relay allows itself 10 s.
+const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// Longest id of a request.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The body of an answer.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Given {
+    Offered(Offered),
+    Reason(Reason),
+    Answers(Answers),
+}
+
+/// An offered answer as it stands.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Offered {
+    body: Value,
+}
+
+/// Declines with a reason.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reason {
+    reason: String,
+}
+
+/// Texts by question or field.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Answers {
+    answers: BTreeMap<String, Vec<String>>,
+}
+
+/// A message to codex.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Message {
+    text: String,
+    #[serde(default)]
+    thread_id: Option<String>,
+}
+
+/// The turn to interrupt.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Interruption {
+    #[serde(default)]
+    thread_id: Option<String>,
+}
+
+/// Sends an answer; the response says whose answer counts.
+pub(super) fn respond(found: &Found, request_id: &str, given: &Given) -> Responded {
+    let ask = match ask(found, request_id)? {
+        Ok(ask) => ask,
+        Err(refused) => return Ok(refused),
+    };
+    let body = body(&ask, given)?;
+    let path = format!("{}/respond", path_of(request_id)?);
+    let answer = client::post_by_web(&found.dir, &path, body.to_string(), DECISION_WAIT_MAX);
+    let answer = answer.map_err(|error| no_answer(found, &error))?;
+    if !answer.status.is_success() {
+        return Ok(passed_on(answer));
+    }
+    let document: Value = answer.document().map_err(|why| not_understood(&why))?;
+    let row = &document["request"];
+    let mut told = shown::ending(row);
+    told["won"] = json!(document["idempotent"] != true || is_stored(row, &body));
+    ok(&told)
+}
+
+/// The request with all of its diff.
+pub(super) fn show(found: &Found, request_id: &str) -> Responded {
+    match ask(found, request_id)? {
+        Ok(ask) if ask.row["status"] == "pending" => ok(&shown::request(found, None, &ask, shown::ALONE)),
+        Ok(ask) => {
+            let message =
+                format!("the request no longer waits: it was {}", crate::control::request_view::ending(&ask.row));
+            Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
+        }
+        Err(refused) => Ok(refused),
+    }
+}
+
+pub(super) fn send(found: &Found, message: &Message) -> Responded {
+    let mut body = json!({ "text": message.text });
+    message.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
+    post(found, "/sessions/self/input", &body)
+}
+
+pub(super) fn interrupt(found: &Found, interruption: &Interruption) -> Responded {
+    let mut body = json!({});
+    interruption.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
+    post(found, "/sessions/self/interrupt", &body)
+}
+
+fn post(found: &Found, path: &str, body: &Value) -> Responded {
+    let answer = client::post_by_web(&found.dir, path, body.to_string(), TURN_WAIT_MAX);
+    answer.map(passed_on).map_err(|error| no_answer(found, &error))
+}
+
+/// The path of a request at the control socket. An id that could change the path is refused.
+fn path_of(request_id: &str) -> Result<String, Refusal> {
+    let is_plain = request_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let is_id = is_plain && !request_id.starts_with('.') && request_id.len() <= REQUEST_ID_BYTES_MAX;
+    if is_id && !request_id.is_empty() {
+        return Ok(format!("/sessions/self/codex-requests/{request_id}"));
+    }
+    Err(Refusal::new(StatusCode::NOT_FOUND, "request_not_found", "unknown request; reload the page"))
+}
+
+/// A request of the ledger, pending or not, or the relay's refusal.
+fn ask(found: &Found, request_id: &str) -> Result<Result<Ask, Response>, Refusal> {
+    let path = path_of(request_id)?;
+    let answer = client::get(&found.dir, &path).map_err(|error| no_answer(found, &error))?;
+    if !answer.status.is_success() {
+        return Ok(Err(passed_on(answer)));
+    }
+    let mut document: Value = answer.document().map_err(|why| not_understood(&why))?;
+    Ok(Ok(of_row(document["request"].take(), 0)))
+}
+
+/// The body for the relay.
+fn body(ask: &Ask, given: &Given) -> Result<Value, Refusal> {
+    match given {
+        Given::Offered(Offered { body }) if shown::is_offered(ask, body) => Ok(body.clone()),
+        Given::Offered(_) => Err(invalid("not_offered", "the request does not offer this answer; reload the page")),
+        Given::Reason(Reason { reason }) => {
+            let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+            of_word(&ask.row, Word::Decline, reason).map_err(|why| invalid("invalid_response", why))
+        }
+        Given::Answers(Answers { answers }) => ask.answered(&texts(ask, answers)).map_err(|errors| of_fields(&errors)),
+    }
+}
+
+/// Names and texts. Several choices of a field become one text in JSON, because a label may contain a comma.
+fn texts(ask: &Ask, answers: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (name, given) in answers {
+        let given: Vec<&String> = given.iter().filter(|text| !text.is_empty()).collect();
+        let field = ask.view.fields.iter().find(|field| field.name == *name && field.takes_many);
+        let value_of = |text: &&String| {
+            let choice = field?.choices.iter().find(|choice| choice.label == **text);
+            choice.map(|choice| choice.value.clone())
+        };
+        let values: Option<Vec<Value>> = given.iter().map(value_of).collect();
+        match values.filter(|values| !values.is_empty()) {
+            Some(values) => all.push((name.clone(), Value::Array(values).to_string())),
+            None => all.extend(given.into_iter().map(|text| (name.clone(), text.clone()))),
+        }
+    }
+    all
+}
+
+fn invalid(error_code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error_code, message)
+}
+
+/// The refusal for a form that is not filled in well, with a message for each field.
+fn of_fields(errors: &[FieldError]) -> Refusal {
+    let named = errors.iter().filter_map(|error| Some((error.field.clone()?, json!(error.message))));
+    let named: Map<String, Value> = named.collect();
+    invalid("invalid_response", in_one_line(errors)).with("fields", Value::Object(named))
+}
+
+/// The refusal if a relay does not answer.
+fn no_answer(found: &Found, error: &ClientError) -> Refusal {
+    if !found.is_still_live() {
+        let message = "this session has stopped; start its client again";
+        return Refusal::new(StatusCode::CONFLICT, "session_stopped", message);
+    }
+    match error.is_unsent() {
+        true => Refusal::new(StatusCode::BAD_GATEWAY, "session_silent", error.message(found)),
+        false => {
+            let message =
+                format!("no reply, so it may or may not count; look at the session: {}", error.message(found));
+            Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
+        }
+    }
+}
+
+fn not_understood(why: &str) -> Refusal {
+    let message = format!("the relay of this session has another version: {why}; start its client again");
+    Refusal::new(StatusCode::BAD_GATEWAY, "not_understood", message)
+}
+
+/// The relay's response as it is.
+fn passed_on(answer: Answer) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    (answer.status, [(header::CONTENT_TYPE, kind)], answer.body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_cannot_leave_their_path() {
+        let path = path_of("0a1b2c3d4e5f-s.TEXT_1.2").map_err(drop);
+        assert_eq!(path.as_deref(), Ok("/sessions/self/codex-requests/0a1b2c3d4e5f-s.TEXT_1.2"));
+        for wrong in ["", ".", "..", "../x", "a/b", "a?b", "a#b", "a%2fb", "a b", "a\r\nX: y", "é", &"x".repeat(129)] {
+            assert!(path_of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn given(text: &str) -> Option<Given> {
+        serde_json::from_str(text).ok()
+    }
+
+    fn ask_of(method: &str, payload: Value) -> Ask {
+        of_row(json!({ "request_method": method, "request_payload": payload }), 0)
+    }
+
+    fn built(ask: &Ask, text: &str) -> Result<Value, Value> {
+        let given = given(text).expect("it can be read");
+        body(ask, &given).map_err(|refusal| serde_json::to_value(&refusal).expect("it is JSON")["detail"].take())
+    }
+
+    #[test]
+    fn only_offered_answers_are_sent() {
+        let ask = ask_of("item/commandExecution/requestApproval", json!({ "command": "ls" }));
+        let accept = json!({ "decision": "accept" });
+        assert_eq!(built(&ask, r#"{"body":{"decision":"accept"}}"#), Ok(accept));
+        let refused = built(&ask, r#"{"body":{"decision":{"acceptWithExecpolicyAmendment":{}}}}"#);
+        assert_eq!(refused.map_err(|detail| detail["error_code"].clone()), Err(json!("not_offered")));
+        assert_eq!(built(&ask, r#"{"reason":" no "}"#), Ok(json!({ "decision": "decline", "reason": "no" })));
+        assert_eq!(built(&ask, r#"{"reason":""}"#), Ok(json!({ "decision": "decline" })));
+        for wrong in [r#"{}"#, r#"{"body":1,"reason":""}"#, r#"{"answers":{"a":"x"}}"#, r#"{"decision":"accept"}"#] {
+            assert!(given(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_field_of_a_form_gets_its_error() {
+        let schema = json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer", "maximum": 9 },
+            "zones": { "type": "array", "items": { "enum": ["a", "b"], "enumNames": ["A, north", "B"] } } } });
+        let ask = ask_of("mcpServer/elicitation/request", json!({ "message": "?", "requestedSchema": schema }));
+        let wrong = built(&ask, r#"{"answers":{"n":["99"]}}"#).expect_err("it is too much");
+        assert_eq!(wrong["fields"], json!({ "n": "99 is greater than the maximum of 9" }));
+        let missing = built(&ask, r#"{"answers":{"n":[""]}}"#).expect_err("it is missing");
+        assert_eq!(missing["fields"], json!({ "n": "a value is required" }));
+        let body = built(&ask, r#"{"answers":{"n":["3"],"zones":["A, north"]}}"#);
+        assert_eq!(body, Ok(json!({ "action": "accept", "content": { "n": 3, "zones": ["a"] } })));
+    }
+
+    #[test]
+    fn questions_need_one_answer() {
+        let ask = ask_of("item/tool/requestUserInput", json!({ "questions": [{ "id": "q", "question": "?" }] }));
+        assert_eq!(built(&ask, r#"{"answers":{"q":["x"]}}"#), Ok(json!({ "answers": { "q": ["x"] } })));
+        assert!(built(&ask, r#"{"answers":{}}"#).is_err() && built(&ask, r#"{"answers":{"q":[""]}}"#).is_err());
+    }
+}

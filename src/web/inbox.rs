@@ -1,0 +1,429 @@
+//! What waits in all sessions: one poller for all tabs.
+//!
+//! One thread lists the sessions, and each live session has a thread that asks its relay, so that a hung relay delays only
+//! itself. All of them rest while no page is open. A tab keeps the number of the last change that it has seen and gets what is
+//! newer; there is no queue for each tab.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::shown;
+use crate::control::SessionDocument;
+use crate::control::client;
+use crate::store::Found;
+use crate::tui::ask::Ask;
+use crate::tui::poller::{Requests, ended};
+
+/// How often a relay is asked.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often the sessions are listed.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the threads go on without a page.
+const REST_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a relay may fail to answer before the page says so: a relay holds its lock before it listens.
+const PROBLEM_AFTER: Duration = Duration::from_secs(3);
+
+/// How long a page waits for new answers of all relays.
+const FRESH_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Live sessions that are watched.
+const WATCHED_MAX: usize = 64;
+
+/// Stopped sessions that are listed.
+const STOPPED_MAX: usize = 50;
+
+/// Ends of requests that are remembered for slow tabs.
+const ENDED_MAX: usize = 128;
+
+/// The inbox; its threads end with the process.
+#[derive(Debug, Clone)]
+pub(super) struct Inbox(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    home: PathBuf,
+    /// The only session to show.
+    only: Option<String>,
+    state: Mutex<State>,
+    /// The number of the last change.
+    changed: watch::Sender<u64>,
+    /// Changes whenever a thread has looked.
+    looked: watch::Sender<()>,
+    readers: AtomicUsize,
+    list: SyncSender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    change: u64,
+    found: Vec<Found>,
+    /// How often the sessions were listed.
+    lists: u64,
+    wanted_at: Option<Instant>,
+    watched: BTreeMap<String, Watched>,
+    sessions: Vec<Value>,
+    sessions_changed: u64,
+    requests: Vec<Pending>,
+    ended: VecDeque<(u64, Arc<str>)>,
+    /// The change of the last end that is forgotten.
+    forgotten: u64,
+}
+
+/// A live session.
+#[derive(Debug)]
+struct Watched {
+    look: SyncSender<()>,
+    /// How often its relay was asked.
+    looks: u64,
+    document: Option<SessionDocument>,
+    problem: Option<String>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    session: String,
+    request_id: String,
+    since: String,
+    changed: u64,
+    json: Arc<str>,
+}
+
+/// Changes since the one that a tab has seen.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) change: u64,
+    pub(super) sessions: Option<String>,
+    pub(super) requests: Vec<Arc<str>>,
+    pub(super) ended: Vec<Arc<str>>,
+}
+
+/// An open page; without one the threads rest.
+#[derive(Debug)]
+pub(super) struct Reader(Arc<Shared>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.state().wanted_at = Some(Instant::now());
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inbox {
+    /// # Errors
+    ///
+    /// The thread could not be started.
+    pub(super) fn start(home: PathBuf, only: Option<String>) -> std::io::Result<Inbox> {
+        let (list, listed) = sync_channel(1);
+        let shared = Arc::new(Shared {
+            home,
+            only,
+            state: Mutex::default(),
+            changed: watch::channel(0).0,
+            looked: watch::channel(()).0,
+            readers: AtomicUsize::new(0),
+            list,
+        });
+        let own = Arc::clone(&shared);
+        std::thread::Builder::new().name("list".to_owned()).spawn(move || list_sessions(&own, &listed))?;
+        Ok(Inbox(shared))
+    }
+
+    pub(super) fn reader(&self) -> Reader {
+        self.0.readers.fetch_add(1, Ordering::Relaxed);
+        Reader(Arc::clone(&self.0))
+    }
+
+    pub(super) fn changed(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// Makes the threads look now.
+    pub(super) fn look(&self) {
+        let mut state = self.0.state();
+        state.wanted_at = Some(Instant::now());
+        // A look that is already due is enough.
+        let _ = self.0.list.try_send(());
+        for watched in state.watched.values() {
+            let _ = watched.look.try_send(());
+        }
+    }
+
+    /// Waits until all relays have answered once more, but not for one that is slow.
+    pub(super) async fn refresh(&self) {
+        let mut looked = self.0.looked.subscribe();
+        let (lists, looks): (u64, BTreeMap<String, u64>) = {
+            let state = self.0.state();
+            (state.lists, state.watched.iter().map(|(id, watched)| (id.clone(), watched.looks)).collect())
+        };
+        self.look();
+        let is_done = || {
+            let state = self.0.state();
+            let has_looked = |(id, watched): (&String, &Watched)| watched.looks > looks.get(id).copied().unwrap_or(0);
+            state.lists > lists && state.watched.iter().all(has_looked)
+        };
+        let done = async { while !is_done() && looked.changed().await.is_ok() {} };
+        let _ = timeout(FRESH_WAIT_MAX, done).await;
+    }
+
+    /// The whole inbox as JSON, and the change that it has.
+    pub(super) fn snapshot(&self) -> (u64, String) {
+        let state = self.0.state();
+        let requests: Vec<&str> = state.requests.iter().map(|pending| &*pending.json).collect();
+        let text = format!(
+            r#"{{"now":{},"version":{},"home":{},"requests":[{}],"sessions":{}}}"#,
+            json!(now()),
+            json!(env!("CARGO_PKG_VERSION")),
+            json!(self.0.home.to_string_lossy()),
+            requests.join(","),
+            json!(state.sessions),
+        );
+        (state.change, text)
+    }
+
+    /// The changes after one; `None` if the ends since then are forgotten.
+    pub(super) fn since(&self, change: u64) -> Option<Changes> {
+        let state = self.0.state();
+        if change < state.forgotten {
+            return None;
+        }
+        let sessions =
+            (state.sessions_changed > change).then(|| json!({ "now": now(), "sessions": state.sessions }).to_string());
+        let requests = state.requests.iter().filter(|pending| pending.changed > change);
+        let ended = state.ended.iter().filter(|(at, _)| *at > change);
+        Some(Changes {
+            change: state.change,
+            sessions,
+            requests: requests.map(|pending| Arc::clone(&pending.json)).collect(),
+            ended: ended.map(|(_, json)| Arc::clone(json)).collect(),
+        })
+    }
+
+    /// The session with this id, listed anew.
+    pub(super) fn session(&self, id: &str) -> Option<Found> {
+        self.0.all().into_iter().find(|session| session.id == id)
+    }
+}
+
+/// The current time, RFC 3339.
+pub(super) fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) > 0 || self.state().wanted_at.is_some_and(|at| at.elapsed() < REST_AFTER)
+    }
+
+    fn all(&self) -> Vec<Found> {
+        // A folder that cannot be read now may be readable later.
+        let mut all = Found::all(&self.home).unwrap_or_default();
+        all.retain(|session| self.only.as_ref().is_none_or(|only| *only == session.id));
+        all
+    }
+
+    /// Changes the state, and tells the tabs if there is something new for them.
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        let before = state.change;
+        change(&mut state);
+        state.list_again();
+        let after = state.change;
+        drop(state);
+        if after != before {
+            self.changed.send_replace(after);
+        }
+        self.looked.send_replace(());
+    }
+}
+
+impl State {
+    fn next_change(&mut self) -> u64 {
+        self.change += 1;
+        self.change
+    }
+
+    fn list_again(&mut self) {
+        let live = self.found.iter().filter(|session| session.live);
+        let stopped = self.found.iter().filter(|session| !session.live).take(STOPPED_MAX);
+        let shown = |session: &Found| {
+            let watched = self.watched.get(&session.id);
+            let document = watched.and_then(|watched| watched.document.as_ref());
+            shown::session(session, document, watched.and_then(|watched| watched.problem.as_deref()))
+        };
+        let sessions: Vec<Value> = live.chain(stopped).map(shown).collect();
+        if sessions != self.sessions {
+            self.sessions = sessions;
+            self.sessions_changed = self.next_change();
+        }
+    }
+
+    /// Adds the requests that are new, oldest first.
+    fn add(&mut self, found: &Found, asks: &[Arc<Ask>]) {
+        for ask in asks {
+            if self.requests.iter().any(|known| known.session == found.id && known.request_id == ask.id) {
+                continue;
+            }
+            let document = self.watched.get(&found.id).and_then(|watched| watched.document.as_ref());
+            let client = document.and_then(|document| document.client.name.as_deref());
+            let pending = Pending {
+                session: found.id.clone(),
+                request_id: ask.id.clone(),
+                since: ask.row["requested_at"].as_str().unwrap_or_default().to_owned(),
+                json: shown::request(found, client, ask, shown::IN_LIST).to_string().into(),
+                changed: self.next_change(),
+            };
+            self.requests.push(pending);
+        }
+        self.requests.sort_by(|one, other| one.since.cmp(&other.since));
+    }
+
+    /// Removes a request; `ending` says how it has ended.
+    fn end(&mut self, session: &str, request_id: &str, mut ending: Value) {
+        self.requests.retain(|pending| pending.session != session || pending.request_id != request_id);
+        ending["session"] = json!(session);
+        ending["request_id"] = json!(request_id);
+        if self.ended.len() == ENDED_MAX
+            && let Some((change, _)) = self.ended.pop_front()
+        {
+            self.forgotten = change;
+        }
+        let change = self.next_change();
+        self.ended.push_back((change, ending.to_string().into()));
+    }
+
+    fn ids_of(&self, session: &str) -> Vec<String> {
+        let of_session = self.requests.iter().filter(|pending| pending.session == session);
+        of_session.map(|pending| pending.request_id.clone()).collect()
+    }
+}
+
+fn list_sessions(shared: &Arc<Shared>, told: &Receiver<()>) {
+    loop {
+        let goes_on = match shared.is_wanted() {
+            true => told.recv_timeout(LIST_EVERY).map_or_else(is_due, |()| true),
+            false => told.recv().is_ok(),
+        };
+        if !goes_on {
+            return;
+        }
+        let found = shared.all();
+        let unwatched: Vec<Found> = {
+            let state = shared.state();
+            let room = WATCHED_MAX.saturating_sub(state.watched.len());
+            let is_new = |session: &&Found| session.live && !state.watched.contains_key(&session.id);
+            found.iter().filter(is_new).take(room).cloned().collect()
+        };
+        // Whoever waits for new answers also waits for those of new sessions.
+        for session in unwatched {
+            watch_session(shared, session);
+        }
+        shared.update(|state| {
+            state.found = found;
+            state.lists += 1;
+        });
+    }
+}
+
+fn is_due(error: std::sync::mpsc::RecvTimeoutError) -> bool {
+    error == std::sync::mpsc::RecvTimeoutError::Timeout
+}
+
+/// Starts the thread that asks the relay of a session.
+fn watch_session(shared: &Arc<Shared>, found: Found) {
+    let (look, told) = sync_channel(1);
+    let id = found.id.clone();
+    let watched = Watched { look, looks: 0, document: None, problem: None };
+    shared.state().watched.insert(id.clone(), watched);
+    let own = Arc::clone(shared);
+    let started = std::thread::Builder::new().name("watch".to_owned()).spawn(move || ask_relay(&own, &found, &told));
+    if let Err(error) = started {
+        tracing::warn!(%error, "start a thread for a session");
+        shared.state().watched.remove(&id);
+    }
+}
+
+/// Asks a relay until it has ended, or no page is open.
+fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
+    let mut requests = Requests::default();
+    let mut answered_at = Instant::now();
+    while shared.is_wanted() {
+        match client::get(&found.dir, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
+            Ok(Ok(document)) => {
+                answered_at = Instant::now();
+                requests.read(&found.dir, &document);
+                take(shared, found, document, &requests.asks);
+            }
+            Err(_) if !found.is_still_live() => break,
+            Ok(Err(why)) => has_problem(shared, found, answered_at, &why),
+            Err(error) => has_problem(shared, found, answered_at, &error.why(found)),
+        }
+        if told.recv_timeout(ASK_EVERY).is_err_and(|error| !is_due(error)) {
+            break;
+        }
+    }
+    let has_ended = !found.is_still_live();
+    shared.update(|state| {
+        state.watched.remove(&found.id);
+        if !has_ended {
+            // No page is open. The next thread lists the requests again.
+            return state.requests.retain(|pending| pending.session != found.id);
+        }
+        state.found.iter_mut().filter(|session| session.id == found.id).for_each(|session| session.live = false);
+        for request_id in state.ids_of(&found.id) {
+            let why = "its session has stopped, so no answer reaches codex any more";
+            let ending = json!({ "outcome": "unknown", "ending": why, "source": null, "by": null });
+            state.end(&found.id, &request_id, ending);
+        }
+    });
+}
+
+/// Takes the answer of a relay, and asks how the requests have ended that no longer wait.
+fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<Ask>]) {
+    let known = shared.state().ids_of(&found.id);
+    let gone = known.into_iter().filter(|id| !asks.iter().any(|ask| ask.id == *id));
+    let gone: Vec<(String, Value)> =
+        gone.map(|id| (ending_of(found, &id), id)).map(|(ending, id)| (id, ending)).collect();
+    shared.update(|state| {
+        if let Some(watched) = state.watched.get_mut(&found.id) {
+            watched.document = Some(document);
+            watched.problem = None;
+            watched.looks += 1;
+        }
+        gone.into_iter().for_each(|(id, ending)| state.end(&found.id, &id, ending));
+        state.add(found, asks);
+    });
+}
+
+fn ending_of(found: &Found, request_id: &str) -> Value {
+    match ended(&found.dir, request_id) {
+        Some(row) => shown::ending(&row),
+        None => json!({ "outcome": "unknown", "ending": "it no longer waits", "source": null, "by": null }),
+    }
+}
+
+/// Notes that a relay does not answer. Its requests stay: it may only be slow.
+fn has_problem(shared: &Shared, found: &Found, answered_at: Instant, why: &str) {
+    shared.update(|state| {
+        if let Some(watched) = state.watched.get_mut(&found.id) {
+            watched.looks += 1;
+            if answered_at.elapsed() >= PROBLEM_AFTER {
+                watched.problem = Some(format!("it does not answer: {why}"));
+            }
+        }
+    });
+}

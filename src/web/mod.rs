@@ -1,0 +1,284 @@
+//! The web page: shows what waits in all sessions, and lets its user answer, from a browser of this machine or behind a proxy
+//! that the user has chosen.
+//!
+//! ```text
+//! browser ──▶ 127.0.0.1 ──▶ hosts ─▶ access ─▶ routes ──▶ control sockets of live sessions
+//!    ▲                                           │
+//!    └───────────── stream ◀── inbox, timeline ◀─┴──────  journals
+//! codex-shim web --new-link ──▶ web.sock ──▶ console
+//! ```
+//!
+//! It is a process of its own that runs only while it is wanted. The control sockets stay closed to browsers: they never see a
+//! request of one, only calls that were made here.
+//!
+//! *Trust.* Every user and program of this machine can connect to the port. A token in a link, used once, and then a cookie let
+//! a browser in ([`access`]); `Host`, `Origin` and `Sec-Fetch-Site` keep other pages of that browser out ([`hosts`]).
+//!
+//! *Bounds.* Connections, streams, bodies, heads, waits, followed sessions, tokens and browsers all have limits. What a tab
+//! has not read yet is looked up when it can take it.
+//!
+//! It never listens on another address than 127.0.0.1, never prints or stores a token elsewhere than the link that the user
+//! asked for, and never sends anything to another host.
+
+mod access;
+mod calls;
+mod console;
+mod hosts;
+mod inbox;
+mod random;
+mod routes;
+mod shown;
+mod stream;
+mod timeline;
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tokio::sync::{Semaphore, oneshot, watch};
+
+pub(crate) use console::{ConsoleError, Links, PageDocument, SignedOut, new_link, running, sign_out};
+pub(crate) use hosts::HostName;
+
+use crate::control::{self, Places, SocketError};
+use crate::files::{Access as FileAccess, Folder};
+use crate::launch::Signals;
+use access::Access;
+use hosts::Hosts;
+use inbox::Inbox;
+use routes::App;
+use timeline::Follows;
+
+/// Held while a page is served; its file is in the home.
+const LOCK_FILE: &str = "web.lock";
+
+/// The file that a browser is opened with.
+const OPEN_FILE: &str = "web-open.html";
+
+/// Threads for calls that block.
+const THREADS_MAX: usize = routes::CALLS_MAX;
+
+/// What is served, and where.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub home: PathBuf,
+    /// `None` for a free port.
+    pub port: Option<u16>,
+    /// Further names under which the page may be used.
+    pub names: Vec<HostName>,
+    /// The only session to show.
+    pub session: Option<String>,
+    /// Folder for the user's sockets, if known.
+    pub runtime_dir: Option<PathBuf>,
+}
+
+/// Why no page is served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WebError {
+    /// Another process serves one for this home.
+    #[error("a web page is being served already")]
+    Running,
+    #[error("open {}: {source}", .path.display())]
+    Home { path: PathBuf, source: io::Error },
+    #[error("listen on 127.0.0.1:{port}: {source}")]
+    Bind { port: u16, source: io::Error },
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("set up {what}: {source}")]
+    SetUp { what: &'static str, source: io::Error },
+}
+
+/// The time since the start of the process. Time in which the machine sleeps counts, where the system counts it.
+#[derive(Debug, Clone, Copy)]
+struct Clock;
+
+impl Clock {
+    fn now(self) -> Duration {
+        #[cfg(target_os = "linux")]
+        let id = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let id = rustix::time::ClockId::Monotonic;
+        Duration::try_from(rustix::time::clock_gettime(id)).unwrap_or_default()
+    }
+}
+
+/// A page that is ready to be served.
+#[derive(Debug)]
+pub(crate) struct Server {
+    app: Arc<App>,
+    home: PathBuf,
+    listener: TcpListener,
+    console: control::Bound,
+    signals: Signals,
+    _lock: File,
+}
+
+impl Server {
+    /// Listens, and serves nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Nothing listens after an error.
+    pub(crate) fn start(options: Options) -> Result<Server, WebError> {
+        let set_up = |what| move |source| WebError::SetUp { what, source };
+        let Options { home, port, names, session, runtime_dir } = options;
+        let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP]).map_err(set_up("signal handlers"))?;
+        let lock = lock(&home)?;
+        let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let wanted = port.unwrap_or(0);
+        let listener = bind(wanted).map_err(|source| WebError::Bind { port: wanted, source })?;
+        listener.set_nonblocking(true).map_err(set_up("the listener"))?;
+        let port = listener.local_addr().map_err(set_up("the listener"))?.port();
+        let short_name = format!("web-{}.sock", std::process::id());
+        let console = control::bind_at(&home.join(console::SOCKET_FILE), runtime_dir.as_deref(), &short_name)?;
+        let app = App {
+            hosts: Hosts::new(port, names),
+            clock: Clock,
+            access: Mutex::new(Access::default()),
+            signed_out: watch::channel(()).0,
+            inbox: Inbox::start(home.clone(), session).map_err(set_up("a thread"))?,
+            follows: Follows::default(),
+            places: Arc::new(Places::default()),
+            calls: Semaphore::new(routes::CALLS_MAX),
+            opened: Mutex::default(),
+        };
+        Ok(Server { app: Arc::new(app), home, listener, console, signals, _lock: lock })
+    }
+
+    /// New links to the page.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random bytes.
+    pub(crate) fn links(&self) -> io::Result<Links> {
+        console::links(&self.app)
+    }
+
+    /// Puts a file into the home that leads a browser to `link`; only its owner can read it. It is removed once a browser has
+    /// signed in, and at the end. A link on a command line could be read by every user of the machine.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub(crate) fn file_for(&self, link: &str) -> io::Result<PathBuf> {
+        let text = format!(
+            "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
+             <meta http-equiv=\"refresh\" content=\"0; url={link}\"><title>codex-shim</title>\n"
+        );
+        Folder::home(&self.home)?.put(OPEN_FILE, text.as_bytes())?;
+        let path = self.home.join(OPEN_FILE);
+        *self.app.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(path.clone());
+        Ok(path)
+    }
+
+    /// Serves the page until a signal ends it.
+    ///
+    /// # Errors
+    ///
+    /// It could not begin.
+    pub(crate) fn run(self) -> Result<(), WebError> {
+        let set_up = |what| move |source| WebError::SetUp { what, source };
+        let Server { app, listener, console, signals, .. } = self;
+        let control::Bound { listener: console, files, .. } = console;
+        let (signalled, end) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("signals".to_owned());
+        let heed = move || {
+            wait(&signals);
+            // Without a receiver the page has ended already.
+            let _ = signalled.send(());
+        };
+        thread.spawn(heed).map_err(set_up("a thread"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(THREADS_MAX)
+            .thread_name("call")
+            .build()
+            .map_err(set_up("a runtime"))?;
+        let own = Arc::clone(&app);
+        let served = runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let console = tokio::net::UnixListener::from_std(console)?;
+            tokio::select! {
+                () = accept(&listener, &own.places, routes::router(Arc::clone(&own))) => {}
+                () = accept_console(&console, console::router(Arc::clone(&own))) => {}
+                () = forget_opened(&own) => {}
+                _ = end => {}
+            }
+            Ok(())
+        });
+        files.remove();
+        app.forget_opened();
+        // Calls that wait for a relay do not delay the end.
+        runtime.shutdown_background();
+        served.map_err(set_up("the listener"))
+    }
+}
+
+/// Locks the home for one page.
+fn lock(home: &Path) -> Result<File, WebError> {
+    let path = home.join(LOCK_FILE);
+    let failed = |source| WebError::Home { path: path.clone(), source };
+    let lock = Folder::make_home(home).and_then(|home| home.open(LOCK_FILE, FileAccess::Create)).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(WebError::Running),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Waits for a signal that ends the page.
+fn wait(signals: &Signals) {
+    while signals.take().is_empty() {
+        let mut ready = [PollFd::new(signals, PollFlags::IN)];
+        // An interrupted wait is repeated.
+        let _ = poll(&mut ready, None);
+    }
+}
+
+/// Removes the file with a token once the token is too old.
+async fn forget_opened(app: &App) {
+    tokio::time::sleep(access::TOKEN_LASTS).await;
+    app.forget_opened();
+    std::future::pending().await
+}
+
+async fn accept(listener: &tokio::net::TcpListener, places: &Arc<Places>, routes: Router) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Events are small and must not wait for each other.
+                let _ = stream.set_nodelay(true);
+                let place = places.enter().await;
+                tokio::spawn(control::serve(stream, routes.clone(), place));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept a connection");
+                // No event reports free descriptors.
+                tokio::time::sleep(control::ACCEPT_AGAIN_AFTER).await;
+            }
+        }
+    }
+}
+
+async fn accept_console(listener: &tokio::net::UnixListener, routes: Router) {
+    let places = Arc::new(Places::default());
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) if control::trusted(&stream).is_some() => {
+                let place = places.enter().await;
+                tokio::spawn(control::serve(stream, routes.clone(), place));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "accept a connection");
+                tokio::time::sleep(control::ACCEPT_AGAIN_AFTER).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,1008 @@
+// The page of `codex-shim web`: the inbox of all live sessions, and the timeline of one session.
+//
+// Texts of Codex, clients and files are untrusted: each becomes a text node, never markup.
+
+const $ = (id) => document.getElementById(id);
+
+// An element from `tag.class`, attributes (a function is a listener) and children (a string is text).
+function el(spec, attributes, ...children) {
+	const [tag, ...classes] = spec.split(".");
+	const node = document.createElement(tag);
+	if (classes.length) node.className = classes.join(" ");
+	for (const [name, value] of Object.entries(attributes ?? {})) {
+		if (typeof value === "function") node.addEventListener(name, value);
+		else if (value || value === 0) node.setAttribute(name, value === true ? "" : value);
+	}
+	node.append(...children.flat(9).filter((child) => child || child === 0));
+	return node;
+}
+
+// Lines on a grid of 20 by 20.
+const ICONS = {
+	command: "M4.5 3.5h11A2.5 2.5 0 0 1 18 6v8a2.5 2.5 0 0 1-2.5 2.5h-11A2.5 2.5 0 0 1 2 14V6a2.5 2.5 0 0 1 2.5-2.5ZM5.5 8 8 10l-2.5 2M10.5 12.5h4",
+	diff: "M11.5 2.5h-6A1.5 1.5 0 0 0 4 4v12a1.5 1.5 0 0 0 1.5 1.5h9A1.5 1.5 0 0 0 16 16V7ZM10 7v4M8 9h4M8 14h4",
+	question: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M7.7 7.800a2.4 2.4 0 0 1 4.7.6c0 1.5-2.3 1.9-2.3 3.100M10 14v.1",
+	error: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M10 6v5M10 13.800v.1",
+	check: "m4 10.5 4 4 8-9", cross: "m5 5 10 10M15 5 5 15", down: "m4.5 7.5 5.5 5.5 5.5-5.5", back: "M12.5 4.5 7 10l5.5 5.5",
+	more: "M4.5 10h.1M10 10h.1M15.5 10h.1", send: "M10 16V4M5 9l5-5 5 5", stop: "M6 6h8v8H6Z",
+	bell: "M5 8.5a5 5 0 0 1 10 0c0 4 1.5 5 1.5 5h-13S5 12.5 5 8.5M8.5 16.5a1.6 1.6 0 0 0 3 0",
+};
+
+function icon(name) {
+	const [svg, path] = ["svg", "path"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+	path.setAttribute("d", ICONS[name]);
+	Object.entries({ class: `i i-${name}`, viewBox: "0 0 20 20", "aria-hidden": true }).forEach((pair) => svg.setAttribute(...pair));
+	svg.append(path);
+	return svg;
+}
+
+// The direction of a text follows its language.
+const AUTO = { dir: "auto" };
+const button = (spec, label, click, more) => el(`button${spec}`, { type: click ? "button" : "submit", click, ...more }, label);
+
+// Texts
+
+// Characters in code that are invisible, reorder others, or look like a space.
+const UNSEEN = /(?![ \n\t])[\p{Cc}\p{Cf}\p{Z}\p{Co}\p{Cs}\u115f\u1160\u2800\u3164\uffa0\u{e0100}-\u{e01ef}]/gu;
+
+// The same in sentences, where many scripts and emoji need joiners and marks of direction.
+const UNSEEN_IN_PROSE = /(?![\n\t])[\p{Cc}\u202a-\u202e\u2066-\u2069\u{e0000}-\u{e007f}]/gu;
+
+// A code block, whose end may be missing; code; bold text; a heading. Links stay text.
+const MARKDOWN = /\n*^```[^\n]*\n([^]*?)\n?(?:^```[^\n]*\n*|$(?!\n))|`([^`\n]+)`|\*\*([^*\n]+)\*\*|^#{1,6} (.*)/gm;
+
+function mixed(text, pattern, make, plain = (part) => part) {
+	const out = document.createDocumentFragment();
+	let from = 0;
+	for (const found of text.matchAll(pattern)) {
+		out.append(plain(text.slice(from, found.index)), make(found));
+		from = found.index + found[0].length;
+	}
+	out.append(plain(text.slice(from)));
+	return out;
+}
+
+// A text in which unseen characters are replaced by their numbers.
+const shown = (text, unseen = UNSEEN) => mixed(text ?? "", unseen, ([char]) =>
+	el("span.sign", { title: "an invisible character" }, `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`));
+const said = (text) => shown(text, UNSEEN_IN_PROSE);
+const prose = (text) => mixed(text.trim(), MARKDOWN, ([, block, code, bold, head]) => {
+	if (block !== undefined) return el("pre", { tabindex: 0 }, shown(block));
+	return code ? el("code", null, shown(code)) : el("strong", null, said(bold ?? head));
+}, said);
+
+// Terminal output without colours and overwritten lines.
+const printed = (text) => text.replace(/\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/g, "")
+	.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "");
+
+const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const sentence = (text) => upper(text) + (/[.!?]$/.test(text) ? "" : ".");
+const clipped = (text, chars) => (text.length > chars ? `${text.slice(0, chars)}…` : text);
+const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+const nameOf = (session) => session.folder?.split("/").filter(Boolean).pop() ?? session.name ?? session.session_name;
+
+function age(ms) {
+	const seconds = Math.max(0, ms / 1000);
+	const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([size]) => seconds >= size) ?? [1, "s"];
+	return `${Math.floor(seconds / size)} ${unit}`;
+}
+
+function clock(at) {
+	const date = new Date(at);
+	const isToday = date.toDateString() === new Date(now()).toDateString();
+	const day = isToday ? {} : { month: "short", day: "numeric" };
+	return date.toLocaleString([], { ...day, hour: "2-digit", minute: "2-digit" });
+}
+
+// State
+
+// Where the cookie of the sign-in applies; useless without the cookie.
+let base = null;
+let sessions = [];
+// The id of the session on the screen; `null` in the inbox.
+let open = null;
+// Cards of pending requests, by `keyOf`.
+const cards = new Map();
+// The machine's clock minus this device's, in milliseconds.
+let clockAhead = 0;
+const now = () => Date.now() + clockAhead;
+const keyOf = (request) => `${request.session}/${request.request_id}`;
+
+function announce(text) {
+	$("said").textContent = "";
+	// Only a change is read out.
+	setTimeout(() => { $("said").textContent = text; }, 50);
+}
+
+// Calls
+
+const OFFLINE = "There is no connection, so nothing was sent.";
+
+// Posts a body, or gets; throws `{message, fields}`.
+async function call(path, body, root = base) {
+	const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+	const got = await fetch(root + path, { ...(body && post), signal: AbortSignal.timeout(40_000) })
+		.catch(() => { throw { message: "The connection broke before there was a reply. Look whether it arrived, then try again." }; });
+	if (got.status === 401) signedOut();
+	const document = await got.json().catch(() => ({}));
+	if (got.ok) return document;
+	const { message = `the server answered with status ${got.status}; try again`, fields } = document.detail ?? {};
+	throw { message: sentence(message), fields };
+}
+
+const pathOf = (session, rest) => `/sessions/${encodeURIComponent(session)}${rest}`;
+const ofRequest = ({ session, request_id: id }, rest = "") => pathOf(session, `/requests/${encodeURIComponent(id)}${rest}`);
+
+// The stream of events
+
+const [SILENCE_MS_MAX, RETRY_MS_MAX] = [25_000, 15_000];
+const stream = { abort: null, lastId: null, failures: 0, timer: 0, isUp: false };
+
+function disconnect() {
+	stream.abort?.abort();
+	clearTimeout(stream.timer);
+	Object.assign(stream, { abort: null, isUp: false });
+}
+
+// Reads the stream until it breaks. `EventSource` has no backoff, and forgets the last id when closed.
+async function connect() {
+	disconnect();
+	const abort = (stream.abort = new AbortController());
+	let watchdog;
+	const alive = () => {
+		clearTimeout(watchdog);
+		watchdog = setTimeout(() => abort.abort(), SILENCE_MS_MAX);
+	};
+	try {
+		alive();
+		const headers = stream.lastId ? { "Last-Event-ID": stream.lastId } : {};
+		const path = open ? `/stream?session=${encodeURIComponent(open)}` : "/stream";
+		const got = await fetch(base + path, { headers, signal: abort.signal, cache: "no-store" });
+		if (stream.abort !== abort) return;
+		if (got.status === 401) return signedOut();
+		if (got.status === 404 && open) return location.replace("#/");
+		const reader = got.body.pipeThrough(new TextDecoderStream()).getReader();
+		let text = "";
+		for (let part = await reader.read(); !part.done && stream.abort === abort; part = await reader.read()) {
+			alive();
+			const events = (text + part.value).split("\n\n");
+			text = events.pop();
+			events.forEach(takeEvent);
+		}
+	} catch { /* Every end is handled alike. */ }
+	clearTimeout(watchdog);
+	if (stream.abort === abort) retryLater();
+}
+
+function retryLater() {
+	disconnect();
+	const due = Date.now() + Math.min(RETRY_MS_MAX, 500 * 2 ** stream.failures++) * (0.75 + Math.random() / 2);
+	const tick = () => {
+		const left = due - Date.now();
+		if (left <= 0) return connect();
+		$("banner-text").textContent = `Connection lost: what you see may be old. Next try in ${Math.ceil(left / 1000)} s.`;
+		stream.timer = setTimeout(tick, Math.min(1000, left));
+	};
+	tick();
+	$("banner").hidden = false;
+	showTop();
+}
+
+function takeEvent(text) {
+	const field = (name) => new RegExp(`^${name}: ?(.*)$`, "m").exec(text)?.[1];
+	if (!field("data")) return;
+	const event = JSON.parse(field("data"));
+	if (event.now) clockAhead = Date.parse(event.now) - Date.now();
+	const isHere = event.session === open;
+	switch (field("event")) {
+		case "inbox": takeInbox(event); break;
+		case "sessions": showSessions(event.sessions); break;
+		case "request": addRequest(event, true); break;
+		case "ended": endRequest(keyOf(event), event); break;
+		case "timeline": if (isHere) replaceTimeline(event.entries, event.has_older); break;
+		case "entries": if (isHere) takeEntries(event.entries); break;
+		case "problem": showNone(`The timeline cannot be read: ${event.message}`); break;
+	}
+	// Only now, so that an event that failed here comes again.
+	if (open) stream.lastId = field("id") ?? stream.lastId;
+}
+
+// The inbox
+
+function takeInbox(snapshot) {
+	const isFirst = !takeInbox.isDone;
+	takeInbox.isDone = true;
+	Object.assign(stream, { isUp: true, failures: 0 });
+	if (!$("banner").hidden) announce("Connected again.");
+	$("banner").hidden = true;
+	const keys = snapshot.requests.map(keyOf);
+	[...cards.keys()].filter((key) => !keys.includes(key)).forEach((key) => endRequest(key, {}));
+	snapshot.requests.forEach((request) => addRequest(request, !isFirst));
+	showSessions(snapshot.sessions);
+	placeCards();
+}
+
+function addRequest(request, isNews) {
+	const key = keyOf(request);
+	const known = cards.get(key);
+	const text = JSON.stringify(request);
+	if (known && (known.text === text || known.isTouched)) return;
+	const card = makeCard(request);
+	card.text = text;
+	known?.node.replaceWith(card.node);
+	cards.set(key, card);
+	if (!known) {
+		settle();
+		placeCards();
+		if (isNews) tell(request);
+	}
+}
+
+// Replaces the card of a request with a note. An empty `ended` means that only the absence of the request is known.
+function endRequest(key, ended, isMine = false) {
+	const card = cards.get(key);
+	if (!card) return;
+	// The reply to our own answer says more: whether it won.
+	if (card.isAnswering && !isMine) return (card.ended = ended);
+	const hadFocus = card.node.contains(document.activeElement);
+	const all = visible(".card");
+	const next = all[all.indexOf(card.node) + 1] ?? all[all.indexOf(card.node) - 1];
+	const note = makeNote(card.request, ended, isMine);
+	cards.delete(key);
+	settle();
+	card.node.replaceWith(note);
+	if (chosen === card.node) choose(next, hadFocus);
+	if (hadFocus && !next) (open ? $("scroll") : $("waiting")).focus();
+	announce(note.textContent);
+	placeCards();
+}
+
+// Ignores taps for a moment after cards have moved: none shall hit a card that has just come under the finger.
+function settle() {
+	const set = (isOn) => document.body.classList.toggle("settling", isOn);
+	set(true);
+	clearTimeout(settle.timer);
+	settle.timer = setTimeout(set, 400, false);
+}
+
+// Puts each card into the open session or the inbox, oldest first.
+function placeCards() {
+	const wasAtEnd = line.isFollowing;
+	let elsewhere = 0;
+	for (const { node, request } of cards.values()) {
+		const parent = $(request.session === open ? "here" : "cards");
+		elsewhere += request.session !== open;
+		if (node.parentNode === parent) continue;
+		parent.insertBefore(node, [...parent.children].find((other) => other.dataset.since > request.since) ?? null);
+	}
+	if (open && wasAtEnd) toEnd();
+	document.title = cards.size ? `(${cards.size}) codex-shim` : "codex-shim";
+	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size})` : "Waiting for you";
+	$("calm").hidden = cards.size > 0;
+	$("count").textContent = cards.size || "";
+	$("back-count").textContent = elsewhere || "";
+	$("back").setAttribute("aria-label", `Back to the inbox${elsewhere ? `, ${elsewhere} waiting` : ""}`);
+}
+
+function tell(request) {
+	const title = `Codex asks in ${nameOf(request)}`;
+	const body = clipped(shown(request.title).textContent, 160);
+	announce(`${title}: ${body}`);
+	if (!document.hidden || permission() !== "granted") return;
+	try {
+		new Notification(title, { body, tag: keyOf(request) }).onclick = () => { window.focus(); location.hash = "#/"; };
+	} catch { /* On Android only installed pages may do this. */ }
+}
+
+const OUTCOMES = {
+	accepted: "Approved", declined: "Declined", cancelled: "Cancelled", answered: "Answered", withdrawn: "No longer needed",
+	expired: "Not answered in time", orphaned: "Codex stopped before there was an answer",
+};
+
+const whereOf = (source, client, web) => ({
+	web, tui: "in the terminal UI", cli: "in a terminal", api: "by a program", policy: "by your settings", client: `in ${client ?? "its client"}`,
+}[source] ?? "");
+
+function makeNote(request, { outcome, source, won }, isMine) {
+	const isYes = outcome === "accepted" || outcome === "answered";
+	const where = isMine && won ? "by you" : whereOf(source, request.client, "in another tab or browser");
+	const late = isMine && !won ? ", before your answer arrived" : "";
+	const leave = () => {
+		if (note.contains(document.activeElement)) $("waiting").focus();
+		note.remove();
+	};
+	const note = el(`div.note${isYes ? ".yes" : ""}`, { "data-since": request.since }, icon(isYes ? "check" : "cross"),
+		el("span", null, el("strong", null, `${OUTCOMES[outcome] ?? "No longer waiting"} ${where}`.trim(), late), ". ", shown(clipped(upper(request.title), 120))),
+		button(".icon.bare", icon("cross"), leave, { "aria-label": "Dismiss" }));
+	setTimeout(leave, late ? 60_000 : 12_000);
+	return note;
+}
+
+// A card
+
+const HEADINGS = {
+	command: ["command", "Run this command?"],
+	"file change": ["diff", "Change these files?"], permissions: ["error", "Give these permissions?"],
+	question: ["question", "Codex asks you"], elicitation: ["question", "A tool asks you"],
+};
+
+function makeCard(request) {
+	const [image, heading] = HEADINGS[request.kind.replace(" for a person", "")] ?? ["question", "A question that this page does not know"];
+	const card = { request, time: el("time.age"), acts: el("div.acts"), fields: makeFields(request) };
+	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
+		el("div.what", null, whatOf(request, card.fields)), card.acts);
+	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
+	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
+		el("header", null, icon(image),
+			el("div", null, el("h2", { id }, heading),
+				el("p.from", null, el("a", { href: `#/s/${request.session}` }, shown(nameOf(request))), request.client && " · ", shown(request.client))),
+			card.time),
+		form);
+	node.card = card;
+	card.node = node;
+	showAge(card);
+	showActs(card);
+	return card;
+}
+
+function showAge({ request, time }) {
+	const left = request.expires_at ? ` · ${age(Date.parse(request.expires_at) - now())} left` : "";
+	time.textContent = age(now() - Date.parse(request.since)) + left;
+}
+
+function whatOf(request, fields) {
+	const { rows, files, warnings } = request;
+	const isCommand = ({ label }) => label === "command";
+	const isMessage = ({ label }) => label === "message";
+	const labels = { cwd: "Folder", reason: "Why" };
+	const facts = rows.filter((row) => !isCommand(row) && !isMessage(row));
+	if (!rows.some((row) => row.label === "cwd")) facts.push({ label: "cwd", text: request.folder });
+	return [
+		rows.filter(isCommand).map(({ text }) => el("pre.command", { "aria-label": "Command" }, shown(text))),
+		rows.filter(isMessage).map(({ text }) => el("p.asked", AUTO, said(text))),
+		el("dl", null, facts.map(({ label, text }) =>
+			[el("dt", null, labels[label] ?? upper(label)), el("dd", AUTO, label === "reason" ? said(text) : shown(text))])),
+		warnings.map((text) => el("p.warning", null, icon("error"), el("span", null, shown(sentence(text))))),
+		files.length > 0 && makeFiles(request),
+		fields.map((field) => field.node),
+		!request.is_for_human && [el("p", null, "Answer it in its client, or in a terminal:"), el("pre.command", null, shown(request.how))],
+	];
+}
+
+// Answers
+
+function labelOf({ type }, { label }) {
+	const isApproval = type === "request_approval" || type === "request_permissions";
+	return upper(isApproval ? label.replace(/^accept/, "approve") : label.replace(", and fill in the form", ""));
+}
+
+// Shows the buttons of a card: `plain`, `more`, for a `reason`, or to `confirm` a choice that needs a second tap.
+function showActs(card, mode = "plain", choice = null) {
+	const { request, acts } = card;
+	const act = (choice, spec) => choice && button(spec, shown(labelOf(request, choice)), choice.gives === "form" ? null : () => give(card, choice));
+	const back = button("", "Back", () => { showActs(card); acts.querySelector(".main")?.focus(); });
+	card.mode = mode;
+	card.error = el("p.error", { role: "alert" });
+	if (mode === "confirm") {
+		acts.replaceChildren(el("p.danger-text", null, icon("error"), el("span", null, shown(sentence(choice.confirm)))), card.error,
+			el("div.row", null, back, button(".danger", shown(labelOf(request, choice)), () => give(card, choice, true))));
+		acts.querySelector(".danger").focus();
+	} else if (mode === "reason") {
+		card.reason = el("textarea", { rows: 2, dir: "auto", maxlength: 4000 });
+		acts.replaceChildren(el("label", null, "What should Codex do instead?", card.reason), card.error,
+			el("div.row", null, back, button(".main", "Decline with this reason")));
+		card.reason.focus();
+	} else {
+		const [yes, no] = ["a", "d"].map((key) => request.choices.find((choice) => choice.key === key));
+		const others = request.choices.filter((choice) => choice !== yes && choice !== no);
+		const isMore = mode === "more";
+		const more = () => { showActs(card, isMore ? "plain" : "more"); acts.querySelector(isMore ? ".icon" : "button").focus(); };
+		acts.replaceChildren(el("div.more", null, isMore && others.map((choice) => act(choice, ""))), card.error,
+			el("div.row", null, others.length > 0 && button(".icon", icon("more"), more, { "aria-label": "More answers", "aria-expanded": `${isMore}` }),
+				act(no, ""), request.questions.length ? button(".main", "Send answer") : act(yes, ".main")));
+		acts.hidden = !acts.querySelector("button");
+	}
+}
+
+function give(card, choice, isConfirmed = false) {
+	if (choice.gives === "reason") return showActs(card, "reason");
+	const answers = choice.gives === "form" && readFields(card);
+	if (choice.gives === "form" && !answers) return;
+	if (choice.confirm && !isConfirmed) return showActs(card, "confirm", choice);
+	respond(card, answers ? { answers } : { body: choice.body });
+}
+
+function submit(card) {
+	const { request, mode } = card;
+	const form = request.choices.find((choice) => choice.gives === "form");
+	if (mode === "reason") {
+		const reason = card.reason.value.trim();
+		return reason ? respond(card, { reason }) : showError(card, { message: "Write the reason, or go back." });
+	}
+	if (mode === "confirm") return;
+	if (form) return give(card, form);
+	const answers = request.questions.length > 0 && readFields(card);
+	if (answers) respond(card, { answers });
+}
+
+async function respond(card, body) {
+	if (card.isAnswering) return;
+	if (!stream.isUp) return showError(card, { message: OFFLINE });
+	const setBusy = (isBusy) => {
+		card.isAnswering = isBusy;
+		card.acts.querySelectorAll("button").forEach((other) => { other.disabled = isBusy; });
+	};
+	setBusy(true);
+	try {
+		endRequest(keyOf(card.request), await call(ofRequest(card.request, "/respond"), body), true);
+	} catch (error) {
+		setBusy(false);
+		if (card.ended) endRequest(keyOf(card.request), card.ended);
+		else showError(card, error);
+	}
+}
+
+function showError(card, { message, fields = {} }) {
+	const wrong = card.fields.filter((field) => fields[field.name]);
+	if (wrong.length) showActs(card);
+	wrong.forEach((field) => field.fail(fields[field.name]));
+	wrong[0]?.focus();
+	card.error.replaceChildren(shown(wrong.length ? `Look at ${count(wrong.length, "answer")} above.` : message));
+}
+
+// The answers of a form by name; `null` once it has said what is missing.
+function readFields(card) {
+	card.fields.forEach((field) => field.fail(""));
+	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]).filter(([, texts]) => texts.length));
+	const lacking = card.fields.filter((field) => !answers[field.name] && field.isRequired);
+	// Each question may be left out, but not all of them.
+	if (card.request.questions.length && !Object.keys(answers).length) lacking.push(card.fields[0]);
+	if (!lacking.length) return answers;
+	showError(card, { fields: Object.fromEntries(lacking.map((field) => [field.name, "an answer is required"])) });
+	return null;
+}
+
+function makeFields(request) {
+	const questions = request.questions.map((question) => ({ ...question, name: question.id, label: question.text, type: "text" }));
+	const fields = request.fields.map((field) => ({
+		...field, label: field.about ?? field.name, options: field.choices, takes_text: !field.choices.length, is_field: true,
+		hint: field.choices.length ? field.limits : field.hint?.replace(/^required( · )?/, ""),
+	}));
+	return [...questions, ...fields].map((spec, index) => makeField(spec, `${keyOf(request)}-${index}`));
+}
+
+function makeField(spec, id) {
+	const { name, options, is_required: isRequired, is_secret: isSecret } = spec;
+	const error = el("p.error", { id: `error-${id}` });
+	const hint = el("p.hint", { id: `hint-${id}` }, shown(spec.hint));
+	const label = [said(spec.label), isRequired && el("span.must", null, " required")];
+	const about = { "aria-describedby": `hint-${id} error-${id}` };
+	const start = { true: "yes", false: "no" }[spec.default] ?? spec.default ?? "";
+	const starts = spec.takes_many ? start.split(", ") : [start];
+	const isNumber = spec.type === "integer" || spec.type === "number";
+	const isLong = !isSecret && (spec.type === "object" || !spec.is_field);
+	const typed = (more) => el(isLong && !options.length ? "textarea" : "input",
+		{ dir: "auto", rows: 2, autocomplete: "off", type: isSecret && "password", inputmode: isNumber && "decimal", ...more });
+	let [inputs, read, node] = [];
+	if (!options.length) {
+		const input = typed({ id, required: isRequired, ...about });
+		input.value = start;
+		inputs = [input];
+		read = () => [input.value];
+		node = el("div.field", null, el("label", { for: id, dir: "auto" }, label), input, hint, error);
+	} else {
+		const box = (value, isChecked) => el("input", { type: spec.takes_many ? "checkbox" : "radio", name: id, value, checked: isChecked });
+		inputs = options.map((option) => box(option.label, starts.includes(option.label)));
+		const lines = options.map((option, index) => [inputs[index],
+			el("span", AUTO, said(option.label), option.description && el("small", null, said(option.description)))]);
+		if (spec.takes_text) {
+			const own = box();
+			const text = typed({ "aria-label": "Your own answer", placeholder: "Something else", input: () => { own.checked = true; own.value = text.value; } });
+			inputs.push(own);
+			own.setAttribute("aria-label", "Your own answer");
+			lines.push([own, text]);
+		}
+		read = () => inputs.filter((input) => input.checked && input.value !== "on").map((input) => input.value);
+		node = el("fieldset.field", about, el("legend", AUTO, label), el("div.options", null, lines.map((line) => el("label", null, line))), hint, error);
+	}
+	const fail = (message) => {
+		error.replaceChildren(shown(message && sentence(message)));
+		inputs.forEach((input) => input.setAttribute("aria-invalid", String(Boolean(message))));
+	};
+	return { name, isRequired, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
+}
+
+// Diffs
+
+const [FILES_AT_ONCE, LINES_AT_ONCE, OPEN_LINES_MAX] = [60, 400, 160];
+
+function appendSome(parent, all, atOnce, one, make, from = 0) {
+	parent.append(...all.slice(from, from + atOnce).map(make));
+	const left = all.length - from - atOnce;
+	if (left <= 0) return;
+	const more = button(".bare", `Show ${count(left, `more ${one}`)}`, () => { more.remove(); appendSome(parent, all, atOnce, one, make, from + atOnce); });
+	parent.append(more);
+}
+
+const counts = ({ added, removed }) => [
+	added > 0 && el("span.plus", null, `+${added}`, el("span.unseen", null, " added")),
+	removed > 0 && el("span.minus", null, `−${removed}`, el("span.unseen", null, " removed")),
+];
+
+function makeFiles(request) {
+	const { files } = request;
+	const sum = (of) => files.reduce((sum, file) => sum + of(file), 0);
+	const isSmall = sum((file) => file.lines.length) <= OPEN_LINES_MAX;
+	const openAll = () => box.querySelectorAll("details").forEach((details) => { details.open = true; });
+	const box = el("div.files", null, el("p.size", null, el("span", null, count(files.length, "file")),
+		counts({ added: sum((file) => file.added), removed: sum((file) => file.removed) }), !isSmall && button(".bare", "Open all", openAll)));
+	appendSome(box, files, FILES_AT_ONCE, "file", (file) => makeFile(request, file, files.indexOf(file), isSmall));
+	return box;
+}
+
+function makeFile(request, file, index, isOpen) {
+	const kind = { add: "new", delete: "deleted", update: "" }[file.kind] ?? file.kind;
+	const within = `${request.folder}/`;
+	const below = (path) => shown(path?.startsWith(within) && !file.is_outside ? path.slice(within.length) : path);
+	const heading = [icon("down"), el("span.path", null, below(file.path), file.moved_to && " → ", below(file.moved_to)),
+		el("span.hint", null, [kind, file.is_outside && "outside the folder"].filter(Boolean).join(", "), counts(file))];
+	return makeFold(".file", heading, isOpen, () => {
+		const box = makeLines(signed(file));
+		const loadAll = async () => {
+			try {
+				box.replaceWith(makeLines(signed((await call(ofRequest(request))).files[index])));
+			} catch (error) {
+				box.lastChild.textContent = error.message;
+			}
+		};
+		if (file.cut_lines > 0) box.append(button(".bare", `Load ${count(file.cut_lines, "more line")}`, loadAll));
+		return box;
+	});
+}
+
+// The lines of a file as `[class, text]`; those of a new or deleted file come without signs.
+function signed({ kind, lines }) {
+	const sign = { add: "+", delete: "-" }[kind] ?? "";
+	return lines.map(({ type, text }) => [type, /^(added|removed)$/.test(type) ? sign + text : text]);
+}
+
+function unified(text) {
+	const types = { "+": "added", "-": "removed", "@": "header" };
+	return text.split("\n").map((line) => [/^(diff |--- |\+\+\+ )/.test(line) ? "header" : types[line[0]] ?? "context", line]);
+}
+
+function makeLines(lines) {
+	const box = el("div.lines", { tabindex: 0, role: "group", "aria-label": "Changed lines" });
+	appendSome(box, lines, LINES_AT_ONCE, "line", ([type, text]) => el(`span.${type}`, null, shown(text)));
+	return box;
+}
+
+function makeFold(spec, heading, isOpen, inside, remember) {
+	const details = el(`details.fold${spec}`, { open: isOpen }, el("summary", null, heading));
+	const fill = () => { if (details.open && details.children.length < 2) details.append(...[inside()].flat().filter(Boolean)); };
+	details.addEventListener("toggle", () => { fill(); remember?.(details.open); });
+	fill();
+	return details;
+}
+
+// Sessions
+
+const STATES = {
+	waiting_permission: ["Waits for approval", "asks"], waiting_input: ["Waits for an answer", "asks"], working: ["Working", "busy"],
+	thinking: ["Thinking", "busy"], idle: ["Idle", ""], stopped: ["Stopped", ""], unknown: ["Does not answer", "bad"],
+};
+
+function stateOf(session) {
+	const [words, look] = STATES[session.is_live ? session.state : "stopped"] ?? [session.state, ""];
+	return el("span", { class: `state ${look}` }, session.problem ? shown(session.problem) : words);
+}
+
+function showSessions(all = sessions) {
+	sessions = all;
+	const focused = document.activeElement.closest(".sessions a")?.hash;
+	const line = (session) => {
+		const href = `#/s/${session.id}`;
+		const client = session.clients.length > 1 ? count(session.clients.length, "client") : session.client ?? session.name;
+		const link = el("a", { href, "aria-current": session.id === open && "page" },
+			el("span.name", null, el("b", AUTO, shown(nameOf(session))), el("span", null, stateOf(session), " · ", shown(client))),
+			session.pending > 0 && el("span.badge", null, session.pending, el("span.unseen", null, " waiting")), icon("down"));
+		if (href === focused) setTimeout(() => link.focus({ preventScroll: true }));
+		return el("li", null, link);
+	};
+	for (const [id, isLive] of [["live", true], ["ended", false]]) {
+		const some = sessions.filter((session) => session.is_live === isLive);
+		$(id).querySelector("ul").replaceChildren(...some.map(line));
+		$(id).hidden = !some.length;
+	}
+	$("no-sessions").hidden = !$("live").hidden;
+	showTop();
+}
+
+function showTop() {
+	const session = sessions.find((session) => session.id === open);
+	const live = sessions.filter((session) => session.is_live).length;
+	$("heading").replaceChildren(session ? shown(nameOf(session)) : "codex-shim");
+	$("under").replaceChildren(...(session ? [stateOf(session), session.client ? " · " : "", shown(session.client)]
+		: [el("span", { class: `state ${stream.isUp ? "good" : "bad"}` }, stream.isUp ? `Connected · ${count(live, "session")}` : "Not connected")]));
+	$("interrupt").hidden = !session?.is_live || /idle|stopped|unknown/.test(session.state);
+	$("say").hidden = !session?.is_live;
+}
+
+// The timeline of one session
+
+// Most entries on the screen; older ones come on the way up.
+const KEPT_MAX = 1500;
+
+// `nodes` and `news` go by the key of an entry; `isFollowing` keeps the newest in view; after `isBehind` the newest are missing.
+const line = { nodes: new Map(), news: new Map(), unfolded: new Set(), hasOlder: false, isLoading: false, isFollowing: true, isBehind: false };
+
+const showNone = (text) => { $("none").textContent = text; };
+const fromEnd = () => $("scroll").scrollHeight - $("scroll").scrollTop - $("scroll").clientHeight;
+const toEnd = () => { $("scroll").scrollTop = $("scroll").scrollHeight; };
+
+function replaceTimeline(entries, hasOlder, none = "Nothing has happened here yet.") {
+	$("entries").replaceChildren();
+	line.nodes.clear();
+	line.news.clear();
+	Object.assign(line, { hasOlder, isFollowing: true, isBehind: false });
+	takeEntries(entries);
+	showNone(entries.length ? "" : none);
+}
+
+function takeEntries(entries) {
+	entries.forEach((entry) => line.news.set(entry.key, entry));
+	if (entries.length) showNone("");
+	if (line.isDue) return;
+	line.isDue = true;
+	// A hidden tab has no frames.
+	(document.hidden ? setTimeout : requestAnimationFrame)(() => { line.isDue = false; draw(); });
+}
+
+// Makes elements of the news, and keeps the end in view if it was.
+function draw() {
+	const news = [...line.news.values()];
+	const isKnown = ({ key }) => line.nodes.has(key);
+	line.news.clear();
+	news.filter(isKnown).forEach(redraw);
+	// If thousands come at once, only the last of them stay.
+	const fresh = news.filter((entry) => !isKnown(entry));
+	const room = line.isFollowing ? KEPT_MAX : Math.max(0, KEPT_MAX - line.nodes.size);
+	line.isBehind ||= !line.isFollowing && fresh.length > room;
+	if (!line.isBehind) $("entries").append(...fresh.slice(-room).map(makeEntry));
+	if (line.isFollowing) {
+		line.hasOlder ||= fresh.length > room || line.nodes.size > KEPT_MAX;
+		trim("firstChild");
+		toEnd();
+	}
+	showEnds();
+}
+
+function trim(end) {
+	for (let left = line.nodes.size - KEPT_MAX; left > 0; left -= 1) {
+		const node = $("entries")[end];
+		line.nodes.delete(node.key);
+		node.remove();
+	}
+}
+
+function showEnds() {
+	$("earlier").hidden = !line.hasOlder;
+	$("newest").hidden = line.isFollowing;
+}
+
+function redraw(entry) {
+	const node = line.nodes.get(entry.key);
+	const fresh = makeEntry(entry);
+	const [before, after] = [node, fresh].map((other) => other.querySelector(".output"));
+	const hadFocus = node.contains(document.activeElement);
+	const top = before?.scrollTop;
+	const wasAtEnd = before && before.scrollHeight - top - before.clientHeight < 8;
+	node.replaceWith(fresh);
+	if (before && after) after.scrollTop = wasAtEnd ? after.scrollHeight : top;
+	if (hadFocus) fresh.querySelector("summary")?.focus({ preventScroll: true });
+}
+
+function onScroll() {
+	line.isFollowing = fromEnd() < 60 && !line.isBehind;
+	showEnds();
+	if ($("scroll").scrollTop < 800 && line.hasOlder && !line.isLoading) loadOlder();
+}
+
+async function loadOlder() {
+	const list = $("entries");
+	const key = list.firstChild?.key;
+	if (!key) return;
+	line.isLoading = true;
+	try {
+		const page = await call(pathOf(open, `/timeline?before=${encodeURIComponent(key)}&limit=100`));
+		if (list.firstChild?.key !== key) return;
+		const below = $("scroll").scrollHeight - $("scroll").scrollTop;
+		list.prepend(...page.entries.map(makeEntry));
+		line.hasOlder = page.has_older;
+		showEnds();
+		$("scroll").scrollTop = $("scroll").scrollHeight - below;
+		line.isBehind ||= line.nodes.size > KEPT_MAX;
+		trim("lastChild");
+	} catch (error) {
+		$("earlier").textContent = error.message;
+	} finally {
+		line.isLoading = false;
+	}
+}
+
+function goToNewest() {
+	if (line.isBehind) {
+		// Without the last id, the stream begins with the newest entries.
+		stream.lastId = null;
+		connect();
+	}
+	line.isFollowing = true;
+	draw();
+	$("scroll").focus({ preventScroll: true });
+}
+
+// Entries
+
+const ICON_OF = { runs: "command", edits: "diff", diff: "diff", tool: "command", plan: "check", asks: "question", error: "error" };
+
+function makeEntry(entry) {
+	const node = el(`li.entry.${entry.kind}.${entry.stage}`, null, /plan|asks|error/.test(entry.kind) && icon(ICON_OF[entry.kind]),
+		contentOf(entry), el("time", { datetime: entry.at, title: new Date(entry.at).toLocaleString() }, clock(entry.at)));
+	node.key = entry.key;
+	line.nodes.set(entry.key, node);
+	return node;
+}
+
+function contentOf(entry) {
+	const { kind, title, body, stage } = entry;
+	const whole = entry.cut_bytes > 0 && button(".bare", "Show all of it", () => loadWhole(entry.key));
+	const text = (...children) => el("div.text", AUTO, children);
+	const unfold = (heading, inside) => makeFold("", [heading, icon("down")], line.unfolded.has(entry.key),
+		() => el("div.inside", null, inside(), whole), (isOpen) => line.unfolded[isOpen ? "add" : "delete"](entry.key));
+	const action = (inside) => unfold([icon(ICON_OF[kind]), el("code.title", null, shown(title)), endOf(entry)],
+		() => (body ? inside() : el("p.hint", null, kind === "edits" ? "The change is not on record." : "No output.")));
+	switch (kind) {
+		case "you": return text(el("span.unseen", null, "You: "), said([title, body].filter(Boolean).join("\n")), whole);
+		case "codex": return text(el("span.unseen", null, "Codex: "), prose(body), whole);
+		case "thinks": return unfold(stage === "open" ? "Thinking…" : `Thought${entry.took_ms > 999 ? ` for ${age(entry.took_ms)}` : ""}`, () => text(prose(body)));
+		case "plan": return el("div", null, title && text(said(title)), stepsOf(body));
+		case "runs":
+		case "tool": return action(() => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
+		case "edits":
+		case "diff": return action(() => makeLines(unified(body)));
+		case "asks": return asked(title, stage);
+		case "turn": return el("span", AUTO, shown(upper(title.replace(/^turn completed/, "finished").replace(/^turn /, ""))));
+		case "server": return "Codex started";
+		default: return text(said([title, body].filter(Boolean).join("\n")), whole);
+	}
+}
+
+function endOf({ kind, stage, exit_code: exit, took_ms: took }) {
+	const isBad = stage === "failed" || exit > 0;
+	const words = { open: kind !== "diff" && "running…", stopped: "not run" }[stage]
+		?? [isBad && (exit ? `exit ${exit}` : "failed"), took > 999 && age(took)].filter(Boolean).join(" · ");
+	return el(`span.end${isBad ? ".bad" : ""}`, null, words);
+}
+
+function stepsOf(body) {
+	const steps = body.split("\n").map((text) => /^\[([x> ])\] (.*)$/.exec(text));
+	if (!steps.every(Boolean)) return el("div.text", AUTO, prose(body));
+	const marks = { x: ["done", "✓ "], ">": ["now", "● "], " ": ["later", "○ "] };
+	return el("ul.steps", null, steps.map(([, mark, text]) => el(`li.${marks[mark][0]}`, AUTO, marks[mark][1], said(text))));
+}
+
+function asked(title, stage) {
+	const [, what, word, source] = /^([^]*) → (.*?)(?: \((\w+)\))?$/.exec(title) ?? [null, title];
+	const words = { accept: "Approved", acceptForSession: "Approved for the session", decline: "Declined", cancel: "Cancelled" };
+	const verdict = word ? `${words[word] ?? upper(word.replaceAll("_", " "))} ${whereOf(source, null, "on this page")}` : stage === "open" ? "waiting" : "over";
+	const look = { App: ".good", Dec: ".bad", Can: ".bad" }[verdict.slice(0, 3)] ?? "";
+	return el("div.text", AUTO, "Asked ", shown(what), " — ", el(`strong${look}`, null, shown(verdict)));
+}
+
+async function loadWhole(key) {
+	try {
+		takeEntries([{ ...(await call(pathOf(open, `/entry?key=${encodeURIComponent(key)}`))), key }]);
+	} catch (error) {
+		announce(error.message);
+	}
+}
+
+// Messages to Codex
+
+const drafts = new Map();
+
+function grow(box = $("say-text")) {
+	box.style.height = "auto";
+	box.style.height = `${box.scrollHeight + 2}px`;
+}
+
+function setDraft(text) {
+	$("say-text").value = text;
+	grow();
+}
+
+async function attempt(control, does) {
+	const session = open;
+	const fail = (message) => { if (session === open) $("say-error").textContent = message; };
+	fail(stream.isUp ? "" : OFFLINE);
+	if (!stream.isUp || control.disabled) return;
+	control.disabled = true;
+	await does(session).catch((error) => fail(error.message));
+	control.disabled = false;
+}
+
+const say = () => attempt($("send"), async (session) => {
+	const text = $("say-text").value;
+	if (!text.trim()) return;
+	await call(pathOf(session, "/input"), { text });
+	drafts.delete(session);
+	if (session !== open) return;
+	setDraft("");
+	goToNewest();
+	$("say-text").focus();
+});
+
+// Places
+
+function route() {
+	if (/^#[0-9a-f]{32}$/.test(location.hash)) {
+		const token = location.hash.slice(1);
+		history.replaceState(null, "", "#/");
+		return signIn(token);
+	}
+	if (!base) return signedOut("");
+	if (open) drafts.set(open, $("say-text").value);
+	open = decodeURIComponent(/^#\/s\/([^/]+)$/.exec(location.hash)?.[1] ?? "") || null;
+	$("here").replaceChildren();
+	line.unfolded.clear();
+	stream.lastId = null;
+	document.body.classList.toggle("in-session", Boolean(open));
+	$("to-inbox").setAttribute("aria-current", open ? "false" : "page");
+	$("say-error").textContent = "";
+	setDraft(drafts.get(open) ?? "");
+	replaceTimeline([], false, "Loading…");
+	showSessions();
+	placeCards();
+	connect();
+	$("heading").focus({ preventScroll: true });
+}
+
+// Sign-in
+
+async function signIn(token) {
+	try {
+		base = (await call("/api/sign-in", { token }, "")).base;
+		localStorage.setItem("base", base);
+		takeInbox.isDone = false;
+	} catch (error) {
+		// A used link does not matter in a browser that is signed in.
+		if (!base) return signedOut(error.message);
+	}
+	enter();
+}
+
+function enter() {
+	document.body.className = "";
+	route();
+}
+
+function signedOut(message = "You are signed out, or the sign-in has expired.") {
+	base = null;
+	localStorage.removeItem("base");
+	disconnect();
+	cards.forEach((card) => card.node.remove());
+	cards.clear();
+	placeCards();
+	document.body.className = "outside";
+	$("door-text").textContent = message;
+	$("door-title").focus();
+}
+
+// Keyboard
+
+// The card that `a` and `d` answer.
+let chosen = null;
+
+function choose(node, isFocused) {
+	chosen?.classList.remove("chosen");
+	chosen = node;
+	node?.classList.add("chosen");
+	if (!isFocused) return;
+	node?.focus({ preventScroll: true });
+	node?.scrollIntoView({ block: "nearest" });
+}
+
+const visible = (selector) => [...document.querySelectorAll(selector)].filter((node) => node.offsetParent);
+
+function move(step) {
+	const all = visible(".card, .sessions a");
+	const at = all.indexOf(document.activeElement.closest(".card, .sessions a") ?? chosen);
+	const next = all[at < 0 ? 0 : Math.min(all.length - 1, Math.max(0, at + step))];
+	if (next?.card) choose(next, true);
+	else next?.focus();
+}
+
+function press(key) {
+	// The first press only chooses, so that nothing is answered unseen.
+	if (!chosen?.offsetParent) return move(0);
+	if (document.body.classList.contains("settling")) return;
+	const { card } = chosen;
+	const choice = card.request.choices.find((other) => other.key === key);
+	if (choice?.gives === "form" || (key === "a" && card.fields.length)) card.fields[0].focus();
+	else if (choice) give(card, choice);
+}
+
+function escape() {
+	const card = chosen?.card;
+	if (card && card.mode !== "plain") {
+		showActs(card);
+		chosen.focus();
+	} else if (document.activeElement.matches("input, textarea")) {
+		document.activeElement.blur();
+	} else if (open) {
+		location.hash = "#/";
+	}
+}
+
+const showHelp = () => $("help").showModal();
+
+document.addEventListener("keydown", (event) => {
+	const { key, target } = event;
+	const isTyping = target.matches("input, textarea");
+	if (event.altKey || event.isComposing || event.repeat || $("help").open || !base) return;
+	if (key === "Enter" && target === chosen?.card.reason && (event.ctrlKey || event.metaKey)) return submit(chosen.card);
+	if (event.ctrlKey || event.metaKey) return;
+	if (key === "Escape") return escape();
+	if (key === "Enter" && target.card) location.hash = `#/s/${target.card.request.session}`;
+	const does = { j: () => move(1), k: () => move(-1), a: () => press("a"), d: () => press("d"), "?": showHelp }[key];
+	if (!does || isTyping) return;
+	event.preventDefault();
+	does();
+});
+
+// Start
+
+const on = (id, type, does) => $(id).addEventListener(type, does);
+on("back", "click", () => { location.hash = "#/"; });
+on("help-open", "click", showHelp);
+on("help-close", "click", () => $("help").close());
+on("banner-retry", "click", connect);
+on("newest", "click", goToNewest);
+on("scroll", "scroll", onScroll);
+on("interrupt", "click", () => attempt($("interrupt"), (session) => call(pathOf(session, "/interrupt"), {})));
+on("say-text", "input", () => grow());
+on("say", "submit", (event) => { event.preventDefault(); say(); });
+on("say-text", "keydown", (event) => {
+	// On a phone Enter begins a new line.
+	if (event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(hover: none)").matches) return;
+	event.preventDefault();
+	say();
+});
+on("sign-out", "click", async () => {
+	$("help").close();
+	await call("/sign-out", {}).catch(() => null);
+	signedOut("You are signed out in this browser.");
+});
+on("door-form", "submit", (event) => {
+	event.preventDefault();
+	const token = /([0-9a-f]{32})\s*$/i.exec($("door-link").value)?.[1];
+	if (token) signIn(token.toLowerCase());
+	else $("door-text").textContent = "That is not a link of codex-shim. It ends with # and 32 letters and digits.";
+});
+
+const permission = () => window.Notification?.permission;
+const showNotify = () => { $("notify").hidden = permission() !== "default"; };
+showNotify();
+on("notify", "click", () => Notification.requestPermission().then(showNotify));
+
+const connectIfDown = () => { if (base && !stream.isUp) connect(); };
+document.addEventListener("visibilitychange", () => document.hidden || connectIfDown());
+addEventListener("online", connectIfDown);
+addEventListener("offline", () => stream.abort?.abort());
+addEventListener("hashchange", route);
+setInterval(() => cards.forEach(showAge), 1000);
+document.querySelectorAll("[data-icon]").forEach((node) => node.prepend(icon(node.dataset.icon)));
+
+base = localStorage.getItem("base");
+if (base) enter();
+else route();

@@ -1,0 +1,432 @@
+//! The paths of the page, the checks before each of them, and the headers of each response.
+//!
+//! A request passes in this order: its host, its origin and its site ([`super::hosts`]), its media type, its cookie and door
+//! ([`super::access`]). No response has a CORS header. Only the three files of the page are there without a cookie, and they
+//! hold nothing of the user's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Semaphore, watch};
+
+use super::access::{Access, Entrance, NotSignedIn, SIGNED_IN_MAX, Visitor};
+use super::hosts::{Foreign, Hosts, Target};
+use super::inbox::Inbox;
+use super::timeline::Follows;
+use super::{Clock, calls, random, shown, stream};
+use crate::control::{Places, Refusal, Responded, ok, take_body};
+use crate::store::Found;
+use crate::tui::reader::Pager;
+
+/// Calls that may wait for a relay or a file at the same time.
+pub(super) const CALLS_MAX: usize = 24;
+
+/// Entries of a page of the timeline, if the page does not say.
+const ENTRIES_DEFAULT: usize = 100;
+
+/// Most entries of a page of the timeline.
+const ENTRIES_MAX: usize = 500;
+
+const COOKIE: &str = "codex-shim-web";
+
+/// The prefix makes browsers refuse the cookie of a page without TLS.
+const SECURE_COOKIE: &str = "__Secure-codex-shim-web";
+
+/// The files of the page: path, media type and content.
+const FILES: [(&str, &str, &[u8]); 3] = [
+    ("/", "text/html; charset=utf-8", include_bytes!("page/index.html")),
+    ("/app.css", "text/css; charset=utf-8", include_bytes!("page/app.css")),
+    ("/app.js", "text/javascript; charset=utf-8", include_bytes!("page/app.js")),
+];
+
+/// Nothing but our own files is loaded, framed, or sent to; text cannot become HTML.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Headers of every response.
+const HEADERS: [(HeaderName, &str); 8] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    // Responses of the API; a file sets its own.
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// The state shared by all routes.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) hosts: Hosts,
+    pub(super) clock: Clock,
+    pub(super) access: Mutex<Access>,
+    /// Changes when browsers are signed out.
+    pub(super) signed_out: watch::Sender<()>,
+    pub(super) inbox: Inbox,
+    pub(super) follows: Follows,
+    pub(super) places: Arc<Places>,
+    pub(super) calls: Semaphore,
+    /// The file that a browser was opened with; it holds a token.
+    pub(super) opened: Mutex<Option<std::path::PathBuf>>,
+}
+
+impl App {
+    pub(super) fn access(&self) -> MutexGuard<'_, Access> {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_signed_in(&self, visitor: &Visitor) -> bool {
+        self.access().is_signed_in(visitor, self.clock.now())
+    }
+
+    /// Removes the file with a token.
+    pub(super) fn forget_opened(&self) {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        opened.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+
+    /// Runs a call that blocks.
+    async fn call(&self, call: impl FnOnce() -> Responded + Send + 'static) -> Responded {
+        let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many calls are waiting; try again");
+        let _one = self.calls.try_acquire().map_err(|_| busy())?;
+        tokio::task::spawn_blocking(call).await.unwrap_or_else(|_| Err(busy()))
+    }
+
+    /// Runs a call for a session.
+    async fn with_session(
+        self: &Arc<App>,
+        id: String,
+        call: impl FnOnce(&Found) -> Responded + Send + 'static,
+    ) -> Responded {
+        let inbox = self.inbox.clone();
+        self.call(move || call(&inbox.session(&id).ok_or_else(no_session)?)).await
+    }
+
+    /// Runs a call for a session that must be live, and then looks what has changed.
+    async fn with_live(
+        self: &Arc<App>,
+        id: String,
+        call: impl FnOnce(&Found) -> Responded + Send + 'static,
+    ) -> Responded {
+        let stopped = || {
+            Refusal::new(StatusCode::CONFLICT, "session_stopped", "this session has stopped; start its client again")
+        };
+        let done = self.with_session(id, move |found| if found.live { call(found) } else { Err(stopped()) }).await;
+        self.inbox.look();
+        done
+    }
+}
+
+fn no_session() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "session_not_found", "unknown session; `codex-shim sessions` lists them")
+}
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    let files = FILES.into_iter().fold(Router::new(), |router, (path, kind, content)| {
+        let tag = tag_of(content);
+        router.route(path, get(move |headers: HeaderMap| async move { file(&headers, kind, content, &tag) }))
+    });
+    files
+        .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
+        .route("/api/sign-in", post(sign_in))
+        .route("/api/{door}/sign-out", post(sign_out))
+        .route("/api/{door}/inbox", get(inbox))
+        .route("/api/{door}/stream", get(open_stream))
+        .route("/api/{door}/sessions/{id}/timeline", get(timeline))
+        .route("/api/{door}/sessions/{id}/entry", get(entry))
+        .route("/api/{door}/sessions/{id}/requests/{request_id}", get(request))
+        .route("/api/{door}/sessions/{id}/requests/{request_id}/respond", post(respond))
+        .route("/api/{door}/sessions/{id}/input", post(input))
+        .route("/api/{door}/sessions/{id}/interrupt", post(interrupt))
+        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "not_found", "unknown path; reload the page") })
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path does not take that method")
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), admit))
+        .layer(middleware::map_response(with_headers))
+        .with_state(app)
+}
+
+async fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The origin that a request names; it is one of ours.
+#[derive(Debug, Clone)]
+struct Origin(Option<String>);
+
+/// Checks a request before its route runs.
+async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    // The body is read even if the request is refused, so that a client that writes it all first can read the reason.
+    let body = take_body(body).await;
+    let path = head.uri.path();
+    let target = match path {
+        "/" => Target::Page,
+        path if path.starts_with("/api/") => Target::Api,
+        _ => Target::File,
+    };
+    let origin = match app.hosts.check(&head.method, &head.uri, &head.headers, target) {
+        Ok(origin) => origin,
+        Err(foreign) => return refused(&app, foreign, target),
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return Refusal::from(error).into_response(),
+    };
+    if head.method == Method::POST && !is_json(&head.headers) {
+        let message = "a POST must have the header `Content-Type: application/json`";
+        return Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "json_only", message).into_response();
+    }
+    let mut request = Request::from_parts(head, Body::from(body));
+    if target == Target::Api && request.uri().path() != "/api/sign-in" {
+        let door = request.uri().path().split('/').nth(2).unwrap_or_default();
+        let visitor = app.access().visitor(cookies(request.headers()), door, app.clock.now());
+        let visitor = visitor.filter(|visitor| origin.as_ref().is_none_or(|origin| *origin == visitor.origin));
+        match visitor {
+            Some(visitor) => drop(request.extensions_mut().insert(visitor)),
+            None => return signed_out().into_response(),
+        }
+    }
+    request.extensions_mut().insert(Origin(origin));
+    next.run(request).await
+}
+
+fn refused(app: &App, foreign: Foreign, target: Target) -> Response {
+    let own = app.hosts.own_origin();
+    let (code, message) = match foreign {
+        Foreign::Host => {
+            let names = "or start `codex-shim web` with `--host` and the name that the browser uses";
+            ("host_refused", format!("this is not an address of the page; open {own}/, {names}"))
+        }
+        Foreign::Origin => ("origin_refused", "a request of another page is refused".to_owned()),
+        Foreign::Site => ("site_refused", "a request that another page has caused is refused".to_owned()),
+    };
+    match target {
+        Target::Page => (StatusCode::FORBIDDEN, format!("codex-shim: {message}\n")).into_response(),
+        Target::File | Target::Api => Refusal::new(StatusCode::FORBIDDEN, code, message).into_response(),
+    }
+}
+
+fn signed_out() -> Refusal {
+    let message = "this browser is not signed in; run `codex-shim web --new-link` and open its link";
+    Refusal::new(StatusCode::UNAUTHORIZED, "signed_out", message)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
+    let kind = kinds.next().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    kinds.next().is_none() && essence.eq_ignore_ascii_case("application/json")
+}
+
+/// The values of our cookie; a page on another port of this host can add further ones.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lists = headers.get_all(header::COOKIE).iter().filter_map(|list| list.to_str().ok());
+    let pairs = lists.flat_map(|list| list.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == COOKIE || *name == SECURE_COOKIE).map(|(_, value)| value)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    // serde would read an array as the members in order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Refusal::body("the body must be a JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| Refusal::body(format!("the body is not valid: {error}")))
+}
+
+// The files of the page.
+
+fn tag_of(content: &[u8]) -> String {
+    let digest: String = Sha256::digest(content).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{digest}\"")
+}
+
+fn file(headers: &HeaderMap, kind: &'static str, content: &'static [u8], tag: &str) -> Response {
+    let tag = HeaderValue::from_str(tag).expect("BUG: a tag is hexadecimal digits");
+    let kept = [(header::ETAG, tag.clone()), (header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
+    if headers.get(header::IF_NONE_MATCH) == Some(&tag) {
+        return (StatusCode::NOT_MODIFIED, kept).into_response();
+    }
+    (kept, [(header::CONTENT_TYPE, kind)], content).into_response()
+}
+
+// Signing in and out.
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignIn {
+    token: String,
+}
+
+async fn sign_in(State(app): State<Arc<App>>, Extension(Origin(origin)): Extension<Origin>, body: Bytes) -> Responded {
+    let SignIn { token } = read(&body)?;
+    // A POST without an origin is refused before.
+    let origin = origin.unwrap_or_default();
+    let fresh = random::fresh().map_err(|error| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_random_bytes", format!("read random bytes: {error}"))
+    })?;
+    let entered = app.access().sign_in(&token, &origin, fresh, app.clock.now());
+    let Entrance { cookie, door } = match entered {
+        Ok(entrance) => entrance,
+        Err(why) => return Ok(not_signed_in(why)),
+    };
+    app.forget_opened();
+    let (name, secure) = if origin.starts_with("https://") { (SECURE_COOKIE, "; Secure") } else { (COOKIE, "") };
+    let seconds = SIGNED_IN_MAX.as_secs();
+    let cookie = format!("{name}={cookie}; Path=/api/{door}/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    let cookie = HeaderValue::from_str(&cookie).expect("BUG: it is ASCII without line breaks");
+    let mut response = ok(&json!({ "base": format!("/api/{door}") }))?;
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    Ok(response)
+}
+
+fn not_signed_in(why: NotSignedIn) -> Response {
+    match why {
+        NotSignedIn::Refused => {
+            let message = "this link was used before, is too old or is not complete; \
+                           run `codex-shim web --new-link` and open its link";
+            Refusal::new(StatusCode::FORBIDDEN, "token_refused", message).into_response()
+        }
+        NotSignedIn::TooManyTries(wait) => {
+            let seconds = (wait + Duration::from_millis(999)).as_secs();
+            let message = format!("too many attempts have failed; wait {seconds} s, or open a new link");
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_tries", message);
+            ([(header::RETRY_AFTER, seconds.to_string())], refusal).into_response()
+        }
+    }
+}
+
+async fn sign_out(State(app): State<Arc<App>>, Extension(visitor): Extension<Visitor>) -> Response {
+    app.access().sign_out(&visitor);
+    app.signed_out.send_replace(());
+    StatusCode::NO_CONTENT.into_response()
+}
+
+// The inbox, and the timeline of a session.
+
+async fn inbox(State(app): State<Arc<App>>) -> Response {
+    app.inbox.refresh().await;
+    let (_, snapshot) = app.inbox.snapshot();
+    ([(header::CONTENT_TYPE, "application/json")], snapshot).into_response()
+}
+
+/// The parameters of a query; none of ours needs an escape.
+fn parameters<'a>(query: Option<&'a str>, known: &[&str]) -> Result<HashMap<&'a str, &'a str>, Refusal> {
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let named = pairs.map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if known.contains(&name) { Ok((name, value)) } else { Err(bad("an unknown parameter")) }
+    });
+    named.collect()
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::bad("invalid_parameter", message)
+}
+
+async fn open_stream(
+    State(app): State<Arc<App>>,
+    Extension(visitor): Extension<Visitor>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Responded {
+    let query = parameters(query.as_deref(), &["session"])?;
+    let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let timeline = match query.get("session") {
+        Some(id) => {
+            let found = app.inbox.session(id).ok_or_else(no_session)?;
+            let message = "too many sessions are open; close a tab that shows another one";
+            let full = || Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message);
+            Some(app.follows.reader(&found, last_id).ok_or_else(full)?)
+        }
+        None => None,
+    };
+    Ok(stream::start(Arc::clone(&app), visitor, timeline))
+}
+
+/// The path parameters of a session.
+type OfSession = Path<(String, String)>;
+
+/// The path parameters of a request.
+type OfRequest = Path<(String, String, String)>;
+
+async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
+    let query = parameters(query.as_deref(), &["before", "limit"])?;
+    let before = match query.get("before") {
+        Some(text) => shown::key_of(text).ok_or_else(|| bad("`before` must be the key of an entry"))?,
+        None => shown::last_key(),
+    };
+    let limit = match query.get("limit") {
+        Some(text) => text.parse().ok().filter(|limit| (1..=ENTRIES_MAX).contains(limit)),
+        None => Some(ENTRIES_DEFAULT),
+    };
+    let limit = limit.ok_or_else(|| bad(format!("`limit` must be 1 to {ENTRIES_MAX}")))?;
+    app.with_session(id, move |found| {
+        let page = pager(found).older(&before, limit).map_err(unreadable)?.ok_or_else(no_entry)?;
+        let entries: Vec<Value> = page.entries.iter().map(shown::entry).collect();
+        ok(&json!({ "entries": entries, "has_older": !page.is_last }))
+    })
+    .await
+}
+
+async fn entry(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
+    let query = parameters(query.as_deref(), &["key"])?;
+    let key = query.get("key").and_then(|text| shown::key_of(text)).ok_or_else(no_entry)?;
+    app.with_session(id, move |found| {
+        let entry = pager(found).one(&key).map_err(unreadable)?;
+        ok(&shown::entry(&entry.filter(|entry| entry.key == key).ok_or_else(no_entry)?))
+    })
+    .await
+}
+
+fn pager(found: &Found) -> Pager {
+    Pager::new(&found.dir, Arc::new(true.into()))
+}
+
+fn unreadable(error: std::io::Error) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unreadable", format!("read the journal: {error}"))
+}
+
+fn no_entry() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "entry_not_found", "unknown entry; it may have been pruned")
+}
+
+// Requests and turns.
+
+async fn request(State(app): State<Arc<App>>, Path((_, id, request_id)): OfRequest) -> Responded {
+    app.with_live(id, move |found| calls::show(found, &request_id)).await
+}
+
+async fn respond(State(app): State<Arc<App>>, Path((_, id, request_id)): OfRequest, body: Bytes) -> Responded {
+    let given = read(&body)?;
+    app.with_live(id, move |found| calls::respond(found, &request_id, &given)).await
+}
+
+async fn input(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
+    let message = read(&body)?;
+    app.with_live(id, move |found| calls::send(found, &message)).await
+}
+
+async fn interrupt(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
+    let interruption = read(&body)?;
+    app.with_live(id, move |found| calls::interrupt(found, &interruption)).await
+}

@@ -1,0 +1,404 @@
+//! The JSON of requests, sessions and timeline entries, as the page shows them.
+//!
+//! Pure. All texts are data of others; the page sets them as text. Long texts and diffs are cut, and the JSON says by how much.
+
+use serde_json::{Value, json};
+
+use crate::control::SessionDocument;
+use crate::control::answer::respond_arguments;
+use crate::control::form::Field;
+use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, size_of_changes};
+use crate::engine::{RequestType, Subject};
+use crate::history::rfc3339_millis;
+use crate::hub;
+use crate::journal::{Generation, Position, SegmentName};
+use crate::store::{Found, label};
+use crate::tui::ask::Ask;
+use crate::tui::entry::{Entry, Key, Spot, Stage};
+
+/// How much of a request is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    diff_lines: usize,
+    diff_bytes: usize,
+    text_bytes: usize,
+}
+
+/// In a list of requests.
+pub(super) const IN_LIST: Room = Room { diff_lines: 2_000, diff_bytes: 256 << 10, text_bytes: 64 << 10 };
+
+/// If one request is asked for.
+pub(super) const ALONE: Room = Room { diff_lines: 100_000, diff_bytes: 4 << 20, text_bytes: 1 << 20 };
+
+/// A pending request of a session.
+pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Room) -> Value {
+    let (row, view) = (&ask.row, &ask.view);
+    let folder = folder(session);
+    let kind = view.kind;
+    let mut left = room;
+    let files: Vec<Value> = view.files.iter().map(|file| changed_file(file, folder, &mut left)).collect();
+    let mut warnings = view.warnings.clone();
+    let cut: u64 = files.iter().filter_map(|file| file["cut_lines"].as_u64()).sum();
+    warnings.extend((cut > 0).then(|| format!("{cut} lines of the diff are not shown here: open all of it")));
+    json!({
+        "session": session.id,
+        "session_name": label(session),
+        "folder": folder,
+        "client": client,
+        "request_id": ask.id,
+        "thread_id": row["thread_id"],
+        "turn_id": row["turn_id"],
+        "type": row["request_type"],
+        "kind": kind.name(),
+        "title": ask.summary(),
+        "since": row["requested_at"],
+        "expires_at": row["expires_at"],
+        "is_for_human": ask.is_for_human(),
+        "how": how(session, ask),
+        "rows": view.members.iter().map(|row| member(row, room)).collect::<Vec<_>>(),
+        "warnings": warnings,
+        "size": size_of_changes(&view.files).filter(|_| kind.subject() == Some(Subject::Diff)),
+        "files": files,
+        "questions": view.questions.iter().map(question).collect::<Vec<_>>(),
+        "fields": view.fields.iter().map(field).collect::<Vec<_>>(),
+        "choices": view.choices.iter().map(choice).collect::<Vec<_>>(),
+    })
+}
+
+/// The command that answers the request from a shell.
+fn how(session: &Found, ask: &Ask) -> String {
+    let arguments = respond_arguments(&ask.row).into_iter().next().unwrap_or_default();
+    format!("codex-shim respond {} --session {} {arguments}", ask.id, session.id)
+}
+
+fn member(row: &Row, room: Room) -> Value {
+    let style = if row.meant == Meant::Asked { "asked" } else { "plain" };
+    let kept = row.text.floor_char_boundary(room.text_bytes);
+    let text = match row.text.len() - kept {
+        0 => row.text.clone(),
+        more => format!("{} … ({more} more bytes)", &row.text[..kept]),
+    };
+    json!({ "label": row.label, "text": text, "style": style })
+}
+
+/// A changed file with as many lines as there is room for.
+fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
+    // The first row is the heading.
+    let rows = file.rows().split_off(1);
+    let count = |meant| rows.iter().filter(|row| row.meant == meant).count();
+    let (added, removed) = (count(Meant::Added), count(Meant::Removed));
+    let mut lines = Vec::new();
+    for Row { text, meant, .. } in &rows {
+        if left.diff_lines == 0 || text.len() > left.diff_bytes {
+            break;
+        }
+        left.diff_lines -= 1;
+        left.diff_bytes -= text.len();
+        lines.push(json!({ "type": line_type(*meant), "text": text }));
+    }
+    json!({
+        "kind": file.kind,
+        "path": file.path,
+        "moved_to": file.moved_to,
+        "heading": file.heading(folder),
+        "is_outside": file.is_outside(folder),
+        "has_diff": file.has_diff,
+        "added": added,
+        "removed": removed,
+        "cut_lines": rows.len() - lines.len(),
+        "lines": lines,
+    })
+}
+
+fn line_type(meant: Meant) -> &'static str {
+    match meant {
+        Meant::Added => "added",
+        Meant::Removed => "removed",
+        Meant::Place => "header",
+        Meant::Plain | Meant::Asked => "context",
+    }
+}
+
+fn question(question: &Question) -> Value {
+    let option = |(label, description): &(String, String)| json!({ "label": label, "description": description });
+    json!({
+        "id": question.id,
+        "text": question.text,
+        "options": question.options.iter().map(option).collect::<Vec<_>>(),
+        "takes_text": question.takes_text,
+        "is_secret": question.is_secret,
+    })
+}
+
+fn field(field: &Field) -> Value {
+    let default = field.default.as_ref().filter(|_| !field.is_secret).map(|value| field.label_of(value));
+    let choice = |choice: &crate::control::form::FieldChoice| json!({ "label": choice.label });
+    json!({
+        "name": field.name,
+        "about": field.about,
+        "is_required": field.is_required,
+        "type": field.json_type,
+        "takes_many": field.takes_many,
+        "choices": field.choices.iter().map(choice).collect::<Vec<_>>(),
+        "limits": field.limits,
+        "hint": field.hint(),
+        "default": default,
+        "is_secret": field.is_secret,
+    })
+}
+
+fn choice(choice: &Choice) -> Value {
+    let (gives, body) = match &choice.gives {
+        Gives::Body(body) => ("body", body),
+        Gives::Reason => ("reason", &Value::Null),
+        Gives::Form => ("form", &Value::Null),
+    };
+    let word = match (choice.key, &choice.gives) {
+        (_, Gives::Form) => "form",
+        (_, Gives::Reason) => "reason",
+        ('a', Gives::Body(_)) => "accept",
+        ('s', Gives::Body(_)) => "accept_for_session",
+        ('d', Gives::Body(_)) => "decline",
+        ('c', Gives::Body(_)) => "cancel",
+        (_, Gives::Body(_)) => "offer",
+    };
+    json!({
+        "key": choice.key.to_string(),
+        "word": word,
+        "label": choice.label,
+        "gives": gives,
+        "body": body,
+        "confirm": choice.danger,
+    })
+}
+
+/// Whether `body` is one of the answers that the page offers for this request.
+pub(super) fn is_offered(ask: &Ask, body: &Value) -> bool {
+    let offers = ask.view.choices.iter().any(|choice| choice.gives == Gives::Body(body.clone()));
+    offers && !matches!(ask.view.kind.request_type(), RequestType::UserInput | RequestType::Other)
+}
+
+/// How a request has ended.
+pub(super) fn ending(row: &Value) -> Value {
+    json!({
+        "outcome": crate::control::answer::outcome_word(row),
+        "ending": request_view::ending(row),
+        "source": row["resolution_source"],
+        "by": row["resolved_by"],
+    })
+}
+
+/// A session; the document is that of its relay, if that has answered.
+pub(super) fn session(session: &Found, document: Option<&SessionDocument>, problem: Option<&str>) -> Value {
+    let is_hub = session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place));
+    let last_used = (!session.live).then(|| humantime::format_rfc3339_millis(session.last_used).to_string());
+    let mut told = json!({
+        "id": session.id,
+        "name": label(session),
+        "folder": folder(session),
+        "is_live": session.live,
+        "is_hub": is_hub,
+        "state": if session.live { "unknown" } else { "stopped" },
+        "since": null,
+        "problem": problem,
+        "client": null,
+        "clients": [],
+        "codex_version": null,
+        "pending": 0,
+        "last_used": last_used,
+        "threads": [],
+    });
+    if let Some(document) = document.filter(|_| session.live) {
+        let named = |client: &crate::control::ClientDocument| {
+            let name = client.name.clone()?;
+            Some(client.version.as_ref().map_or(name.clone(), |version| format!("{name} {version}")))
+        };
+        let connected = document.hub.iter().flat_map(|hub| &hub.connections).filter_map(|one| named(&one.client));
+        let clients: Vec<String> = named(&document.client).into_iter().chain(connected).collect();
+        told["state"] = if problem.is_some() { json!("unknown") } else { json!(document.state) };
+        told["since"] = json!(document.state_since);
+        told["client"] = json!(clients.first());
+        told["clients"] = json!(clients);
+        told["codex_version"] = json!(document.child.codex_version);
+        told["pending"] = json!(document.pending_requests);
+        let thread = |thread: &crate::control::ThreadDocument| {
+            json!({
+                "thread_id": thread.thread_id,
+                "state": thread.activity_state,
+                "since": thread.since,
+                "turn_id": thread.turn_id,
+                "pending": thread.pending,
+                "last_action": thread.last_action,
+                "stalled_since": thread.stalled_since,
+            })
+        };
+        told["threads"] = document.threads.iter().map(thread).collect();
+    }
+    told
+}
+
+/// The folder of a session.
+pub(super) fn folder(session: &Found) -> &str {
+    session.holder.as_ref().map(|holder| holder.place.cwd.as_str()).unwrap_or_default()
+}
+
+/// An entry of the timeline.
+pub(super) fn entry(entry: &Entry) -> Value {
+    let stage = match entry.stage {
+        Stage::Open => "open",
+        Stage::Done => "done",
+        Stage::Failed => "failed",
+        Stage::Stopped => "stopped",
+    };
+    json!({
+        "key": key_text(&entry.key),
+        "kind": entry.kind.name(),
+        "stage": stage,
+        "at": rfc3339_millis(entry.at_us),
+        "took_ms": entry.took_us.map(|us| us / 1_000),
+        "exit_code": entry.exit_code,
+        "thread_id": entry.thread_id,
+        "title": entry.title,
+        "body": entry.body,
+        "cut_bytes": entry.cut_bytes,
+    })
+}
+
+/// A key as text. Texts have the order of keys, and need no escapes in a URL.
+pub(super) fn key_text(key: &Key) -> String {
+    match &key.at {
+        Spot::Kept(line) => format!("k.{line:020}.{:05}", key.nth),
+        Spot::Recorded(Position { segment: SegmentName { generation, number }, offset }) => {
+            format!("r.{}.{number:010}.{offset:020}.{:05}", generation.as_str(), key.nth)
+        }
+    }
+}
+
+/// Parses a key.
+pub(super) fn key_of(text: &str) -> Option<Key> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    match parts[..] {
+        ["k", line, nth] if [line, nth].iter().all(is_number) => {
+            Some(Key { at: Spot::Kept(line.parse().ok()?), nth: nth.parse().ok()? })
+        }
+        ["r", generation, number, offset, nth] if [number, offset, nth].iter().all(is_number) => {
+            let segment = SegmentName { generation: Generation::parse(generation)?, number: number.parse().ok()? };
+            let at = Position { segment, offset: offset.parse().ok()? };
+            Some(Key { at: Spot::Recorded(at), nth: nth.parse().ok()? })
+        }
+        _ => None,
+    }
+}
+
+/// A key after every entry.
+pub(super) fn last_key() -> Key {
+    let generation = Generation::parse("ffffffffffff").expect("BUG: it is twelve digits");
+    let segment = SegmentName { generation, number: u32::MAX };
+    Key { at: Spot::Recorded(Position { segment, offset: u64::MAX }), nth: u16::MAX }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::control::request_view::one_of_each_kind;
+    use crate::tui::ask::of_row;
+    use crate::tui::entry::Kind;
+
+    fn found() -> Found {
+        Found {
+            id: "s".to_owned(),
+            dir: PathBuf::from("s"),
+            live: true,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn keys_survive_text_and_keep_their_order() {
+        let recorded = |generation: &str, number, offset, nth| {
+            let segment = SegmentName { generation: Generation::parse(generation).expect("digits"), number };
+            Key { at: Spot::Recorded(Position { segment, offset }), nth }
+        };
+        let keys = [
+            Key::START,
+            Key { at: Spot::Kept(9), nth: 2 },
+            Key { at: Spot::Kept(10), nth: 0 },
+            Key::JOURNAL_BEGINS,
+            recorded("000000000001", 9, 100, 0),
+            recorded("000000000001", 10, 9, 0),
+            recorded("000000000001", 10, 10, 9),
+            recorded("000000000001", 10, 10, 10),
+            recorded("00000000000a", 1, 0, 0),
+            last_key(),
+        ];
+        let texts: Vec<String> = keys.iter().map(key_text).collect();
+        assert!(texts.is_sorted(), "{texts:?}");
+        for (key, text) in keys.iter().zip(&texts) {
+            assert_eq!(key_of(text).as_ref(), Some(key), "{text}");
+        }
+        for wrong in
+            ["", "k", "k.1", "k.x.1", "k.+1.1", "r.x.1.1.1", "r.000000000001.1.1", "r.000000000001.1.1.1.1", "../x"]
+        {
+            assert_eq!(key_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_kind_is_shown_with_its_answers() {
+        for row in one_of_each_kind() {
+            let ask = of_row(row, 0);
+            let shown = request(&found(), None, &ask, IN_LIST);
+            let choices = shown["choices"].as_array().expect("an array");
+            let texts = shown["questions"].as_array().map_or(0, Vec::len);
+            assert!(ask.is_for_human() != (choices.is_empty() && texts == 0), "{shown}");
+            assert!(!shown["title"].as_str().expect("a text").is_empty(), "{shown}");
+            for choice in choices.iter().filter(|choice| choice["gives"] == "body") {
+                assert!(is_offered(&ask, &choice["body"]), "{choice}");
+            }
+            assert!(!is_offered(&ask, &json!({ "decision": "acceptAll" })));
+        }
+    }
+
+    #[test]
+    fn long_diffs_and_texts_are_cut_and_say_so() {
+        let diff = format!("@@ -1 +1 @@\n{}", "+x\n".repeat(30));
+        let change = json!({ "path": "/w/a", "kind": { "type": "update" }, "diff": diff });
+        let row = json!({ "request_id": "g-1", "request_method": "item/fileChange/requestApproval",
+            "request_payload": { "reason": "y".repeat(50) }, "changes": [change, change] });
+        let room = Room { diff_lines: 40, diff_bytes: 1_000, text_bytes: 10 };
+        let shown = request(&found(), None, &of_row(row, 0), room);
+        let [one, two] = &shown["files"].as_array().expect("an array")[..] else { panic!("{shown}") };
+        assert_eq!((&one["cut_lines"], one["lines"].as_array().map(Vec::len)), (&json!(0), Some(31)));
+        assert_eq!(
+            (&two["cut_lines"], &two["added"], &two["lines"][0]["type"]),
+            (&json!(22), &json!(30), &json!("header"))
+        );
+        assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown here: open all of it"]));
+        assert_eq!(shown["rows"][0]["text"], "yyyyyyyyyy … (40 more bytes)");
+    }
+
+    #[test]
+    fn secret_defaults_are_not_shown() {
+        let schema = json!({ "properties": { "api_token": { "type": "string", "default": "hunter2" } } });
+        let row = json!({ "request_id": "g-1", "request_method": "mcpServer/elicitation/request",
+            "request_payload": { "message": "?", "requestedSchema": schema } });
+        let shown = request(&found(), None, &of_row(row, 0), IN_LIST);
+        assert_eq!((&shown["fields"][0]["is_secret"], &shown["fields"][0]["default"]), (&json!(true), &Value::Null));
+        assert!(!shown.to_string().contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn entries_have_plain_words() {
+        let mut one = Entry::new(Key::START, Kind::Command, 1_000_000);
+        (one.stage, one.title, one.took_us) = (Stage::Failed, "make".to_owned(), Some(2_500));
+        let shown = entry(&one);
+        assert_eq!((&shown["kind"], &shown["stage"], &shown["took_ms"]), (&json!("runs"), &json!("failed"), &json!(2)));
+        assert_eq!(shown["at"], "1970-01-01T00:00:01.000Z");
+    }
+}

@@ -1,0 +1,353 @@
+// Everything that a person does on the page, in one browser, at the sizes of a phone and of a desk.
+
+import assert from "node:assert/strict";
+import { DESK, PHONE, asksChange, asksCommand, asksForm, asksPermissions, asksQuestion, axe, eventually, launch, outside, say, tells, turnStarts } from "./stage.mjs";
+
+const browser = await launch();
+const SCRIPT = "<script>window.ran = true; alert(1)</script><img src=x onerror='window.ran = true'>";
+
+/// A tab, which must have no error, no dialog and no refused script.
+async function tab(context) {
+	const page = await context.newPage();
+	page.setDefaultTimeout(30_000);
+	page.problems = [];
+	page.on("pageerror", (error) => page.problems.push(`error: ${error.stack}`));
+	page.on("dialog", (dialog) => { page.problems.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+	page.on("console", (message) => { if (/Content Security Policy|TrustedScript/.test(message.text())) page.problems.push(message.text()); });
+	return page;
+}
+
+const link = async () => (await outside("link")).links[0];
+const card = (page, text) => page.locator(".card", { hasText: text });
+const note = (page, text) => page.locator(".note", { hasText: text });
+const act = (page, text, name) => card(page, text).getByRole("button", { name, exact: true }).click();
+const answered = async () => JSON.parse(await outside("at_server"));
+const change = (path, diff, type = "update") => ({ path, kind: { type }, diff });
+
+let context;
+let phone;
+
+async function signIn() {
+	const url = await link();
+	await asksCommand(0, "/bin/bash -lc 'touch x'");
+	context = await browser.newContext(PHONE);
+	phone = await tab(context);
+	await phone.goto(url);
+	// Two taps: the link, and this one.
+	await act(phone, "touch x", "Approve");
+	assert.deepEqual(await answered(), { id: 0, result: { decision: "accept" } });
+	await note(phone, "Approved by you").waitFor();
+	assert.equal(new URL(phone.url()).hash, "#/", "the token is gone from the address");
+	const cookies = await context.cookies(`${new URL(url).origin}${await phone.evaluate(() => localStorage.getItem("base"))}/inbox`);
+	assert.deepEqual(cookies.map(({ httpOnly, sameSite }) => [httpOnly, sameSite]), [[true, "Strict"]]);
+	assert.equal(await phone.evaluate(() => document.cookie), "");
+
+	const other = await browser.newContext(PHONE);
+	const late = await tab(other);
+	await late.goto(url);
+	await late.getByText("new-link").first().waitFor();
+	assert.match(await late.locator("#door-text").innerText(), /link/i);
+	await late.locator("#door-link").fill(await link());
+	await late.getByRole("button", { name: "Sign in" }).click();
+	await late.getByText("Nothing waits for you").waitFor();
+	await late.getByRole("button", { name: "Help" }).click();
+	await late.getByRole("button", { name: "Sign out" }).click();
+	await late.getByText("You are signed out in this browser.").waitFor();
+	assert.deepEqual(late.problems, []);
+	await other.close();
+}
+
+async function diffIsDeclinedWithAReason() {
+	await asksChange(1, [change("/w/src/a.rs", "@@ -1,2 +1,2 @@\n fn a() {}\n-fn b() {}\n+fn c() {}\n"), change("/w/new.txt", "hello\n", "add")]);
+	const request = card(phone, "Change these files?");
+	await request.getByText("2 files").waitFor();
+	assert.match(await request.locator(".added").first().innerText(), /^\+fn c/);
+	assert.match(await request.locator(".removed").innerText(), /^-fn b/);
+	assert.match(await request.locator(".added").last().innerText(), /^\+hello/);
+	await act(phone, "Change these files?", "More answers");
+	await act(phone, "Change these files?", "Decline with a reason");
+	await act(phone, "Change these files?", "Decline with this reason");
+	await request.getByText("Write the reason").waitFor();
+	await request.getByRole("textbox").fill("keep b");
+	await act(phone, "Change these files?", "Decline with this reason");
+	assert.deepEqual(await answered(), { id: 1, result: { decision: "decline" } });
+	assert.match(await outside("at_server"), /keep b/);
+	await note(phone, "Declined by you").waitFor();
+}
+
+async function formIsFilledIn() {
+	await asksForm(2, "Where to?", {
+		type: "object", required: ["replicas"], properties: {
+			replicas: { type: "integer", title: "Replicas", minimum: 1, maximum: 9 },
+			stage: { type: "string", title: "Stage", enum: ["dev", "prod"], enumNames: ["Development", "Production"] },
+		},
+	});
+	const request = card(phone, "Where to?");
+	await act(phone, "Where to?", "Accept");
+	await request.getByText("An answer is required.").waitFor();
+	await request.getByLabel("Replicas").fill("99");
+	await request.getByLabel("Production").check();
+	await act(phone, "Where to?", "Accept");
+	await request.getByText(/9/).and(phone.locator(".field .error")).waitFor();
+	assert.equal(await request.getByLabel("Replicas").getAttribute("aria-invalid"), "true");
+	assert(await request.getByLabel("Replicas").evaluate((node) => node === document.activeElement), "the wrong field has the focus");
+	await request.getByLabel("Replicas").fill("3");
+	await request.getByLabel("Replicas").press("Enter");
+	const { id, result } = await answered();
+	assert.deepEqual([id, result.action, result.content], [2, "accept", { replicas: 3, stage: "prod" }]);
+
+	await asksQuestion(3, [{ id: "color", header: "Color", question: "Which color?", isOther: true, isSecret: false, options: [{ label: "Red", description: "warm" }] }]);
+	await card(phone, "Which color?").getByPlaceholder("Something else").fill("Green");
+	await act(phone, "Which color?", "Send answer");
+	assert.deepEqual((await answered()).result.answers, { color: { answers: ["Green"] } });
+}
+
+async function dangersNeedASecondTap() {
+	await asksPermissions(4, { network: { enabled: true } });
+	await act(phone, "Give these permissions?", "Approve");
+	await card(phone, "Give these permissions?").locator(".danger-text").waitFor();
+	await act(phone, "Give these permissions?", "Back");
+	await act(phone, "Give these permissions?", "Approve");
+	await card(phone, "Give these permissions?").locator(".danger").click();
+	assert.equal((await answered()).result.permissions.network.enabled, true);
+	await note(phone, "Approved by you").last().waitFor();
+}
+
+async function othersAnswersAreTold() {
+	const second = await tab(context);
+	await second.goto(phone.url());
+	await asksCommand(5, "race me");
+	await card(second, "race me").waitFor();
+	// The second tab has sent its answer, and it arrives late.
+	let release;
+	const held = new Promise((resolve) => { release = resolve; });
+	await second.route("**/respond", async (route) => { await held; await route.continue(); });
+	await act(second, "race me", "Approve");
+	await act(phone, "race me", "Decline");
+	assert.deepEqual((await answered()).result, { decision: "decline" });
+	await note(phone, "Declined by you").last().waitFor();
+	release();
+	await note(second, "Declined in another tab or browser, before your answer arrived").waitFor();
+	assert.deepEqual(second.problems, []);
+	await second.close();
+
+	await asksCommand(6, "somebody else");
+	await card(phone, "somebody else").waitFor();
+	assert.equal(await phone.title(), "(1) codex-shim");
+	await outside("answer", { id: 6, body: { decision: "accept" } });
+	assert.equal((await answered()).id, 6);
+	await note(phone, "Approved in the terminal UI").waitFor();
+	assert.equal(await phone.title(), "codex-shim");
+}
+
+async function scriptsStayText() {
+	const command = `echo ${SCRIPT} \u202egpj.exe`;
+	await asksCommand(7, command, { reason: SCRIPT });
+	await asksChange(8, [change(`/w/${SCRIPT}.rs`, `@@ -1 +1 @@\n-a\n+${SCRIPT}\n`)]);
+	await asksQuestion(9, [{ id: "q", header: SCRIPT, question: SCRIPT, isOther: false, isSecret: false, options: [{ label: SCRIPT, description: SCRIPT }] }]);
+	await tells({ type: "agentMessage", id: "m1", text: `${SCRIPT} \`${SCRIPT}\`` });
+	await tells({ type: "commandExecution", id: "c1", command: SCRIPT, cwd: "/w", status: "completed", aggregatedOutput: SCRIPT, exitCode: 0 });
+	const shown = (selector) => eventually(selector, async () => (await phone.locator(selector).allTextContents()).some((text) => text.includes(SCRIPT)));
+	await card(phone, "gpj.exe").waitFor();
+	assert.equal(await card(phone, "gpj.exe").locator(".command").textContent(), `echo ${SCRIPT} U+202Egpj.exe`);
+	for (const selector of [".command", ".path", ".added", "legend", ".options small", "dd"]) await shown(selector);
+	await openSession(phone);
+	await phone.locator(".entry", { hasText: "onerror" }).first().waitFor();
+	for (const selector of [".codex .text", ".codex code", ".runs .title"]) await shown(selector);
+	await phone.locator(".runs summary", { hasText: "onerror" }).first().click();
+	await shown(".output");
+	assert.deepEqual(await phone.evaluate(() => [window.ran, document.images.length, document.scripts.length]), [undefined, 0, 1]);
+	await phone.getByRole("button", { name: /^Back to the inbox/ }).click();
+}
+
+const openSession = (page) => page.locator(".sessions a").first().click();
+
+/// All kinds of cards, at both sizes, in both schemes.
+async function allCanReadIt() {
+	const desk = await browser.newContext(DESK);
+	const wide = await tab(desk);
+	await wide.goto(await link());
+	const audit = async (page, what) => {
+		await page.evaluate(axe);
+		for (const colorScheme of ["light", "dark"]) {
+			await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+			const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
+			const told = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).join("\n")}`);
+			assert.deepEqual(told, [], `${what}, ${colorScheme}`);
+		}
+		const { isWide, small } = await page.evaluate(() => ({
+			isWide: document.scrollingElement.scrollWidth > innerWidth || document.querySelector("#body").scrollWidth > document.querySelector("#body").clientWidth,
+			small: [...document.querySelectorAll("button, summary, nav a, input:not([type=radio], [type=checkbox]), textarea, .options label")]
+				.filter((node) => node.offsetParent && node.getBoundingClientRect().height < 44).map((node) => node.outerHTML.slice(0, 120)),
+		}));
+		assert(!isWide, `${what}: it is wider than the screen`);
+		assert.deepEqual(small, [], `${what}: too small for a finger`);
+	};
+	for (const [page, size] of [[phone, "390 px"], [wide, "1280 px"]]) {
+		await page.locator(".card").nth(2).waitFor();
+		await audit(page, `inbox, ${size}`);
+		await openSession(page);
+		await page.locator(".entry").first().waitFor();
+		await audit(page, `session, ${size}`);
+		await page.evaluate(() => { location.hash = "#/"; });
+		await page.locator("#cards .card").first().waitFor();
+		await page.evaluate(() => document.querySelector("#help").showModal());
+		await audit(page, `help, ${size}`);
+		await page.keyboard.press("Escape");
+	}
+	await keyboard(wide);
+	assert.deepEqual(wide.problems, []);
+	await desk.close();
+	const outsider = await browser.newContext(PHONE);
+	const door = await tab(outsider);
+	await door.goto(new URL(phone.url()).origin);
+	await door.getByText("Sign in").first().waitFor();
+	await audit(door, "sign-in, 390 px");
+	await outsider.close();
+}
+
+/// Answers what `scriptsStayText` has asked.
+async function keyboard(page) {
+	await page.locator("body").click({ position: { x: 700, y: 10 } });
+	await page.keyboard.press("a");
+	assert.equal(await page.locator(".card.chosen").count(), 1, "the first press only chooses");
+	await page.keyboard.press("j");
+	await page.keyboard.press("k");
+	assert(await card(page, "gpj.exe").evaluate((node) => node === document.activeElement));
+	await page.keyboard.press("?");
+	assert(await page.locator("#help").isVisible());
+	await page.keyboard.press("Escape");
+	await page.keyboard.press("a");
+	assert.deepEqual(await answered(), { id: 7, result: { decision: "accept" } });
+	await note(page, "Approved by you").waitFor();
+	assert(await card(page, "Change these files?").evaluate((node) => node === document.activeElement), "the next card has the focus");
+	await page.locator("body:not(.settling)").waitFor();
+	await page.keyboard.press("Enter");
+	await page.locator("#here .card").first().waitFor();
+	await page.keyboard.press("Escape");
+	await page.locator("#cards .card").first().waitFor();
+	await card(page, "Change these files?").focus();
+	await page.keyboard.press("d");
+	assert.deepEqual((await answered()).result, { decision: "decline" });
+	await card(page, "onerror").locator("input[type=radio]").check();
+	await act(page, "onerror", "Send answer");
+	assert.equal((await answered()).id, 9);
+	await page.getByText("Nothing waits for you").waitFor();
+}
+
+async function largeDiffsAreLazy() {
+	const diff = `@@ -1,3 +1,3 @@\n${"-old\n+new\n".repeat(3)}`;
+	await asksChange(10, Array.from({ length: 400 }, (_, index) => change(`/w/src/file${index}.rs`, diff)));
+	const request = card(phone, "400 files");
+	await request.waitFor();
+	assert((await request.locator(".file").count()) < 100);
+	assert.equal(await request.locator(".lines").count(), 0);
+	await request.locator("summary").first().click();
+	await request.locator(".added").first().waitFor();
+	for (let left = 7; left > 0 && await request.getByText(/more files$/).count(); left -= 1) await request.getByText(/more files$/).click();
+	assert.equal(await request.locator(".file").count(), 400);
+	await act(phone, "400 files", "Decline");
+	assert.equal((await answered()).id, 10);
+}
+
+async function messagesAreSent() {
+	await openSession(phone);
+	await phone.getByRole("textbox", { name: "Message to Codex" }).fill("now run the tests");
+	await phone.getByRole("button", { name: "Send" }).click();
+	const sent = await answered();
+	assert.match(JSON.stringify(sent.params), /now run the tests/);
+	await outside("reply", { id: sent.id, result: sent.method === "turn/steer" ? { turnId: "u" } : { turn: { id: "u", items: [] } } });
+	await eventually("an empty box", async () => (await phone.locator("#say-text").inputValue()) === "");
+	await phone.getByRole("button", { name: "Interrupt" }).click();
+	const interrupt = await answered();
+	assert.equal(interrupt.method, "turn/interrupt");
+	await outside("reply", { id: interrupt.id, result: {} });
+}
+
+const EVENTS = 10_000;
+
+async function thousandsOfEventsAreNoBurden() {
+	const numbers = () => phone.locator(".runs .title").evaluateAll((all) => all.map((node) => Number(/^echo (\d+)$/.exec(node.textContent)?.[1])).filter((number) => !Number.isNaN(number)));
+	const breaks = (all) => all.filter((number, index) => index > 0 && number !== all[index - 1] + 1);
+	for (let from = 0; from < EVENTS; from += 500) {
+		await outside("flood", { from, to: from + 500 });
+		await phone.getByText(`echo ${from + 499}`, { exact: true }).waitFor();
+	}
+	const drawn = await numbers();
+	assert(drawn.length <= 1500, `${drawn.length} entries`);
+	assert.deepEqual(breaks(drawn), []);
+	assert.equal(drawn.at(-1), EVENTS - 1);
+	assert(await phone.getByText(`echo ${EVENTS - 1}`, { exact: true }).isVisible(), "the newest is in view");
+	await phone.locator("#scroll").evaluate((node) => { node.scrollTop = 0; });
+	await eventually("older entries", async () => (await numbers())[0] < drawn[0]);
+	assert.deepEqual(breaks(await numbers()), []);
+	// Whoever reads older entries is not moved by new ones.
+	const top = () => phone.locator("#scroll").evaluate((node) => node.scrollTop);
+	const before = await top();
+	await outside("flood", { from: EVENTS, to: EVENTS + 20 });
+	await phone.getByRole("button", { name: "Newest" }).click();
+	await phone.getByText(`echo ${EVENTS + 19}`, { exact: true }).waitFor();
+	assert(before < await top());
+	assert.deepEqual(breaks(await numbers()), []);
+}
+
+async function lostConnectionIsShownAndMended() {
+	const all = () => phone.locator(".runs .title").allTextContents();
+	const before = await all();
+	await context.setOffline(true);
+	await phone.getByText("Connection lost").waitFor();
+	await phone.locator("#say-text").fill("hello");
+	await phone.getByRole("button", { name: "Send" }).click();
+	await phone.getByText("nothing was sent").waitFor();
+	await phone.locator("#say-text").fill("");
+	await outside("flood", { from: EVENTS + 20, to: EVENTS + 25 });
+	await asksCommand(11, "while you were away");
+	await context.setOffline(false);
+	await phone.getByText(`echo ${EVENTS + 24}`, { exact: true }).waitFor();
+	await phone.locator("#banner").waitFor({ state: "hidden" });
+	const after = await all();
+	assert.equal(new Set(after).size, after.length, "no entry is there twice");
+	assert.deepEqual(after.slice(-5), [20, 21, 22, 23, 24].map((number) => `echo ${EVENTS + number}`));
+	assert.equal(after.at(-6), before.at(-1));
+	await act(phone, "while you were away", "Decline");
+	assert.equal((await answered()).id, 11);
+}
+
+async function relayIsKilledAndComesBack() {
+	await asksCommand(12, "left open");
+	await card(phone, "left open").waitFor();
+	await outside("kill");
+	await note(phone, "left open").waitFor();
+	await phone.getByText("Stopped").first().waitFor();
+	assert(!await phone.locator("#say").isVisible());
+	await outside("start");
+	await turnStarts();
+	await asksCommand(1, "after the restart");
+	await act(phone, "after the restart", "Approve");
+	assert.equal((await answered()).result.decision, "accept");
+	await tells({ type: "commandExecution", id: "c2", command: "echo again", cwd: "/w", status: "completed", aggregatedOutput: "", exitCode: 0 });
+	await phone.getByText("echo again", { exact: true }).waitFor();
+	const titles = await phone.locator(".runs .title").allTextContents();
+	assert.equal(new Set(titles).size, titles.length, "no entry is there twice");
+}
+
+const CASES = [
+	signIn, diffIsDeclinedWithAReason, formIsFilledIn, dangersNeedASecondTap, othersAnswersAreTold, scriptsStayText, allCanReadIt,
+	largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden, lostConnectionIsShownAndMended, relayIsKilledAndComesBack,
+];
+
+await turnStarts();
+for (const does of CASES) {
+	const began = Date.now();
+	try {
+		await does();
+		assert.deepEqual(phone.problems, []);
+	} catch (error) {
+		await phone?.screenshot({ path: `${process.env.MODULES}/failed.png` }).catch(() => null);
+		process.stderr.write(`${does.name}: ${error.stack}\n`);
+		process.exit(1);
+	}
+	process.stderr.write(`${does.name}: ${Date.now() - began} ms\n`);
+}
+await browser.close();
+process.exit(0);

@@ -1,0 +1,66 @@
+// What the scripts in this folder share: the browser, calls to the test that started the script, and messages of codex.
+//
+// The test plays the client and the server of a relay. A script asks it with a line of JSON on stdout, and reads the result as
+// a line of JSON from stdin.
+
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const require = createRequire(`${process.env.MODULES}/`);
+const { chromium } = require("playwright-core");
+export const axe = require("axe-core").source;
+
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+/// Asks the test for something outside of the page.
+export async function outside(does, more = {}) {
+	process.stdout.write(`${JSON.stringify({ does, ...more })}\n`);
+	return JSON.parse((await lines.next()).value);
+}
+
+/// The server sends a message, and the client has received it.
+export const say = (method, params, id) => outside("say", { line: JSON.stringify({ method, ...(id !== undefined && { id }), params }) });
+
+const place = { threadId: "t", turnId: "u" };
+
+export const turnStarts = () => say("turn/started", { threadId: "t", turn: { id: "u", status: "inProgress" } });
+
+export const turnEnds = () => say("turn/completed", { threadId: "t", turn: { id: "u", status: "completed" } });
+
+export const asksCommand = (id, command, more = {}) => say("item/commandExecution/requestApproval",
+	{ kind: "command", ...place, itemId: `i${id}`, reason: null, command, cwd: "/w", availableDecisions: ["accept", "cancel"], ...more }, id);
+
+/// A change of files, with its item before it.
+export async function asksChange(id, changes, more = {}) {
+	await say("item/started", { ...place, item: { type: "fileChange", id: `f${id}`, changes, status: "inProgress" } });
+	return say("item/fileChange/requestApproval", { ...place, itemId: `f${id}`, reason: null, grantRoot: null, ...more }, id);
+}
+
+export const asksQuestion = (id, questions) => say("item/tool/requestUserInput",
+	{ ...place, itemId: `q${id}`, questions, isBlocking: true, autoResolutionMs: null }, id);
+
+export const asksForm = (id, message, requestedSchema) => say("mcpServer/elicitation/request",
+	{ ...place, serverName: "deploy", mode: "form", message, requestedSchema }, id);
+
+export const asksPermissions = (id, permissions) => say("item/permissions/requestApproval",
+	{ ...place, itemId: `p${id}`, cwd: "/w", reason: "The tests need it.", permissions }, id);
+
+export const tells = (item) => say("item/completed", { ...place, item });
+
+const ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+	"--disable-background-networking", "--disable-component-update", "--disable-sync"];
+
+export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ARGUMENTS });
+
+export const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
+export const DESK = { viewport: { width: 1280, height: 800 } };
+
+/// Waits for a condition, which no single element shows.
+export async function eventually(what, condition) {
+	for (let left = 600; left > 0; left -= 1) {
+		const found = await condition();
+		if (found) return found;
+		await new Promise((resolve) => setTimeout(resolve, 50));
+	}
+	throw new Error(`${what}: it did not come`);
+}

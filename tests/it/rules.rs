@@ -1,0 +1,269 @@
+//! Rules through the real binary: what they answer, what they leave to the client, and what the tools say about them.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, failed, text, told, tool};
+use crate::support::eventually;
+use crate::support::requests::PENDING;
+use crate::support::shim::Home;
+
+/// A request of codex 0.169 for a command.
+fn asks(id: u32, script: &str, cwd: &Path) -> String {
+    let line = shlex::try_join(["/bin/bash", "-lc", script]).expect("BUG: no NUL");
+    let params = json!({
+        "kind": "command", "threadId": "t", "turnId": "u1", "itemId": format!("i{id}"), "startedAtMs": 1,
+        "environmentId": "local", "reason": "ok?", "command": line, "cwd": cwd, "commandActions": [],
+        "availableDecisions": ["accept", "cancel"],
+    });
+    json!({"id": id, "method": "item/commandExecution/requestApproval", "params": params}).to_string()
+}
+
+/// A rule that accepts `/bin/ls -l` in the folder, one that declines `rm -rf`, and one that holds `make`.
+fn rules(cwd: &Path) -> String {
+    format!(
+        "[[rules]]\nname = \"list\"\nmatch = {{ kind = \"command\", argv = [\"/bin/ls\", \"-l\"], cwd = {cwd:?} }}\naction = \"accept\"\n\
+         [[rules]]\nname = \"no rm\"\nmatch = {{ kind = \"command\", argv_prefix = [\"rm\", \"-rf\"] }}\naction = \"decline\"\n\
+         reason = \"use make clean\"\n\
+         [[rules]]\nname = \"make\"\nmatch = {{ kind = \"command\", argv_prefix = [\"make\"] }}\naction = \"hold\"\n"
+    )
+}
+
+/// A home whose rules are about the folder beside it.
+fn home() -> Home {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    configure(&home, &rules(&place(&home)));
+    home
+}
+
+fn configure(home: &Home, config: &str) {
+    fs::write(home.path().join("config.toml"), config).expect("a file");
+}
+
+fn place(home: &Home) -> std::path::PathBuf {
+    home.beside().canonicalize().expect("it is there")
+}
+
+fn sent(live: &Live) -> Value {
+    serde_json::from_str(&live.at_server()).expect("it is JSON")
+}
+
+fn rows(live: &Live) -> Vec<Value> {
+    live.get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array").clone()
+}
+
+#[test]
+fn rules_answer_without_asking_the_client() {
+    let mut live = Live::start_in(home());
+    let cwd = place(&live.home);
+    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
+    live.say_unseen(&asks(1, "rm -rf build", &cwd));
+    assert_eq!(sent(&live), json!({"id": 1, "result": {"decision": "decline"}}));
+    let steer = sent(&live);
+    assert!(steer["method"] == "turn/steer" && steer.to_string().contains("use make clean"), "{steer}");
+    live.say_unseen(&asks(2, "make", &cwd));
+    // The client sees nothing of these, and this as it is.
+    live.say_plainly(&asks(3, "ls -l", &cwd));
+    let rows = eventually("their rows", || Some(rows(&live)).filter(|rows| rows[0]["dispatched_at"].is_string()));
+    let told = |row: &Value| {
+        ["status", "resolution_source", "resolved_by", "rule"].map(|name| row[name].as_str().unwrap_or("-").to_owned())
+    };
+    assert_eq!(told(&rows[0]), ["resolved", "policy", "rule:list", "list"]);
+    assert!(text(&rows[0]["program"]).ends_with("/ls"), "{:#}", rows[0]);
+    assert_eq!(told(&rows[1]), ["resolved", "policy", "rule:no rm", "no rm"]);
+    assert_eq!(told(&rows[2]), ["pending", "-", "-", "make"]);
+    assert_eq!(told(&rows[3]), ["pending", "-", "-", "-"]);
+    assert!(live.tool(&["respond", "2", "decline"]).status.success());
+    assert_eq!(sent(&live)["id"], 2);
+    live.kill();
+}
+
+#[test]
+fn command_elsewhere_or_with_more_is_asked() {
+    let mut live = Live::start_in(home());
+    let cwd = place(&live.home);
+    let script = "/bin/ls -l";
+    live.say_plainly(&asks(0, script, &cwd.join("x")));
+    live.say_plainly(&asks(1, script, &cwd.join("../").join(cwd.file_name().expect("it has a name"))));
+    for (id, line) in (2..).zip(["/bin/ls -l; id", "/bin/ls -l > x", "/bin/ls -l $x", "/bin/ls -la", "A=1 /bin/ls -l"])
+    {
+        live.say_plainly(&asks(id, line, &cwd));
+    }
+    let wider = asks(20, script, &cwd).replace("\"kind\"", "\"additionalPermissions\":{},\"kind\"");
+    live.say_plainly(&wider);
+    let newer = asks(21, script, &cwd).replace("\"kind\"", "\"runsAsRoot\":false,\"kind\"");
+    live.say_plainly(&newer);
+    live.say_plainly(&asks(22, script, &cwd).replace("\"local\"", "\"remote\""));
+    live.say_plainly(&asks(23, script, &cwd).replace("\"kind\":\"command\"", "\"kind\":\"humanCommand\""));
+    live.say_plainly(&asks(24, "rm -rf x", &cwd).replace("\"kind\":\"command\"", "\"kind\":\"writeStdin\""));
+    let events = eventually("why a rule was refused", || {
+        let events = live.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+        events.contains("runsAsRoot").then_some(events)
+    });
+    assert!(events.contains("rule_refused"), "{events}");
+    live.kill();
+}
+
+#[test]
+fn edited_rule_accepts_nothing_even_before_it_is_read() {
+    let mut live = Live::start_in(home());
+    let cwd = place(&live.home);
+    let whole = rules(&cwd);
+    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
+    for (id, edited) in (1..).zip(["", &whole[..whole.len() / 8], "[[rules]\n", "rules = 7\n"]) {
+        configure(&live.home, edited);
+        live.say_plainly(&asks(id, "/bin/ls -l", &cwd));
+    }
+    live.kill();
+}
+
+#[test]
+fn new_rule_applies_to_a_running_relay() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    let mut live = Live::start_in(home);
+    let cwd = place(&live.home);
+    live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
+    let loaded_at = |live: &Live| live.get("/sessions/self")["config"]["loaded_at"].clone();
+    let before = loaded_at(&live);
+    configure(&live.home, &rules(&cwd));
+    eventually("the settings", || (loaded_at(&live) != before).then_some(()));
+    live.say_unseen(&asks(1, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 1, "result": {"decision": "accept"}}));
+    live.kill();
+}
+
+#[test]
+fn folder_behind_a_link_is_asked() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    let real = place(&home).join("real");
+    fs::create_dir(&real).expect("a folder");
+    let link = place(&home).join("link");
+    std::os::unix::fs::symlink(&real, &link).expect("a link");
+    configure(&home, &rules(&link));
+    let mut live = Live::start_in(home);
+    live.say_plainly(&asks(0, "/bin/ls -l", &link));
+    let tried = live.tool(&["rules", "test", "--request", "0"]);
+    let said = String::from_utf8(tried.stdout).expect("it is text");
+    assert!(said.contains("asks you") && said.contains("reached through a link"), "{said}");
+    live.kill();
+}
+
+#[test]
+fn invalid_rule_is_reported_and_others_go_on() {
+    let home = home();
+    let cwd = place(&home);
+    let broken = "[[rules]]\nname = \"all\"\nmatch = { kind = \"command\", argv = [\"rm\"] }\naction = \"accept\"\n";
+    configure(&home, &format!("{broken}{}", rules(&cwd)));
+    let mut live = Live::start_in(home);
+    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
+    live.say_plainly(&asks(1, "rm x", &cwd));
+    let faults = live.get("/sessions/self")["faults"].to_string();
+    assert!(faults.contains("rule 1 (`all`)") && faults.contains("matches nothing"), "{faults}");
+    let listed = live.tool(&["rules", "--json"]);
+    assert_eq!(listed.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
+    assert_eq!(document["rules"].as_array().map(Vec::len), Some(3), "{document:#}");
+    assert!(document["invalid"][0].as_str().is_some_and(|why| why.contains("rule 1 (`all`)")), "{document:#}");
+    assert!(String::from_utf8_lossy(&listed.stderr).contains("rule 1 (`all`)"));
+    let checked = String::from_utf8(live.tool(&["doctor"]).stdout).expect("it is text");
+    assert!(checked.contains("rule 1 (`all`)"), "{checked}");
+    live.kill();
+}
+
+#[test]
+fn rules_are_listed_with_their_counts() {
+    let home = home();
+    assert_eq!(told(&tool(&home, &["rules", "--json"]))["rules"][0]["matched"], 0);
+    let mut live = Live::start_in(home);
+    let cwd = place(&live.home);
+    for id in 0..2 {
+        live.say_unseen(&asks(id, "/bin/ls -l", &cwd));
+        sent(&live);
+    }
+    live.say_unseen(&asks(5, "make", &cwd));
+    let count = |live: &Live| {
+        let document = told(&live.tool(&["rules", "--json"]));
+        let of = |index: usize| {
+            let rule = &document["rules"][index];
+            (text(&rule["name"]), rule["matched"].as_u64(), rule["answered"].as_u64(), rule["last_at"].is_string())
+        };
+        [of(0), of(1), of(2)]
+    };
+    let expect = |name: &str, matched, answered, is_used| (name.to_owned(), Some(matched), Some(answered), is_used);
+    eventually("the rows", || (count(&live)[2].1 == Some(1)).then_some(()));
+    assert_eq!(count(&live), [expect("list", 2, 2, true), expect("no rm", 0, 0, false), expect("make", 1, 0, true)]);
+    let later = told(&live.tool(&["rules", "--since", "2100-01-01", "--json"]));
+    assert_eq!(later["rules"][0]["matched"], 0, "{later:#}");
+    let listed = String::from_utf8(live.tool(&["rules"]).stdout).expect("it is text");
+    assert!(listed.starts_with("list") && listed.contains("run rm -rf …"), "{listed}");
+    live.kill();
+}
+
+#[test]
+fn rules_test_tells_what_would_happen() {
+    let home = home();
+    let tried = |args: &[&str]| told(&tool(&home, &[&["rules", "test", "--json"], args].concat()));
+    let accepted = tried(&["--", "/bin/ls", "-l"]);
+    assert_eq!((&accepted["decision"], &accepted["rule"]), (&json!("accept"), &json!("list")), "{accepted:#}");
+    assert!(text(&accepted["program"]).ends_with("/ls"));
+    assert_eq!(tried(&["--", "rm", "-rf", "/"])["decision"], "decline");
+    assert_eq!(tried(&["--", "make && x"])["decision"], "hold");
+    let other = tried(&["--cwd", "/", "--", "/bin/ls", "-l"]);
+    assert_eq!(other["decision"], "ask");
+    assert!(text(&other["rules"][0]["why"]).starts_with("it runs in /, not in "), "{other:#}");
+    let unclear = tried(&["--", "/bin/ls -l | sh"]);
+    assert!(text(&unclear["rules"][0]["why"]).contains("a shell may interpret"), "{unclear:#}");
+    failed(&tool(&home, &["rules", "test", "--request", "zzz"]), 3, "no sessions yet");
+    assert_eq!(tool(&home, &["rules", "test"]).status.code(), Some(2));
+}
+
+#[test]
+fn rules_hold_without_a_client() {
+    let config =
+        "[[rules]]\nname = \"no rm\"\nmatch = { kind = \"command\", argv_prefix = [\"rm\"] }\naction = \"decline\"\n";
+    let mut live = Live::served_with(config);
+    let initialize: Value = sent(&live);
+    live.say_unseen(&json!({"id": initialize["id"], "result": {"userAgent": "x/0.169.0"}}).to_string());
+    assert_eq!(sent(&live)["method"], "initialized");
+    live.say_unseen(&asks(0, "rm x", Path::new("/p")));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "decline"}}));
+    live.kill();
+}
+
+/// The recipes of the documentation, with another folder in the place of theirs.
+#[test]
+fn documented_recipes_do_what_they_say() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rules.md");
+    let text_of = fs::read_to_string(page).expect("it is there");
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::create_dir_all(place(&home).join("proj/src")).expect("a folder");
+    let text_of = text_of.replace("/home/me", &place(&home).display().to_string());
+    let block = |start: &str| {
+        let rest = text_of.split_once(start).unwrap_or_else(|| panic!("no {start} in {page}")).1;
+        rest.split("```").next().expect("BUG: never empty").to_owned()
+    };
+    configure(&home, &block("```toml\n"));
+    let listed = told(&tool(&home, &["rules", "--json"]));
+    assert_eq!(listed["rules"].as_array().map(Vec::len), Some(6), "{listed:#}");
+    let mut tried = 0;
+    for line in block("```sh\n").lines() {
+        let Some((command, expect)) = line.split_once('#') else { continue };
+        let words = shlex::split(command).expect("it is quoted well");
+        let mut args: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+        args.insert(2, "--json");
+        let mut tool = home.shim(&args);
+        let output = tool.env("PATH", "/usr/local/bin:/usr/bin:/bin").output().expect("the tool runs");
+        assert_eq!(told(&output)["decision"], expect.trim(), "{line}");
+        tried += 1;
+    }
+    assert!(tried >= 9, "{tried}");
+}

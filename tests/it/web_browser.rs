@@ -1,0 +1,179 @@
+//! The page of `codex-shim web` in a real browser, with the test as the client and the server of the relay.
+//!
+//! A script in `tests/browser` drives the browser. It asks for what happens outside of the page with a line of JSON, and gets
+//! the result as a line of JSON. `make browser` installs what it needs; without it the test is skipped, and says so.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+
+use serde_json::{Value, json};
+
+use crate::support::PATIENCE;
+use crate::support::both_ends::{Live, lines_of, next};
+use crate::support::requests::{parsed, respond_path};
+use crate::support::shim::Home;
+
+/// Paths of Chromium on Debian and other distributions.
+const CHROMIUM: [&str; 3] = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/chromium-browser"];
+
+/// `codex-shim web`, which ends with the test.
+struct Web(Child);
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The relay of the session `s`, which may be killed meanwhile.
+enum Stage {
+    Up(Box<Live>),
+    Down(Home),
+}
+
+impl Stage {
+    fn live(&mut self) -> &mut Live {
+        match self {
+            Stage::Up(live) => live,
+            Stage::Down(_) => panic!("the relay was killed"),
+        }
+    }
+
+    fn home(&self) -> &Home {
+        match self {
+            Stage::Up(live) => &live.home,
+            Stage::Down(home) => home,
+        }
+    }
+
+    /// Does what a script asks for; returns the next stage and the result.
+    fn does(mut self, asked: &Value) -> (Stage, Value) {
+        let text = |member: &str| asked[member].as_str().expect("a text").to_owned();
+        let result = match asked["does"].as_str().expect("a name") {
+            "say" => Value::String(self.live().say(&text("line"))),
+            "at_server" => Value::String(self.live().at_server()),
+            // The client sees no reply to a call of the relay.
+            "reply" => {
+                self.live().say_unseen(&json!({ "id": asked["id"], "result": asked["result"] }).to_string());
+                Value::Null
+            }
+            "answer" => answer(self.live(), &asked["id"], &asked["body"]),
+            "flood" => flood(self.live(), asked),
+            "link" => new_link(self.home()),
+            "kill" => match self {
+                Stage::Up(live) => return (Stage::Down(live.kill()), Value::Null),
+                Stage::Down(_) => panic!("the relay was killed"),
+            },
+            "start" => match self {
+                Stage::Down(home) => return (Stage::Up(Box::new(Live::start_in(home).initialize())), Value::Null),
+                Stage::Up(_) => panic!("the relay runs"),
+            },
+            other => panic!("{other}: the test does not know this"),
+        };
+        (self, result)
+    }
+}
+
+/// Answers a request as the terminal UI would.
+fn answer(live: &Live, id: &Value, body: &Value) -> Value {
+    let request_id = format!("{}-{id}", live.generation());
+    let line = format!("POST {}\r\nX-Codex-Shim-Source: tui", respond_path(&request_id));
+    let (status, document) = live.http(&line, body.to_string().as_bytes());
+    assert_eq!(status, 200, "{document}");
+    document
+}
+
+/// Tells of many commands that have ended.
+fn flood(live: &mut Live, asked: &Value) -> Value {
+    let number = |member: &str| asked[member].as_u64().expect("a number");
+    for number in number("from")..number("to") {
+        let item = json!({ "type": "commandExecution", "id": format!("n{number}"), "command": format!("echo {number}"), "cwd": "/w",
+            "status": "completed", "aggregatedOutput": format!("{number}\n"), "exitCode": 0 });
+        let params = json!({ "threadId": "t", "turnId": "u", "item": item });
+        live.say(&json!({ "method": "item/completed", "params": params }).to_string());
+    }
+    Value::Null
+}
+
+fn new_link(home: &Home) -> Value {
+    let told = home.shim(&["web", "--new-link", "--json"]).output().expect("the shim starts");
+    assert!(told.status.success(), "{told:?}");
+    parsed(&String::from_utf8(told.stdout).expect("it is text"))
+}
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The browser and the folder of the packages that drive it; `None` says that the test is skipped.
+fn installed_or_skip(test: &str) -> Option<(&'static str, PathBuf)> {
+    let modules = project().join("target/browser");
+    let browser = CHROMIUM.into_iter().find(|path| Path::new(path).exists());
+    let is_there = ["playwright-core", "axe-core"].iter().all(|name| modules.join("node_modules").join(name).exists());
+    if browser.is_none() || !is_there {
+        let what = if browser.is_none() { "Chromium" } else { "playwright-core or axe-core" };
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {what} is not installed; `make browser` does that");
+        return None;
+    }
+    Some((browser?, modules))
+}
+
+/// Plays a script against a relay and `codex-shim web`.
+fn plays(test: &str, script: &str) {
+    let Some((browser, modules)) = installed_or_skip(test) else { return };
+    let mut stage = Stage::Up(Box::new(Live::initialized("")));
+    let mut web = Web(stage.home().shim(&["web", "--json"]).spawn().expect("the shim starts"));
+    next(&lines_of(web.0.stdout.take().expect("it is piped")), "a link");
+    // Kept, because a test that waits in vain for the script fails without it.
+    let log = modules.join(script).with_extension("log");
+    let mut driver = Command::new("node")
+        .arg(project().join("tests/browser").join(script))
+        .envs([("CHROMIUM", Path::new(browser)), ("MODULES", &modules)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&log).expect("a file"))
+        .spawn()
+        .expect("node starts");
+    let asked: Receiver<Vec<u8>> = lines_of(driver.stdout.take().expect("it is piped"));
+    let mut told = driver.stdin.take().expect("it is piped");
+    while let Ok(line) = asked.recv_timeout(PATIENCE) {
+        let result;
+        (stage, result) = stage.does(&parsed(&String::from_utf8(line).expect("it is text")));
+        // A script that has failed reads nothing more; its status tells.
+        let _ = writeln!(told, "{result}");
+    }
+    let _ = driver.kill();
+    let status = driver.wait().expect("it was started");
+    let log = std::fs::read_to_string(log).expect("it was written");
+    assert!(status.success(), "{script}: {status}\n{log}");
+    drop(web);
+}
+
+#[test]
+fn page_answers_requests_in_a_browser() {
+    plays("page_answers_requests_in_a_browser", "page.mjs");
+}
+
+#[test]
+fn page_has_its_pictures() {
+    plays("page_has_its_pictures", "pictures.mjs");
+}
+
+#[test]
+fn page_is_small_and_loads_nothing_from_elsewhere() {
+    let folder = project().join("src/web/page");
+    let files =
+        ["index.html", "app.css", "app.js"].map(|name| std::fs::read_to_string(folder.join(name)).expect("a file"));
+    let bytes: usize = files.iter().map(String::len).sum();
+    assert!(bytes < 60 << 10, "{bytes}");
+    for file in &files {
+        let elsewhere = ["https:", "@import", "url(", "innerHTML", "eval("].map(|word| file.contains(word));
+        assert_eq!(elsewhere, [false; 5]);
+    }
+    let [page, ..] = files;
+    assert!(!page.contains(" style=") && !page.contains(" onclick="), "inline styles and scripts are refused");
+}
