@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
-use super::{search, usage};
+use super::{reviews, search, usage};
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
@@ -606,11 +606,7 @@ const MIGRATIONS: &[&str] = &[
 ",
     search::SCHEMA,
     usage::TABLES,
-    // The reviews are few among many rows, and are listed without the others.
-    "
-    CREATE INDEX codex_tool_events_of_reviews ON codex_tool_events (id)
-        WHERE item_type = 'autoApprovalReview';
-",
+    reviews::SCHEMA,
 ];
 
 /// The schema version that this program writes.

@@ -15,6 +15,11 @@ pub(crate) const REVIEWS_MAX: u64 = 1_000;
 /// Rows of one review: its start, its end, and that a person overruled it.
 const ROWS_PER_REVIEW: u64 = 3;
 
+/// The reviews are few among many rows, and are listed without the others.
+pub(super) const SCHEMA: &str = "
+    CREATE INDEX codex_tool_events_of_reviews ON codex_tool_events (id) WHERE item_type = 'autoApprovalReview';
+";
+
 /// The newest rows first, by the index of reviews.
 const REVIEWS: &str = "
     SELECT * FROM codex_tool_events WHERE item_type = 'autoApprovalReview' AND created_at >= ?1 ORDER BY id DESC LIMIT ?2";
