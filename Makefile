@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench instructions sim soak fuzz lint deny check codex clients shells browser page-pictures help
+.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser page-pictures help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -68,6 +68,9 @@ page-pictures: browser ## docs/web-inbox.png and docs/web-timeline.png, from the
 
 bench: ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute
 	QUICK=$(QUICK) cargo bench --locked --bench relay
+
+bench-home: ## a home with 50 sessions and 10 million events, some 12 GB for a few minutes: what the tools take; HOME_EVENTS=1000000 makes less
+	cargo bench --locked --bench relay -- home
 
 instructions: ## instructions for a line, which fail if they are a tenth over those in benches/baseline.toml; valgrind is needed
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v valgrind >/dev/null; then \

@@ -15,6 +15,7 @@
 )]
 
 mod history;
+mod home;
 mod hub;
 mod index;
 mod instructions;
@@ -81,6 +82,10 @@ fn main() {
     }
     if wanted("life") && !support::is_quick() {
         scale::long_life(&mut table);
+    }
+    // It takes minutes and gigabytes, so it runs only by name.
+    if words.iter().any(|word| *word == "home") {
+        home::home(&mut table);
     }
     if wanted("search") {
         scale::search(&mut table);

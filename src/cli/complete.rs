@@ -62,6 +62,11 @@ pub(super) fn requests() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| offered(typed, || request_offers(&environment()), "the newest that waits"))
 }
 
+/// Completes ids of denials of codex's own reviewer.
+pub(super) fn denials() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| offered(typed, || denial_offers(&environment()), "the newest denial"))
+}
+
 /// Completes targets of `wrap`, and paths.
 pub(super) fn targets() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
@@ -138,14 +143,30 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
     offers
 }
 
-fn request_offers(environment: &Environment) -> Vec<Offer> {
+/// The live sessions that the command line means.
+fn live_sessions(environment: &Environment) -> impl Iterator<Item = Found> {
     let words: Vec<String> = std::env::args().collect();
     let sessions = match session_in(&words) {
         Some(named) => select_session::one_quietly(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
         None => select_session::all(environment).unwrap_or_default(),
     };
-    let live = sessions.into_iter().filter(|session| session.live).take(ASKED_MAX);
-    let rows = live.flat_map(|session| {
+    sessions.into_iter().filter(|session| session.live).take(ASKED_MAX)
+}
+
+fn denial_offers(environment: &Environment) -> Vec<Offer> {
+    let rows = live_sessions(environment).flat_map(|session| {
+        let mut document = asked(&session, "/sessions/self/codex-reviews?limit=50");
+        document["reviews"].as_array_mut().map(std::mem::take).unwrap_or_default()
+    });
+    let offer = |row: Value| {
+        let text = |member: &str| row[member].as_str().unwrap_or_default().to_owned();
+        (text("review_id"), text("subject"))
+    };
+    rows.filter(|row| row["overruled_at"].is_null()).map(offer).collect()
+}
+
+fn request_offers(environment: &Environment) -> Vec<Offer> {
+    let rows = live_sessions(environment).flat_map(|session| {
         let mut document = asked(&session, "/sessions/self/codex-pending-requests");
         document["requests"].as_array_mut().map(std::mem::take).unwrap_or_default()
     });

@@ -23,6 +23,7 @@ mod output_file;
 mod progress;
 mod relay_tools;
 mod requests;
+mod reviews_tool;
 mod rules_tool;
 mod screen;
 mod select_session;
@@ -147,6 +148,8 @@ Examples:
     Send(requests::SendArguments),
     Interrupt(requests::InterruptArguments),
     Wait(requests::WaitArguments),
+    Reviews(reviews_tool::ReviewsArguments),
+    Overrule(reviews_tool::OverruleArguments),
     /// Try the commands that tell you when you are needed
     #[command(
         subcommand,
@@ -199,7 +202,23 @@ Examples:
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
-    ("Answer and talk", &["tui", "web", "requests", "show", "respond", "rules", "send", "interrupt", "wait", "notify"]),
+    (
+        "Answer and talk",
+        &[
+            "tui",
+            "web",
+            "requests",
+            "show",
+            "respond",
+            "rules",
+            "reviews",
+            "overrule",
+            "send",
+            "interrupt",
+            "wait",
+            "notify",
+        ],
+    ),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub"]),
@@ -255,6 +274,8 @@ impl Tool {
             Tool::Send(send) => requests::run_send(send, environment),
             Tool::Interrupt(interrupt) => requests::run_interrupt(interrupt, environment),
             Tool::Wait(wait) => requests::run_wait(&wait, environment),
+            Tool::Reviews(reviews) => reviews_tool::run_reviews(&reviews, environment),
+            Tool::Overrule(overrule) => reviews_tool::run_overrule(&overrule, environment),
             Tool::Notify(notify) => notify_tool::run(&notify, environment),
             Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
             Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::Request;
+use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::IntoResponse as _;
 use hyper::upgrade::{OnUpgrade, Parts};
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::routes::{AppState, PROTOCOL, Refusal, RelayRequest, Responded, ThisSession, ok};
 use super::server::Unstalled;
-use crate::engine::{ApiReply, ApiRequest};
+use crate::engine::{ApiReply, ApiRequest, OverruleFor};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
 
@@ -45,6 +45,14 @@ struct InputBody {
 struct InterruptBody {
     #[serde(default)]
     thread_id: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct OverruleBody {
+    /// The approval may wait for the next turn of the thread.
+    #[serde(default)]
+    next_turn: bool,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +87,22 @@ pub(super) async fn interrupt(ThisSession(app): ThisSession, body: Bytes) -> Res
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
     match app.call(ApiRequest::Interrupt { thread_id }, TURN_WAIT_MAX).await {
         Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => ok(&json!({ "ok": true })),
+        reply => Err(refused(&app, reply)),
+    }
+}
+
+pub(super) async fn overrule(
+    ThisSession(app): ThisSession,
+    Path((_, review_id)): Path<(String, String)>,
+    body: Bytes,
+) -> Responded {
+    let OverruleBody { next_turn } = if body.is_empty() { OverruleBody::default() } else { read(&body)? };
+    let applies = if next_turn { OverruleFor::NextTurn } else { OverruleFor::ThisTurn };
+    let question = ApiRequest::Overrule { review_id: review_id.clone(), applies };
+    match app.call(question, TURN_WAIT_MAX).await {
+        Some(ApiReply::Overruled { thread_id, turn_id }) => {
+            ok(&json!({ "ok": true, "review_id": review_id, "thread_id": thread_id, "turn_id": turn_id }))
+        }
         reply => Err(refused(&app, reply)),
     }
 }
@@ -144,6 +168,19 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
         Some(ApiReply::NoActiveTurn) => {
             Refusal::new(StatusCode::CONFLICT, "no_active_turn", "no turn is running in this thread")
         }
+        Some(ApiReply::ReviewNotFound) => {
+            let message = "no review with this id has denied anything since the server started; a denial of an earlier run \
+                           cannot be overruled";
+            Refusal::new(StatusCode::NOT_FOUND, "review_not_found", message)
+        }
+        Some(ApiReply::AlreadyOverruled) => {
+            Refusal::new(StatusCode::CONFLICT, "already_overruled", "this denial was overruled before")
+        }
+        Some(ApiReply::TurnOver { thread_id }) => {
+            let message = "the turn of this denial is over, so nothing would happen now; with `next_turn` the model learns of \
+                           the approval in the next turn of the thread";
+            Refusal::new(StatusCode::CONFLICT, "turn_over", message).with("thread_id", thread_id.into())
+        }
         Some(ApiReply::Gated { request_id, request_type, requested_at_us }) => {
             let pending = json!({
                 "request_id": request_id,
@@ -167,6 +204,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             | ApiReply::NotKept
             | ApiReply::NotOpen
             | ApiReply::Invalid(_)
+            | ApiReply::Overruled { .. }
             | ApiReply::Turn { .. },
         ) => {
             let message = if app.published.child_runs() {

@@ -50,6 +50,13 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The code of a refusal; `None` for a success.
+    #[must_use]
+    pub(crate) fn error_code(&self) -> Option<String> {
+        let document: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        document["detail"]["error_code"].as_str().map(str::to_owned)
+    }
+
     /// Parses the body of a success.
     ///
     /// # Errors

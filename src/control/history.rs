@@ -19,7 +19,9 @@ use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocu
 use super::local_time::micros_of;
 use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, rfc3339_millis};
-use crate::index::{Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, Table};
+use crate::index::{
+    Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, REVIEWS_MAX, Table, WhichReviews,
+};
 use crate::journal::{Position, end_of, reader};
 
 /// Default number of events in a page. Source: the contract.
@@ -128,6 +130,26 @@ pub(super) async fn actions(ThisSession(app): ThisSession, RawQuery(query): RawQ
     let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await?;
     let actions: Vec<Value> = actions.iter().map(Action::document).collect();
     ok(&json!({ "actions": actions }))
+}
+
+pub(super) async fn reviews(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
+    let query = Query::of(query.as_deref(), &["all", "since", "limit"])?;
+    let which = match query.text("all") {
+        None | Some("false") => WhichReviews::Denied,
+        Some("true" | "") => WhichReviews::All,
+        Some(other) => return Err(bad(format!("`all={other}`: it must be true or false"))),
+    };
+    let since = match query.text("since") {
+        Some(text) => {
+            Some(micros_of(text).ok_or_else(|| bad(format!("`since={text}`: it must be a time as in RFC 3339")))?)
+        }
+        None => None,
+    };
+    let limit = query.limit(REVIEWS_MAX, REVIEWS_MAX)?;
+    let historian = app.historian()?;
+    let CaughtUp { opened, .. } = historian.catch_up().await;
+    let reviews = historian.ask(opened, move |history| history.reviews(which, since, limit, opened)).await?;
+    ok(&json!({ "reviews": reviews }))
 }
 
 pub(super) async fn tools(session: ThisSession, query: RawQuery) -> Responded {

@@ -54,6 +54,8 @@ pub(super) fn router(app: AppState) -> Router {
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
         .route("/sessions/{id}/rpc", post(calls::rpc))
+        .route("/sessions/{id}/codex-reviews", get(history::reviews))
+        .route("/sessions/{id}/codex-reviews/{review_id}/overrule", post(calls::overrule))
         .route("/sessions/{id}/attach", post(calls::attach))
         .route("/sessions/{id}/stop", post(calls::stop))
         .route("/sessions/{id}/start", post(calls::start))

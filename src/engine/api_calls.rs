@@ -41,6 +41,14 @@ pub(super) enum Purpose {
         /// The turn that was running at the time of the call.
         running: Option<String>,
     },
+    /// An API caller overrules a denial.
+    Overrule {
+        api_call: ApiCallId,
+        review_id: String,
+        thread_id: String,
+        /// The turn of the denial, if it was running at the time of the call.
+        turn_id: Option<String>,
+    },
     /// A decline reason for a running turn; if rejected, it goes to the next turn.
     Reason { thread_id: String, reason: String },
     /// A decline reason before a turn; if rejected, it is lost.
@@ -159,7 +167,10 @@ impl Engine {
             ApiRequest::Stop | ApiRequest::Start => {
                 effects.push(Effect::Reply(api_call, ApiReply::NotServed));
             }
-            ApiRequest::Rpc { .. } | ApiRequest::Interrupt { .. } | ApiRequest::Input { .. }
+            ApiRequest::Rpc { .. }
+            | ApiRequest::Interrupt { .. }
+            | ApiRequest::Input { .. }
+            | ApiRequest::Overrule { .. }
                 if !server_listens || !self.is_initialized(Conn::OWN) =>
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
@@ -173,6 +184,7 @@ impl Engine {
                 }
             }
             ApiRequest::Interrupt { thread_id } => self.interrupt(now, api_call, thread_id, effects),
+            ApiRequest::Overrule { review_id, applies } => self.overrule(api_call, review_id, applies, effects),
             ApiRequest::Input { text, thread_id } => {
                 self.hold_or_send_input(now, api_call, &text, thread_id, effects);
             }
@@ -335,6 +347,14 @@ impl Engine {
                 let result = result.map_or("null", |result| result.get());
                 (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
             }
+            (Purpose::Overrule { api_call, review_id, .. }, Some(error), _) => {
+                self.denials.answered(&review_id, true);
+                (api_call, ApiReply::Answered(format!("{{\"error\":{}}}", error.get())))
+            }
+            (Purpose::Overrule { api_call, review_id, thread_id, turn_id }, None, _) => {
+                self.denials.answered(&review_id, false);
+                (api_call, ApiReply::Overruled { thread_id, turn_id })
+            }
             (Purpose::Turn { api_call, thread_id, .. }, Some(error), _) => {
                 self.turn_refused(&thread_id, effects);
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
@@ -359,7 +379,7 @@ impl Purpose {
     /// Rejects the API caller, if any: the server has ended.
     pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
         match self {
-            Purpose::Rpc(api_call) | Purpose::Turn { api_call, .. } => {
+            Purpose::Rpc(api_call) | Purpose::Turn { api_call, .. } | Purpose::Overrule { api_call, .. } => {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
             Purpose::Reason { .. }

@@ -199,6 +199,20 @@ pub enum ApiReply {
     },
     /// The server's response, as JSON: `{"result":…}` or `{"error":…}`.
     Answered(String),
+    /// The server accepted that a denial is overruled.
+    Overruled {
+        thread_id: String,
+        /// The turn of the denial, if it was running.
+        turn_id: Option<String>,
+    },
+    /// No review of this run with this id has denied anything.
+    ReviewNotFound,
+    /// The denial is overruled already.
+    AlreadyOverruled,
+    /// The turn of the denial is over.
+    TurnOver {
+        thread_id: String,
+    },
 }
 
 /// A warning for the user, shown once a run.
@@ -576,6 +590,15 @@ pub enum Input {
     Tick,
 }
 
+/// When the model may act on an approval that overrules a denial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverruleFor {
+    /// In the turn of the denial, which must be running.
+    ThisTurn,
+    /// In that turn, or in the next one of its thread.
+    NextTurn,
+}
+
 /// The request of an API caller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApiRequest {
@@ -598,6 +621,8 @@ pub enum ApiRequest {
         /// `None` is the thread of the last turn.
         thread_id: Option<String>,
     },
+    /// Overrule a denial of codex's own reviewer.
+    Overrule { review_id: String, applies: OverruleFor },
     /// Attach as the client of a server that the relay owns.
     Attach,
     /// Stop the server and keep it stopped.

@@ -287,6 +287,7 @@ impl Engine {
                     self.requests.item_completed(now, &place, effects);
                 }
             }
+            (Some(Method::ReviewCompleted), Some(params)) => self.denials.reviewed(params),
             (Some(Method::RateLimitsUpdated), Some(params)) => {
                 decision.then.extend(self.rate_limits.reported(params).map(Effect::Note));
             }

@@ -15,6 +15,7 @@ mod assembly;
 mod attached_client;
 mod connections;
 mod context;
+mod denials;
 mod interface;
 mod ledger;
 mod lines;
@@ -47,7 +48,7 @@ pub(crate) use context::{
 };
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
-pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, Warning};
+pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, OverruleFor, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
 pub(crate) use requests::{
@@ -69,6 +70,7 @@ use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{Clients, answer_without_client};
 use context::{Context, OwnItems};
+use denials::Denials;
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
 use rate_limits::RateLimits;
@@ -117,6 +119,7 @@ pub struct Engine {
     calls: Calls,
     threads: Threads,
     interrupts: Interrupts,
+    denials: Denials,
     shutdown: Shutdown,
     clients: Clients,
     watched: Watched,
@@ -144,6 +147,7 @@ impl Engine {
             calls: Calls::new(settings.own_ids),
             threads: Threads::default(),
             interrupts: Interrupts::default(),
+            denials: Denials::default(),
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             clients: Clients::new(settings.server_owner),
             watched: Watched::default(),
@@ -237,6 +241,7 @@ impl Engine {
         self.assembly_ended(effects);
         self.requests.server_ended(now, effects);
         self.threads.server_ended();
+        self.denials.server_ended();
         self.watched.server_ended();
         self.interrupts.server_ended(effects);
         self.clients.own_mut().initialized_with = None;

@@ -215,8 +215,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, Peer,
-        Remembered, RequestSettings, RequestType, ServerOwner, Transport,
+        ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, OverruleFor,
+        Peer, Remembered, RequestSettings, RequestType, ServerOwner, Transport,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -316,6 +316,29 @@ mod tests {
         assert_eq!(hub.handle(Input::Disconnected { conn: Conn(2) }), "thread/resume(no turns)");
         assert_eq!(hub.read(r#"0<{"id":"own:2","result":{"thread":{"id":"t"}}}"#), "");
         assert_eq!(hub.turn(0, "completed"), "thread/unsubscribe");
+    }
+
+    #[test]
+    fn overruled_denial_loads_its_thread() {
+        let mut hub = Hub::new();
+        let action = r#"{"type":"command","source":"shell","command":"ls","cwd":"/"}"#;
+        let review = format!(
+            r#"{{"threadId":"t","turnId":"u","reviewId":"r","review":{{"status":"denied"}},"action":{action}}}"#
+        );
+        // The hub reads the same for each of its clients.
+        for conn in [1, 2] {
+            assert_eq!(hub.join(conn), "");
+            hub.read(&format!(r#"{conn}<{{"method":"item/autoApprovalReview/completed","params":{review}}}"#));
+        }
+        for conn in [1, 2] {
+            hub.handle(Input::Disconnected { conn: Conn(conn) });
+        }
+        let overrule = |hub: &mut Hub| {
+            let request = ApiRequest::Overrule { review_id: "r".to_owned(), applies: OverruleFor::NextTurn };
+            hub.handle(Input::ApiRequest { api_call: 1, request, server_listens: true })
+        };
+        assert_eq!(overrule(&mut hub), "thread/resume(no turns) thread/approveGuardianDeniedAction");
+        assert_eq!(overrule(&mut hub), "", "the first call has no answer yet");
     }
 
     #[test]

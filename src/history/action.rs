@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::bounded::{rfc3339_millis, start_of};
+use super::review::REVIEW;
 use super::rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{one_line, without_shell};
 use crate::protocol::named;
@@ -56,9 +57,10 @@ impl ActionStatus {
         match event {
             ToolEvent::RequestApproval | ToolEvent::RequestUserInput => ActionStatus::Pending,
             ToolEvent::Started | ToolEvent::OutputDelta => ActionStatus::Running,
-            ToolEvent::ApprovalDecision | ToolEvent::UserInputSubmitted | ToolEvent::Completed => {
-                ActionStatus::Completed
-            }
+            ToolEvent::ApprovalDecision
+            | ToolEvent::UserInputSubmitted
+            | ToolEvent::Completed
+            | ToolEvent::Overruled => ActionStatus::Completed,
             ToolEvent::Failed => ActionStatus::Failed,
             ToolEvent::Interrupted => ActionStatus::Interrupted,
             ToolEvent::Cancelled => ActionStatus::Cancelled,
@@ -255,7 +257,9 @@ impl Draft {
     /// For example `Started: cargo test`, `Failed: cargo test (exit 101)` or `Approval given: cargo test`.
     fn summary(&self, kind: ActionKind) -> String {
         let decision = self.row.approval_decision.as_deref();
+        let is_review = self.row.item_type.as_deref() == Some(REVIEW);
         let subject = match kind {
+            ActionKind::Approval if is_review => "Auto-review",
             ActionKind::Approval => "Approval",
             ActionKind::UserInput => "User input",
             ActionKind::Command | ActionKind::FileChange | ActionKind::Tool => "",
@@ -264,6 +268,9 @@ impl Draft {
             ToolEvent::RequestApproval | ToolEvent::RequestUserInput => "requested".to_owned(),
             ToolEvent::ApprovalDecision => decided(decision, "given"),
             ToolEvent::UserInputSubmitted => decided(decision, "submitted"),
+            ToolEvent::Completed if is_review => "approved".to_owned(),
+            ToolEvent::Declined if is_review => "denied".to_owned(),
+            ToolEvent::Overruled => "overruled".to_owned(),
             ToolEvent::Started => "started".to_owned(),
             ToolEvent::OutputDelta => "output update".to_owned(),
             ToolEvent::Completed => "completed".to_owned(),
@@ -277,7 +284,8 @@ impl Draft {
         let what = self.target(kind).map(|target| format!(": {target}")).unwrap_or_default();
         let exit = self.row.exit_code.filter(|code| *code != 0).map(|code| format!(" (exit {code})"));
         let error = self.row.error_message.as_deref().or(self.row.error_code.as_deref());
-        let error = error.filter(|_| self.row.event_type == ToolEvent::Failed);
+        let is_told = |event| event == ToolEvent::Failed || is_review && event == ToolEvent::Declined;
+        let error = error.filter(|_| is_told(self.row.event_type));
         let error = error.map(|error| format!(": {}", short(error, ERROR_CHARS_MAX)));
         [verb, what, exit.unwrap_or_default(), error.unwrap_or_default()].concat()
     }

@@ -146,7 +146,7 @@ pub struct Fold {
 impl Fold {
     /// The version of the stored form, and of the rows that result from records. A fold of another version is built again
     /// from the journal.
-    pub(crate) const FORM: u32 = 4;
+    pub(crate) const FORM: u32 = 5;
 
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {

@@ -354,7 +354,7 @@ impl ToolCall {
     }
 }
 
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     masked_start(text, EXCERPT_CHARS_MAX)
 }
 

@@ -322,6 +322,7 @@ impl Meter {
             | Change::Usage(_)
             | Change::Compacted { .. }
             | Change::Error { .. }
+            | Change::Review { .. }
             | Change::Asked(_)
             | Change::Answered { .. } => None,
         };

@@ -105,7 +105,8 @@ macro_rules! tapes {
     };
 }
 
-const TAPES: [(&str, &str); 11] = tapes![
+const TAPES: [(&str, &str); 12] = tapes![
+    "auto_review",
     "command_approval",
     "end_in_mid_turn",
     "file_change_approval",

@@ -181,7 +181,7 @@ impl<'a> Place<'a> {
 struct Places<'a> {
     thread_id: [Option<Cow<'a, str>>; 3],
     turn_id: [Option<Cow<'a, str>>; 2],
-    item_id: [Option<Cow<'a, str>>; 3],
+    item_id: [Option<Cow<'a, str>>; 4],
     delta: Option<Cow<'a, str>>,
 }
 
@@ -198,6 +198,7 @@ impl<'a> Places<'a> {
             "itemId" => self.item_id[0] = text(value),
             "callId" => self.item_id[1] = text(value),
             "item" => self.item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
+            "targetItemId" => self.item_id[3] = text(value),
             "delta" => self.delta = text(value),
             _ => {}
         }

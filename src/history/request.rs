@@ -194,7 +194,7 @@ impl Request {
 }
 
 /// Keeps text whole up to a limit; beyond it, the start and the omitted length.
-fn bounded_words(words: &str) -> String {
+pub(super) fn bounded_words(words: &str) -> String {
     match words.floor_char_boundary(WORDS_BYTES_MAX) {
         end if end == words.len() => words.to_owned(),
         end => format!("{}… [{} more bytes]", &words[..end], words.len() - end),

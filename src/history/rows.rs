@@ -14,6 +14,7 @@ use super::conversation::{Change, Conversation, Step, Tool};
 use super::groups::{Group, Telling};
 use super::item::{Item, ToolCall, tool_of_piece};
 use super::request::{End, Request, RequestState};
+use super::review::{Overruled, Review, is_review};
 use super::turn::{Failure, OUTPUT_CHARS_MAX, STREAM_CLOSED, Turn, TurnEnd, TurnEvent};
 use crate::engine::Need;
 use crate::protocol::{ItemPlace, named};
@@ -40,13 +41,15 @@ named! {
         Declined = "declined",
         /// The request was not answered in time.
         Timeout = "timeout",
+        /// A person approved what codex's own reviewer had denied.
+        Overruled = "overruled",
     }
 }
 
 named! {
     /// A phase in the life of a tool.
     pub enum Phase {
-        /// Before it runs, including every event of a request to a human.
+        /// Before it runs, including every event of a request to a human and of a review.
         Pre = "pre",
         Running = "running",
         /// After its end.
@@ -141,6 +144,10 @@ pub(super) fn tool_rows(step: &Step<'_>, conversation: &Conversation, rows: &mut
             let (error_code, error_message) = (code.clone(), message.clone());
             ToolRow { error_code, error_message, ..tool_ended(place, tool, at_us, event) }
         }));
+    } else if let Change::Review { review, tool, is_told: false } = &step.change {
+        rows.push(reported(step, |place| of_review(review, tool.as_ref(), place, at_us)));
+    } else if let Change::Answered { call: Some(call), error: None, .. } = &step.change {
+        rows.extend(call.overrules.iter().map(|it| of_overruled(it, call.thread_id.as_deref(), at_us)));
     } else if let Change::Asked(id) = &step.change {
         rows.extend(conversation.request(id).map(|request| {
             let event = match request.wanted.need() {
@@ -203,10 +210,43 @@ fn completed(item: &Item, tool: Option<&Tool>, place: &ItemPlace, at_us: u64) ->
 
 /// The row of a tool whose end is not its own.
 fn tool_ended(place: &ItemPlace, tool: &Tool, at_us: u64, event: ToolEvent) -> ToolRow {
+    let phase = if is_review(&tool.does) { Phase::Pre } else { Phase::Post };
     ToolRow {
         latency_ms: Some(latency_ms(tool.started_us, at_us)),
         final_status: Some(event.name().to_owned()),
-        ..ToolRow::new(at_us, event, Phase::Post, place, tool.does.clone())
+        ..ToolRow::new(at_us, event, phase, place, tool.does.clone())
+    }
+}
+
+/// The row of a review: its item is the review itself, and its payload names the item that it is about.
+fn of_review(review: &Review, tool: Option<&Tool>, place: &ItemPlace, at_us: u64) -> ToolRow {
+    let place = ItemPlace { item_id: Some(review.id().to_owned()), ..place.clone() };
+    let event = review.event();
+    let row = ToolRow::new(at_us, event, Phase::Pre, &place, review.does.clone());
+    if !review.is_over() {
+        return row;
+    }
+    ToolRow {
+        approval_decision: Some(review.decision().to_owned()),
+        latency_ms: review.took_ms().or(tool.map(|tool| latency_ms(tool.started_us, at_us))),
+        final_status: Some(event.name().to_owned()),
+        error_message: review.objection(),
+        ..row
+    }
+}
+
+fn of_overruled(overruled: &Overruled, thread_id: Option<&str>, at_us: u64) -> ToolRow {
+    let Overruled { review_id, turn_id, does, .. } = overruled;
+    let place = ItemPlace {
+        thread_id: thread_id.map(str::to_owned),
+        turn_id: turn_id.clone(),
+        item_id: Some(review_id.clone()),
+    };
+    let event = ToolEvent::Overruled;
+    ToolRow {
+        approval_decision: Some(event.name().to_owned()),
+        final_status: Some(ToolEvent::Completed.name().to_owned()),
+        ..ToolRow::new(at_us, event, Phase::Pre, &place, does.clone())
     }
 }
 

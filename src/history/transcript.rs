@@ -14,6 +14,7 @@ use super::bounded::{Met, Recent, masked_json, rfc3339_millis};
 use super::conversation::{Change, Conversation, Step};
 use super::item::{Item, ItemKind};
 use super::request::{End, Request, RequestDocument};
+use super::review::{Overruled, ReviewDocument};
 use super::turn::{Came, Known, Plan, Snapshot, Steps, Turn, TurnEnd, TurnState, digest, number};
 use crate::protocol::Method;
 use crate::wire::{Members, elements};
@@ -38,6 +39,9 @@ pub(super) struct Transcript {
     /// Texts recorded live, by thread, role and text.
     seen_live: Recent,
 }
+
+/// The kind of an approval that codex's own reviewer decided.
+const AUTO_REVIEW: &str = "auto_review";
 
 /// The place of an entry.
 #[derive(Clone, Copy)]
@@ -83,6 +87,19 @@ documents! {
     }
 }
 
+documents! {
+    /// The content of the entry for a review, with the members of an approval.
+    struct Reviewed<'a> {
+        kind: &'a str,
+        text?: &'a str,
+        status: &'a str,
+        decision: &'a str,
+        source?: &'a str,
+        review_id: &'a str,
+        review?: &'a ReviewDocument,
+    }
+}
+
 impl Transcript {
     /// Appends the new entries of a step.
     pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<Entry>) {
@@ -103,6 +120,9 @@ impl Transcript {
         if let Change::Answered { call: Some(call), result: Some(result), .. } = &step.change {
             if let Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork) = Method::of(&call.method) {
                 self.read(at_us, &call.method, result, entries);
+            }
+            if let (Some(overruled), Some(thread_id)) = (&call.overrules, call.thread_id.as_deref()) {
+                self.overruled(at_us, &call.method, thread_id, overruled, entries);
             }
             return;
         }
@@ -128,6 +148,21 @@ impl Transcript {
                 self.seen_live.meet(&[spot.thread_id, role, &text]);
             }
             self.item(spot, item, entries);
+        } else if let Change::Review { review, .. } = change {
+            if review.is_over() {
+                let (review_id, text) = (review.id(), review.in_words());
+                let content = Reviewed {
+                    kind: AUTO_REVIEW,
+                    text: Some(&text),
+                    status: "resolved",
+                    decision: review.decision(),
+                    source: Some(AUTO_REVIEW),
+                    review_id,
+                    review: Some(&review.document),
+                };
+                let identity = format!("/{review_id}/auto_review");
+                self.push(spot, &identity, "approval", review.target_item(), content, entries);
+            }
         } else if let Change::Diff { text, snapshot: Snapshot { diff_id, supersedes, came: Came::First } } = change {
             let supersedes = supersedes.as_deref();
             let said = Said { diff_id: Some(diff_id), supersedes, text: Some(text), ..Said::default() };
@@ -245,6 +280,14 @@ impl Transcript {
             fresh.into_iter().for_each(|item| self.item(spot, item, entries));
             self.status(spot, &turn.end, entries);
         }
+    }
+
+    fn overruled(&mut self, at_us: u64, event: &str, thread_id: &str, overruled: &Overruled, entries: &mut Vec<Entry>) {
+        let Overruled { review_id, turn_id, text, .. } = overruled;
+        let spot = Spot { at_us, event, thread_id, turn_id: turn_id.as_deref(), turn: "" };
+        let (kind, status, text) = (AUTO_REVIEW, "resolved", Some(text.as_str()));
+        let content = Reviewed { kind, text, status, decision: "overruled", source: None, review_id, review: None };
+        self.push(spot, &format!("/{review_id}/overruled"), "approval", None, content, entries);
     }
 
     fn push(

@@ -13,6 +13,7 @@ use super::deliveries::Deliveries;
 use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
+use super::review::ReviewDocument;
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
 use crate::engine::{Need, Subject};
 use crate::protocol::{ItemPlace, Method};
@@ -43,6 +44,8 @@ pub(crate) enum UiKind {
     Approval,
     /// A question to the user opened or ended.
     UserInput,
+    /// Codex's own reviewer began to decide on an action, or decided.
+    AutoReview,
     ToolBegin,
     /// A piece of tool output.
     ToolDelta,
@@ -92,6 +95,7 @@ pub(super) enum Detail {
     Pending(Box<Pending>),
     Resolved(Resolved),
     Answer(Box<Answer>),
+    Review(Box<ReviewDocument>),
 }
 
 documents! {
@@ -332,6 +336,9 @@ impl View<'_> {
                 if let Some(request) = self.conversation.request(id) {
                     self.opened(request, &message.params.read().unwrap_or_default());
                 }
+            }
+            Change::Review { review, .. } => {
+                self.emit(UiKind::AutoReview, Detail::Review(Box::new(review.document.clone())));
             }
             Change::Resolved(request, end) => self.closed(request, end.clone()),
         }

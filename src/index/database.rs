@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
-use super::{search, usage};
+use super::{reviews, search, usage};
 use crate::files::{self, Access};
 use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
@@ -606,6 +606,7 @@ const MIGRATIONS: &[&str] = &[
 ",
     search::SCHEMA,
     usage::TABLES,
+    reviews::SCHEMA,
 ];
 
 /// The schema version that this program writes.

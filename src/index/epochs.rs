@@ -674,7 +674,8 @@ mod tests {
         let undone = "DROP TABLE codex_event_epochs; DROP TRIGGER codex_search_after_change;
             DROP TRIGGER codex_search_after_deletion; DROP TABLE codex_search; DROP TABLE codex_search_entries;
             DROP TABLE codex_search_state; DROP TABLE codex_usage_turns; DROP TABLE codex_usage_threads;
-            DROP TABLE codex_usage_limits; DROP TABLE codex_usage_since; PRAGMA user_version = 1";
+            DROP TABLE codex_usage_limits; DROP TABLE codex_usage_since; DROP INDEX codex_tool_events_of_reviews;
+            PRAGMA user_version = 1";
         older.execute_batch(undone).expect("our own SQL");
         drop(older);
         lab.append(1, 1, &numbered(4..=4));

@@ -23,6 +23,7 @@ mod follow;
 mod indexer;
 mod maintenance;
 mod query;
+mod reviews;
 mod search;
 mod shared;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub(crate) use indexer::Stepped;
 pub(crate) use maintenance::{Pruned, indexed_before, prune_history, redact_history};
 pub use query::{Cursor, History};
 pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
+pub(crate) use reviews::{REVIEWS_MAX, WhichReviews};
 pub(crate) use search::{Hit, Hits, Search, fill_stored_search};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};

@@ -621,7 +621,7 @@ fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
 }
 
 /// A row of `codex_tool_events`; `None` if its event is unknown.
-fn kept_tool(row: &Row<'_>) -> rusqlite::Result<Option<KeptTool>> {
+pub(super) fn kept_tool(row: &Row<'_>) -> rusqlite::Result<Option<KeptTool>> {
     let text = |name: &str| row.get::<_, Option<String>>(name);
     let created_at: String = row.get("created_at")?;
     let at = humantime::parse_rfc3339(&created_at).unwrap_or(UNIX_EPOCH);

@@ -121,7 +121,7 @@ fn older_history_gets_the_usage_of_its_journal() {
         older
             .execute_batch(
                 "DROP TABLE codex_usage_turns; DROP TABLE codex_usage_threads; DROP TABLE codex_usage_limits;
-                DROP TABLE codex_usage_since; PRAGMA user_version = 3;
+                DROP TABLE codex_usage_since; DROP INDEX codex_tool_events_of_reviews; PRAGMA user_version = 3;
                 UPDATE codex_event_checkpoints SET state = json_set(state, '$.form', 3, '$.fold', json('{}'))",
             )
             .expect("our own SQL");

@@ -103,6 +103,7 @@ methods! {
         "threadId", "expectedTurnId", "input.type", "input.text", "input.text_elements"
     ];
     TurnInterrupt = "turn/interrupt", ClientRequest, Open, ["threadId", "turnId"];
+    ThreadApproveDenied = "thread/approveGuardianDeniedAction", ClientRequest, Open, ["threadId", "event"];
 
     // Requests of the server.
     CommandApproval = "item/commandExecution/requestApproval", ServerRequest, Open, [
@@ -170,6 +171,17 @@ methods! {
         "itemId", "stdin"
     ];
     RequestResolved = "serverRequest/resolved", ServerNotification, Open, ["threadId", "requestId"];
+    ReviewStarted = "item/autoApprovalReview/started", ServerNotification, Open, [
+        "threadId", "turnId", "targetItemId", "reviewId", "review.status", "action.type", "action.command", "action.cwd",
+        "action.files", "action.program", "action.argv", "action.target", "action.server",
+        "action.toolName", "action.permissions"
+    ];
+    ReviewCompleted = "item/autoApprovalReview/completed", ServerNotification, Open, [
+        "threadId", "turnId", "targetItemId", "reviewId", "decisionSource",
+        "review.status", "review.riskLevel", "review.userAuthorization", "review.rationale", "action.type",
+        "action.command", "action.cwd", "action.files", "action.program", "action.argv",
+        "action.target", "action.server", "action.toolName", "action.permissions"
+    ];
     RateLimitsUpdated = "account/rateLimits/updated", ServerNotification, Secret, [
         "rateLimits.limitId", "rateLimits.primary.usedPercent", "rateLimits.primary.windowDurationMins",
         "rateLimits.primary.resetsAt", "rateLimits.secondary.usedPercent"

@@ -8,6 +8,7 @@ use serde::de::value::StrDeserializer;
 
 mod event;
 mod method;
+mod review;
 
 pub(crate) use event::{Event, ItemPlace, inject_items_params, notification_line, request_line};
 #[cfg(test)]
@@ -17,6 +18,8 @@ pub(crate) use method::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method, stand_in,
 };
+
+pub(crate) use review::Denial;
 
 /// Prefix of notification methods until early 2026.
 pub(crate) const EARLY_PREFIX: &str = "codex/event/";

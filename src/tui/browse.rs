@@ -5,13 +5,14 @@
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher};
 use super::form::Field;
-use super::keys::{Action, Browse, Move};
-use super::model::{Awaited, Focus, Model, Session, Tone};
+use super::keys::{Action, Answer, Browse, Move};
+use super::model::{About, Awaited, Focus, Link, Model, Note, Overruling, Session, Tone};
 use super::model::{Command, Way};
 use super::pressed::{ask_journal, follow, say};
 use super::review;
 use super::text::bytes;
 use super::timeline::Timeline;
+use crate::engine::OverruleFor;
 
 /// Typical rows of an entry.
 const ROWS_AN_ENTRY: u16 = 3;
@@ -45,6 +46,10 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
         Action::Browse(Browse::Asked) => {
             find(model, Matcher { kind: Some(Kind::Request), ..Matcher::default() }, Way::Back)
         }
+        Action::Browse(Browse::Overrule) => {
+            overrule(model);
+            Vec::new()
+        }
         Action::Browse(Browse::Copy) => match chosen(session).map(Entry::whole) {
             Some(text) => copy(model, text),
             None => Vec::new(),
@@ -75,7 +80,7 @@ fn sifting(session: &Session) -> Matcher {
 }
 
 fn next_filter(filter: Option<Kind>) -> Option<Kind> {
-    const KINDS: [Kind; 10] = [
+    const KINDS: [Kind; 11] = [
         Kind::User,
         Kind::Assistant,
         Kind::Reasoning,
@@ -85,6 +90,7 @@ fn next_filter(filter: Option<Kind>) -> Option<Kind> {
         Kind::Diff,
         Kind::Tool,
         Kind::Request,
+        Kind::Review,
         Kind::Error,
     ];
     match filter {
@@ -196,6 +202,34 @@ fn forward(session: &mut Session, by: usize) -> Vec<Command> {
             Vec::new()
         }
     }
+}
+
+/// Asks whether to overrule the denial under the cursor.
+fn overrule(model: &mut Model) {
+    let Some(session) = &mut model.session else { return };
+    let denial = chosen(session).and_then(|entry| Some((entry.denial.clone()?, entry.title.clone())));
+    let Some((review_id, title)) = denial else {
+        return say(model, Tone::Plain, "this is not a denial of codex's own reviewer; f shows only reviews");
+    };
+    if !matches!(session.link, Link::Up(_)) {
+        return say(model, Tone::Bad, "not overruled: no relay answers in this session");
+    }
+    session.overruling = Some(Overruling { review_id, applies: OverruleFor::ThisTurn });
+    ask(model, format!("approve it after all? {title} — y: yes, any other key: no"));
+}
+
+/// Asks for a confirmation. The question stays until a key is pressed.
+pub(super) fn ask(model: &mut Model, question: String) {
+    model.note = Some(Note { text: question, tone: Tone::Plain, about: About::Key, until_us: u64::MAX });
+}
+
+/// Handles the key after that question.
+pub(super) fn overrule_or_not(model: &mut Model, asked: Overruling, does: Option<Action>) -> Vec<Command> {
+    if does == Some(Action::Answer(Answer::Yes)) {
+        return vec![Command::Overrule(asked)];
+    }
+    say(model, Tone::Plain, "the denial stands");
+    Vec::new()
 }
 
 pub(super) fn open(session: &mut Session) -> Vec<Command> {

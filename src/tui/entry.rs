@@ -62,6 +62,8 @@ pub(crate) enum Kind {
     Diff,
     Tool,
     Request,
+    /// Codex's own reviewer decides on an action.
+    Review,
     /// A turn or a compaction has ended.
     Status,
     Error,
@@ -84,6 +86,7 @@ impl Kind {
             Kind::Diff => "diff",
             Kind::Tool => "tool",
             Kind::Request => "asks",
+            Kind::Review => "review",
             Kind::Status => "turn",
             Kind::Error => "error",
             Kind::Gap => "gap",
@@ -137,6 +140,8 @@ pub(crate) struct Entry {
     pub cut_bytes: u64,
     /// The name by which later events find the open entry.
     pub handle: Option<String>,
+    /// The review that has denied the action.
+    pub denial: Option<String>,
 }
 
 impl Entry {
@@ -154,6 +159,7 @@ impl Entry {
             body: String::new(),
             cut_bytes: 0,
             handle: None,
+            denial: None,
         }
     }
 
@@ -363,6 +369,27 @@ pub(super) fn asked(fields: &Value) -> String {
     };
     let reason = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
     format!("{}{reason}", what.unwrap_or_default())
+}
+
+/// Fills in the entry of a review.
+pub(super) fn describe_review(entry: &mut Entry, fields: &Value, body_bytes_max: usize) {
+    let text = |member: &str| fields[member].as_str().unwrap_or_default();
+    let subject = without_shell(text("subject"));
+    entry.stage = match text("status") {
+        "in_progress" => Stage::Open,
+        "approved" => Stage::Done,
+        "denied" | "aborted" => Stage::Stopped,
+        _ => Stage::Failed,
+    };
+    entry.title = match entry.stage {
+        Stage::Open => subject,
+        Stage::Done | Stage::Failed | Stage::Stopped => format!("{subject} → {}", text("status").replace('_', " ")),
+    };
+    entry.denial = (text("status") == "denied").then(|| text("review_id").to_owned());
+    let risk = Some(text("risk_level")).filter(|risk| !risk.is_empty()).map(|risk| format!("{risk} risk"));
+    let reason = Some(text("reason").to_owned()).filter(|reason| !reason.is_empty());
+    let body = [risk, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    entry.set_body(&body, body_bytes_max);
 }
 
 /// The changed file, or the number of files.

@@ -143,6 +143,8 @@ pub(crate) enum Browse {
     Error,
     /// Moves to the previous request.
     Asked,
+    /// Overrules the denial of codex's own reviewer.
+    Overrule,
     Copy,
     /// Opens the review of the diff.
     Review,
@@ -344,6 +346,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     browses(Place::History, &[Letter('f')], Browse::Filter, "only one kind of entries; the next kind"),
     browses(Place::History, &[Letter('e')], Browse::Error, "to the error before"),
     browses(Place::History, &[Letter('r')], Browse::Asked, "to the request before"),
+    browses(Place::History, &[Letter('o')], Browse::Overrule, "approve what codex's own reviewer has denied"),
     browses(Place::History, &[Letter('y')], Browse::Copy, "copy the entry"),
     row(Place::History, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
     moves(Place::Reading, UP, Move::Up, "up"),

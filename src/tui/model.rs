@@ -23,6 +23,7 @@ use super::text::Zone;
 use super::timeline::{SessionEvent, Timeline};
 use crate::control::SessionDocument;
 use crate::control::request_view::Choice;
+use crate::engine::OverruleFor;
 use crate::history::Activity;
 use crate::store;
 
@@ -258,6 +259,13 @@ pub(crate) struct Answering {
     pub form: Form,
 }
 
+/// A denial of codex's own reviewer that the user is about to overrule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Overruling {
+    pub review_id: String,
+    pub applies: OverruleFor,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub id: String,
@@ -282,6 +290,8 @@ pub(crate) struct Session {
     pub filter: Option<Kind>,
     /// The chosen thread. Without one, all threads are visible, and messages go to the thread of the last turn.
     pub thread: Option<String>,
+    /// A denial that is overruled once the user has confirmed it.
+    pub overruling: Option<Overruling>,
     /// The last search.
     pub searched: Option<Matcher>,
     /// The note if the search in progress finds nothing.
@@ -322,6 +332,7 @@ impl Session {
             cursor: None,
             filter: None,
             thread: None,
+            overruling: None,
             searched: None,
             missing: None,
             reading: None,
@@ -393,6 +404,9 @@ impl Model {
             return (Place::Inbox, Letters::Keys);
         }
         let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
+        if session.overruling.is_some() {
+            return (Place::Sure, Letters::Keys);
+        }
         let answers_request = match &session.focus {
             Focus::Answer => true,
             Focus::Reading(reading) => matches!(reading.subject, Subject::Request(_)),
@@ -507,6 +521,19 @@ pub(crate) enum News {
     },
     Said(Result<String, String>),
     Interrupted(Result<(), String>),
+    Overruled {
+        asked: Overruling,
+        /// What happens next, or why nothing does.
+        result: Result<String, NotOverruled>,
+    },
+}
+
+/// Why a denial stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotOverruled {
+    /// Its turn is over; the approval could wait for the next one.
+    TurnOver,
+    Other(String),
 }
 
 /// Whose answer won.
@@ -586,6 +613,8 @@ pub(crate) enum Command {
     },
     /// Interrupts the turn of this thread, or of the last one.
     Interrupt(Option<String>),
+    /// Overrules a denial.
+    Overrule(Overruling),
     /// Copies text to the clipboard of the terminal.
     Copy(String),
 }

@@ -14,12 +14,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, of_row};
-use super::model::{Event, First, News};
+use super::model::{Event, First, News, NotOverruled, Overruling};
 use super::model::{Link, Live, SessionRow, Waiting};
 use super::reader::{Gone, Teller};
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer};
 use crate::control::{SessionDocument, with_choices};
+use crate::engine::OverruleFor;
 use crate::store::Found;
 
 /// How often a session is polled.
@@ -250,6 +251,7 @@ pub(super) enum Call {
     Respond { request_id: String, body: Value },
     Say { text: String, thread_id: Option<String> },
     Interrupt(Option<String>),
+    Overrule(Overruling),
 }
 
 /// Makes the call and sends the result.
@@ -265,10 +267,29 @@ pub(super) fn run(call: Call, dir: PathBuf, teller: Teller) -> io::Result<()> {
                 let body = in_thread(json!({}), thread_id.as_deref());
                 News::Interrupted(post(&dir, "/sessions/self/interrupt", &body).map(drop))
             }
+            Call::Overrule(asked) => {
+                let result = overrule(&dir, &asked);
+                News::Overruled { asked, result }
+            }
         };
         let _ = teller.tell(news);
     })?;
     Ok(())
+}
+
+fn overrule(dir: &Path, asked: &Overruling) -> Result<String, NotOverruled> {
+    let path = format!("/sessions/self/codex-reviews/{}/overrule", asked.review_id);
+    let body = json!({ "next_turn": asked.applies == OverruleFor::NextTurn });
+    let answer = client::post_by_tui(dir, &path, body.to_string(), TURN_WAIT_MAX);
+    let answer = answer.map_err(|error| NotOverruled::Other(error.to_string()))?;
+    if answer.error_code().as_deref() == Some("turn_over") {
+        return Err(NotOverruled::TurnOver);
+    }
+    let document: Value = answer.document().map_err(NotOverruled::Other)?;
+    Ok(match document["turn_id"].is_string() {
+        true => "approved: the running turn learns of it now".to_owned(),
+        false => "approved: the model learns of it with your next message".to_owned(),
+    })
 }
 
 fn post(dir: &Path, path: &str, body: &Value) -> Result<Value, String> {

@@ -32,6 +32,9 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     if model.help.is_some() {
         return help(model, key, does);
     }
+    if let Some(asked) = model.session.as_mut().and_then(|session| session.overruling.take()) {
+        return browse::overrule_or_not(model, asked, does);
+    }
     match does {
         Some(Action::Global(Global::Quit)) => vec![Command::Quit(Ending::Left)],
         Some(Action::Global(Global::Suspend)) => vec![Command::Suspend],

@@ -53,6 +53,7 @@ pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
         | Kind::Command
         | Kind::Tool
         | Kind::Request
+        | Kind::Review
         | Kind::Status
         | Kind::Error
         | Kind::Gap
@@ -74,6 +75,7 @@ fn lines(entry: &Entry) -> Doc {
         | Kind::Diff
         | Kind::Tool
         | Kind::Request
+        | Kind::Review
         | Kind::Status
         | Kind::Error
         | Kind::Gap

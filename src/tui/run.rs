@@ -187,7 +187,8 @@ impl Beside {
             | Command::Open(_)
             | Command::Respond { .. }
             | Command::Say { .. }
-            | Command::Interrupt(_) => {
+            | Command::Interrupt(_)
+            | Command::Overrule(_) => {
                 if let Some(attached) = &mut self.attached {
                     attached.carry_out(command)?;
                 }
@@ -249,6 +250,7 @@ impl Attached {
             Command::Respond { request_id, body } => Call::Respond { request_id, body },
             Command::Say { text, thread_id } => Call::Say { text, thread_id },
             Command::Interrupt(thread_id) => Call::Interrupt(thread_id),
+            Command::Overrule(asked) => Call::Overrule(asked),
             Command::Quit(_)
             | Command::Suspend
             | Command::Retake

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
 pub(crate) use super::entry::{Facts, Range, SessionEvent};
-use super::entry::{asked, body, files_of_diff, in_words, title};
+use super::entry::{asked, body, describe_review, files_of_diff, in_words, title};
 use super::text::lasted;
 
 /// Most entries in a window.
@@ -17,6 +17,9 @@ pub(crate) const ENTRIES_MAX: usize = 1_000;
 
 /// Approximate size limit of a window, in bytes.
 pub(crate) const WINDOW_BYTES_MAX: usize = 6 << 20;
+
+/// The outcome of a denial that a person overruled.
+const OVERRULED: &str = "overruled";
 
 /// The outcome of a request whose server exited before there was an answer.
 const ORPHANED: &str = " → orphaned: server_restarted";
@@ -198,6 +201,8 @@ impl Timeline {
                 };
                 self.tool(event, stage);
             }
+            "auto_review" => self.review(event),
+            "approval" if fields["kind"] == "auto_review" => self.kept_review(event),
             "approval" | "user_input" => self.request(event),
             "status" => self.status(event),
             "error" => {
@@ -278,6 +283,8 @@ impl Timeline {
             format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id"))
         } else if kind == Kind::Request {
             format!("{}:{}", kind.name(), part("request_id"))
+        } else if kind == Kind::Review {
+            format!("{}:{}", kind.name(), part("review_id"))
         } else {
             format!("{}:{}", part("thread_id"), part("item_id"))
         }
@@ -428,6 +435,32 @@ impl Timeline {
             let word = [text("decision"), text("error_code"), text("status")].into_iter().find(|word| !word.is_empty());
             entry.title = format!("{} → {}{by}", entry.title, in_words(word.unwrap_or_default()));
         });
+    }
+
+    /// A review begins or ends.
+    fn review(&mut self, event: &SessionEvent) {
+        let fields = &event.fields;
+        self.with_open(event, Kind::Review, Timeline::handle(event, Kind::Review), |entry, max| {
+            describe_review(entry, fields, max);
+            if entry.stage != Stage::Open {
+                entry.took_us = event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+            }
+        });
+    }
+
+    /// A review in a transcript, or that a person overruled it.
+    fn kept_review(&mut self, event: &SessionEvent) {
+        let mut fields = event.fields.clone();
+        if fields["status"] == "pending" {
+            return;
+        }
+        let mut review = fields["review"].take();
+        if review.is_null() {
+            let title = fields["text"].as_str().unwrap_or_default();
+            return self.say(event, Kind::Review, Stage::Done, &format!("{title} → {OVERRULED}"), "");
+        }
+        review["thread_id"] = fields["thread_id"].take();
+        self.review(&SessionEvent { fields: review, ..event.clone() });
     }
 
     fn status(&mut self, event: &SessionEvent) {

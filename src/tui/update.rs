@@ -10,11 +10,12 @@ use super::ask::{Ask, ending};
 use super::browse;
 use super::doc::At;
 use super::entry::{Key, Stage};
-use super::model::{About, Awaited, Focus, Model, Session, SessionRow, Subject, Tone};
+use super::model::{About, Awaited, Focus, Model, NotOverruled, Overruling, Session, SessionRow, Subject, Tone};
 use super::model::{Command, Event, First, News, Page};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
 use super::{layout, mouse, pressed};
+use crate::engine::OverruleFor;
 
 /// Time between two reads of an unfinished entry in full, in microseconds.
 const READ_AGAIN_US: u64 = 1_000_000;
@@ -136,6 +137,17 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
                 Err(why) => tell(model, Tone::Bad, format!("not sent: {why}")),
             }
             return vec![Command::Look];
+        }
+        News::Overruled { result: Ok(told), .. } => tell(model, Tone::Plain, told),
+        News::Overruled { asked, result: Err(NotOverruled::TurnOver) } => {
+            session.overruling = Some(Overruling { applies: OverruleFor::NextTurn, ..asked });
+            browse::ask(
+                model,
+                "its turn is over: approve it for your next message? y: yes, any other key: no".to_owned(),
+            );
+        }
+        News::Overruled { result: Err(NotOverruled::Other(why)), .. } => {
+            tell(model, Tone::Bad, format!("not overruled: {why}"));
         }
         News::Interrupted(Ok(())) => tell(model, Tone::Plain, "the turn is being interrupted"),
         News::Interrupted(Err(why)) => tell(model, Tone::Bad, format!("not interrupted: {why}")),

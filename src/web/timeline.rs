@@ -268,7 +268,8 @@ impl Recording {
             | News::Opened(_)
             | News::Responded { .. }
             | News::Said(_)
-            | News::Interrupted(_) => {}
+            | News::Interrupted(_)
+            | News::Overruled { .. } => {}
         }
     }
 

@@ -184,13 +184,14 @@ for out; do :; done
 kind() {{ printf '{{"properties":{{"method":{{"enum":["%s"]}},"params":%s}}}},' "$1" "$2"; }}
 file() {{ name=$1; shift; {{ printf '{{"oneOf":['; for m; do {lacks} || kind "$m" true; done; printf '{{}}]}}'; }} > "$out/$name.json"; }}
 file ClientRequest initialize thread/start thread/resume thread/fork thread/unsubscribe thread/read thread/list thread/inject_items \
-  thread/compact/start turn/start turn/steer turn/interrupt
+  thread/compact/start turn/start turn/steer turn/interrupt thread/approveGuardianDeniedAction
 file ServerRequest item/commandExecution/requestApproval item/fileChange/requestApproval item/permissions/requestApproval \
   item/tool/requestUserInput item/tool/call mcpServer/elicitation/request currentTime/read
 file ServerNotification error thread/started thread/status/changed thread/closed thread/compacted thread/tokenUsage/updated turn/started \
   turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
   item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
-  item/commandExecution/terminalInteraction serverRequest/resolved account/rateLimits/updated
+  item/commandExecution/terminalInteraction serverRequest/resolved item/autoApprovalReview/started \
+  item/autoApprovalReview/completed account/rateLimits/updated
 "#
         );
         fs::write(lab.user.join("real/codex"), script).expect("a file");
@@ -219,14 +220,14 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
              thread/start: ephemeral, thread/start: threadSource, thread/fork, thread/unsubscribe, thread/read, \
              thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
-             item/commandExecution/requestApproval: command and 12 more",
+             thread/approveGuardianDeniedAction and 15 more",
         ),
         "0.98.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
-             thread/unsubscribe, thread/inject_items, turn/steer, \
+             thread/unsubscribe, thread/inject_items, turn/steer, thread/approveGuardianDeniedAction, \
              item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
-             mcpServer/elicitation/request, currentTime/read, thread/status/changed, thread/closed and 2 more",
+             mcpServer/elicitation/request, currentTime/read, thread/status/changed and 5 more",
         ),
         "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read"),
         "0.135.0" => Some("this codex lacks currentTime/read"),

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::{
-    COMMAND_APPROVAL, Conversation, END_IN_MID_TURN, FILE_CHANGE_APPROVAL, INTERRUPT, LIST_READ_RESUME, PLAIN_TURN,
-    QUESTION, REASONING, STREAMED_DELTAS,
+    AUTO_REVIEW, COMMAND_APPROVAL, Conversation, END_IN_MID_TURN, FILE_CHANGE_APPROVAL, INTERRUPT, LIST_READ_RESUME,
+    PLAIN_TURN, QUESTION, REASONING, STREAMED_DELTAS,
 };
 use crate::support::journal::Journal;
 use crate::support::model::Model;
@@ -107,6 +107,14 @@ fn e2e_command_approval() {
 #[test]
 fn e2e_file_change_approval() {
     check("e2e_file_change_approval", FILE_CHANGE_APPROVAL, 10);
+}
+
+#[test]
+fn e2e_auto_review() {
+    if Release::under_test().lacks("e2e_auto_review", Ability::AutoReview) {
+        return;
+    }
+    check("e2e_auto_review", AUTO_REVIEW, 10);
 }
 
 #[test]

@@ -22,7 +22,7 @@ const QUESTION: &str = r#"{"id":7,"method":"item/tool/requestUserInput","params"
 const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
 
 /// A relay whose server is initialized and runs turn `u1` in thread `t`.
-fn in_turn() -> Live {
+pub fn in_turn() -> Live {
     let mut live = Live::start();
     assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
     live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
@@ -32,7 +32,7 @@ fn in_turn() -> Live {
     live
 }
 
-fn end_turn(live: &mut Live) {
+pub fn end_turn(live: &mut Live) {
     live.say_plainly(
         r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u1","items":[],"status":"completed"}}}"#,
     );
@@ -45,12 +45,12 @@ fn shown(output: &Output) -> String {
 }
 
 /// Starts a tool that waits.
-fn begin(live: &Live, args: &[&str]) -> Child {
+pub fn begin(live: &Live, args: &[&str]) -> Child {
     let mut command = live.home.shim(args);
     command.current_dir(live.home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs")
 }
 
-fn finish(mut tool: Child) -> Output {
+pub fn finish(mut tool: Child) -> Output {
     eventually("the tool has not ended", || tool.try_wait().expect("it is our child"));
     tool.wait_with_output().expect("the tool ends")
 }
@@ -60,7 +60,7 @@ fn ids(document: &Value) -> Vec<String> {
     document["requests"].as_array().expect("an array").iter().map(|row| text(&row["request_id"])).collect()
 }
 
-fn sent(live: &Live) -> Value {
+pub fn sent(live: &Live) -> Value {
     serde_json::from_str(&live.at_server()).expect("it is JSON")
 }
 

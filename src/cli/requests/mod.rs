@@ -52,6 +52,15 @@ pub(super) struct Refused {
 }
 
 impl Refused {
+    pub(super) fn code(&self) -> &str {
+        &self.code
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_code(code: &str) -> Refused {
+        Refused { code: code.to_owned(), message: "m".to_owned(), detail: Value::Null }
+    }
+
     pub(super) fn of(answer: &Answer) -> Refused {
         let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let detail = document["detail"].clone();

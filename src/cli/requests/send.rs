@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::super::complete;
 use super::super::history::thread_named;
+use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
@@ -21,6 +22,7 @@ use crate::config::Environment;
 use crate::config::parse_duration;
 use crate::control::client;
 use crate::history::Activity;
+use crate::index::{Cursor, Table};
 use crate::protocol::Method;
 use crate::store::Found;
 
@@ -44,7 +46,7 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     };
     let began = Instant::now();
     let at = select_session::argument_for(&session, arguments.session.name(), environment);
-    let watch = arguments.wait.then(|| TurnWatch::begin(&session, at)).transpose()?;
+    let watch = arguments.wait.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
     let body = with_thread(json!({ "text": says }), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
@@ -336,12 +338,18 @@ fn told(goal: Goal, document: &Value, at: &str) -> String {
     }
 }
 
+/// Why a turn failed whose server has ended, as in the history.
+const SERVER_GONE: &str = "app_server_stream_closed";
+
 /// Most rows per poll.
 const ROWS_MAX: u64 = 500;
 
 /// A position in the turn rows before the awaited turn.
 pub(super) struct TurnWatch {
+    read: Read,
     since_id: u64,
+    /// The run of the server; `None` if the turn may outlive it, as the server of a hub outlives the hub.
+    run: Option<String>,
     /// Names the session in suggested commands; empty if they find it.
     at: String,
 }
@@ -369,21 +377,33 @@ struct Transcript {
 
 impl TurnWatch {
     /// Remembers the current end of the rows.
-    pub(super) fn begin(session: &Found, at: String) -> Result<TurnWatch, CliError> {
-        let last = rows(session, "limit=1")?;
-        Ok(TurnWatch { since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0), at })
+    pub(super) fn begin(session: &Found, at: String, environment: &Environment) -> Result<TurnWatch, CliError> {
+        let mut read = Read::of(session.clone(), environment);
+        let last = rows(&mut read, None, 1)
+            .map_err(|why| CliError::failed(format!("--wait needs the history of this session: {why}")))?;
+        let run = look(session, None).ok().and_then(|document| run_of(&document));
+        Ok(TurnWatch { read, since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0), run, at })
     }
 
-    /// Waits until `turn` has ended or the time `left` is over.
+    /// Waits until `turn` has ended or the time `left` is over. If the relay ends, its files say how the turn ended.
     pub(super) fn end(
         mut self,
         session: &Found,
         turn: Value,
         left: impl Fn() -> Option<Duration>,
     ) -> Result<TurnEnd, CliError> {
-        let mut told_of = None;
+        let (mut told_of, mut failing_since) = (None, None);
         loop {
-            let new = rows(session, &format!("since_id={}&limit={ROWS_MAX}", self.since_id))?;
+            let (document, new) = match self.look(session) {
+                Ok(seen) => seen,
+                // A relay that is killed breaks off its answer, and the next one may run already.
+                Err(_) if failing_since.get_or_insert_with(Instant::now).elapsed() < SILENCE_MAX => {
+                    std::thread::park_timeout(POLL_WAIT);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            failing_since = None;
             let is_of_turn = |row: &&Value| row["turn_id"] == turn["turn_id"] && row["thread_id"] == turn["thread_id"];
             let ended = new.iter().filter(is_of_turn).find(|row| text(row, "event_type") != "started");
             if let Some(row) = ended {
@@ -391,12 +411,30 @@ impl TurnWatch {
                 return Ok(TurnEnd {
                     outcome: text(row, "event_type").to_owned(),
                     error: error.map(str::to_owned),
-                    message: last_message(session, &turn)?,
+                    message: last_message(&mut self.read, &turn)?,
                     turn,
                 });
             }
             self.since_id = new.last().and_then(|row| row["id"].as_u64()).unwrap_or(self.since_id);
-            tell_of_requests(session, text(&turn, "thread_id"), &mut told_of)?;
+            // More rows may wait.
+            if new.len() as u64 == ROWS_MAX {
+                continue;
+            }
+            match &document {
+                Some(document) if self.run.is_none() || run_of(document) == self.run => {
+                    tell_of_requests(session, document, text(&turn, "thread_id"), &mut told_of)?;
+                }
+                None if self.run.is_none() => return Err(CliError::not_running(session)),
+                // The server is gone, and a relay that was killed has recorded no end of the turn.
+                Some(_) | None => {
+                    return Ok(TurnEnd {
+                        outcome: "failed".to_owned(),
+                        error: Some(SERVER_GONE.to_owned()),
+                        message: last_message(&mut self.read, &turn)?,
+                        turn,
+                    });
+                }
+            }
             let left = left();
             if left.is_some_and(|left| left.is_zero()) {
                 let at = &self.at;
@@ -409,6 +447,27 @@ impl TurnWatch {
             std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
         }
     }
+}
+
+impl TurnWatch {
+    /// The session's document, and the turn rows that are new. The document comes first: if it is that of another run of the server,
+    /// the rows have the end of every turn of the run before.
+    fn look(&mut self, session: &Found) -> Result<(Option<Value>, Vec<Value>), CliError> {
+        Ok((current(session)?, rows(&mut self.read, Some(self.since_id), ROWS_MAX)?))
+    }
+}
+
+/// The session's document; `None` if no relay runs.
+fn current(session: &Found) -> Result<Option<Value>, CliError> {
+    match offline::relay_answer(session, "/sessions/self")? {
+        Some(answer) => answer.document().map(Some).map_err(CliError::failed),
+        None => Ok(None),
+    }
+}
+
+/// The run of the server that a document names; `None` for a hub.
+fn run_of(document: &Value) -> Option<String> {
+    document["generation"].as_str().filter(|_| document["hub"].is_null()).map(str::to_owned)
 }
 
 impl TurnEnd {
@@ -434,28 +493,37 @@ impl TurnEnd {
     }
 }
 
-fn rows(session: &Found, query: &str) -> Result<Vec<Value>, CliError> {
-    let answer = needed(session, client::get(&session.dir, &format!("/sessions/self/turn-events?{query}")))?;
-    if !answer.status.is_success() {
-        let why = Refused::of(&answer).message;
-        return Err(CliError::failed(format!("--wait needs the history of this session: {why}")));
-    }
-    answer.document().map(|Rows { events }| events).map_err(CliError::failed)
+/// At most `limit` turn rows after `since_id`, or the last ones.
+fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<Value>, CliError> {
+    let since = since_id.map(|since_id| format!("since_id={since_id}&")).unwrap_or_default();
+    let path = format!("/sessions/self/turn-events?{since}limit={limit}");
+    let told: Rows = read.ask(&path, |past| {
+        let page = past.history.rows(Table::Turns, since_id.map(Cursor::from).as_ref(), limit, 0, false)?;
+        Ok(Rows { events: page.events })
+    })?;
+    Ok(told.events)
 }
 
 /// The model's last message in a turn.
-fn last_message(session: &Found, turn: &Value) -> Result<Option<String>, CliError> {
-    let path = format!("/sessions/self/threads/{}/transcript", text(turn, "thread_id"));
-    let answer = needed(session, client::get(&session.dir, &path))?;
-    let Ok(Transcript { entries }) = answer.document() else { return Ok(None) };
+fn last_message(read: &mut Read, turn: &Value) -> Result<Option<String>, CliError> {
+    let thread_id = text(turn, "thread_id");
+    let path = format!("/sessions/self/threads/{thread_id}/transcript");
+    let told = read.ask(&path, |past| {
+        let entries = past.history.transcript(thread_id, 0)?;
+        Ok(Transcript { entries: entries.iter().filter_map(|entry| serde_json::from_str(entry).ok()).collect() })
+    });
+    let Ok(Transcript { entries }) = told else { return Ok(None) };
     let is_message = |entry: &&Value| entry["role"] == "assistant" && entry["turn_id"] == turn["turn_id"];
     Ok(entries.iter().rev().find(is_message).map(|entry| text(entry, "text").to_owned()))
 }
 
 /// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.
-fn tell_of_requests(session: &Found, thread_id: &str, told_of: &mut Option<String>) -> Result<(), CliError> {
-    let answer = needed(session, client::get(&session.dir, "/sessions/self"))?;
-    let document: Value = answer.document().map_err(CliError::failed)?;
+fn tell_of_requests(
+    session: &Found,
+    document: &Value,
+    thread_id: &str,
+    told_of: &mut Option<String>,
+) -> Result<(), CliError> {
     if document["pending_requests"].as_u64().unwrap_or(0) == 0 {
         return Ok(());
     }

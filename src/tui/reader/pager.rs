@@ -74,6 +74,7 @@ impl Pager {
             | Command::Respond { .. }
             | Command::Say { .. }
             | Command::Interrupt(_)
+            | Command::Overrule(_)
             | Command::Copy(_) => None,
         })
     }

@@ -206,7 +206,7 @@ fn invalid_keys_are_explained_briefly() {
     let mut play = check("asks command=g-0\nkey ^R\nwait 600\nkey z");
     assert_eq!(noted(&play), "`z` does nothing here: a s d c r answer; v o Esc; ? lists all keys");
     play = check("key Tab z");
-    assert_eq!(noted(&play), "`z` does nothing here: Enter / n N f e r y Esc; ? lists all keys");
+    assert_eq!(noted(&play), "`z` does nothing here: Enter / n N f e r o y Esc; ? lists all keys");
     let footer = footer(&check("asks command=g-0\nkey ^R"), (80, 24));
     assert!(footer.contains("Enter does nothing") && !footer.contains("Enter off"), "{footer}");
 }

@@ -198,6 +198,7 @@ impl Play {
                 Command::Say { text, thread_id: None } => format!("say {text:?}"),
                 Command::Say { text, thread_id: Some(thread) } => format!("say {text:?} to {thread}"),
                 Command::Interrupt(thread_id) => format!("interrupt {}", thread_id.unwrap_or_default()),
+                Command::Overrule(asked) => format!("overrule {} {:?}", asked.review_id, asked.applies),
                 Command::Look => continue,
                 Command::Ring => {
                     self.rings += 1;

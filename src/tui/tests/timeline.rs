@@ -7,11 +7,12 @@ use serde_json::json;
 use super::super::ask::of_row;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
 use super::super::model::{Command, Event, News, Page};
-use super::super::model::{Focus, Mode};
+use super::super::model::{Focus, Mode, NotOverruled, Overruling};
 use super::super::pressed::attach;
 use super::super::timeline::Timeline;
 use super::screens::{everywhere, snapshot};
 use super::{NOW_US, Play, check, command, noted, offset, position, recorded, timeline, told};
+use crate::engine::OverruleFor;
 
 fn offsets(play: &Play) -> Option<u64> {
     play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(offset)
@@ -220,4 +221,61 @@ fn stale_news_are_dropped() {
     let first = attach(&mut play.model, "work".to_owned());
     assert!(matches!(first[..], [Command::Attach { attachment: 2, .. }]));
     assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "draft");
+}
+
+/// A timeline with a review that has this status.
+fn reviewed(status: &str) -> Play {
+    let mut play = Play::new();
+    let review = json!({ "type": "auto_review", "thread_id": "t", "turn_id": "u", "item_id": "i", "review_id": "r",
+        "status": status, "action": "command", "subject": "/bin/bash -lc 'rm -rf build'", "reason": "It cannot be undone.",
+        "risk_level": "high" });
+    play.news(News::Linked(super::up(crate::history::Activity::Working)));
+    play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(vec![review])) });
+    play.step("key Tab");
+    play
+}
+
+#[test]
+fn denial_is_overruled_after_a_confirmation() {
+    let mut play = reviewed("denied");
+    play.step("key o");
+    assert_eq!(play.done, [""; 0], "not without a confirmation");
+    assert!(noted(&play).contains("approve it after all? rm -rf build → denied"), "{}", noted(&play));
+    play.step("key x");
+    assert_eq!((noted(&play), play.done.len()), ("the denial stands", 0));
+    play.step("key o y");
+    assert_eq!(play.done.remove(0), "overrule r ThisTurn");
+    // If its turn is over, the next one is a choice of its own.
+    let asked = Overruling { review_id: "r".to_owned(), applies: OverruleFor::ThisTurn };
+    play.news(News::Overruled { asked, result: Err(NotOverruled::TurnOver) });
+    assert!(noted(&play).contains("its turn is over"), "{}", noted(&play));
+    play.step("key y");
+    assert_eq!(play.done.remove(0), "overrule r NextTurn");
+}
+
+#[test]
+fn only_denials_can_be_overruled() {
+    for status in ["approved", "in_progress", "timed_out"] {
+        let mut play = reviewed(status);
+        play.step("key o");
+        assert!(noted(&play).starts_with("this is not a denial"), "{status}: {}", noted(&play));
+    }
+    let mut play = reviewed("denied");
+    play.news(News::Linked(crate::tui::model::Link::Stopped));
+    play.step("key o");
+    assert!(noted(&play).starts_with("not overruled: no relay answers"), "{}", noted(&play));
+}
+
+#[test]
+fn reviews_show_action_decision_and_reason() {
+    let entry = |status: &str| {
+        let play = reviewed(status);
+        let timeline = play.model.session.as_ref().and_then(|session| session.timeline.clone()).expect("it was read");
+        let entry = timeline.entries().back().expect("an entry").clone();
+        (entry.title, entry.body, entry.denial)
+    };
+    let reason = || "high risk: It cannot be undone.".to_owned();
+    assert_eq!(entry("in_progress"), ("rm -rf build".to_owned(), reason(), None));
+    assert_eq!(entry("approved"), ("rm -rf build → approved".to_owned(), reason(), None));
+    assert_eq!(entry("denied"), ("rm -rf build → denied".to_owned(), reason(), Some("r".to_owned())));
 }

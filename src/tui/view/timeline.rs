@@ -188,6 +188,8 @@ fn sign(entry: &Entry) -> (&'static str, Role) {
         (Kind::Tool, _) => ("◇", Role::Info),
         (Kind::Request, Stage::Open) => ("?", Role::Badge),
         (Kind::Request, _) => ("?", Role::Warning),
+        (Kind::Review, Stage::Done) => ("◆", Role::Good),
+        (Kind::Review, _) => ("◆", Role::Warning),
         (Kind::Status, _) => ("─", Role::Faint),
         (Kind::Error, _) => ("!", Role::Bad),
         (Kind::Gap, _) => ("≈", Role::Bad),
@@ -202,9 +204,17 @@ fn role(entry: &Entry) -> Role {
         (Kind::Request, Stage::Open) | (_, Stage::Stopped) => Role::Warning,
         (Kind::User, _) => Role::Strong,
         (Kind::Reasoning | Kind::Status | Kind::Run, _) => Role::Faint,
-        (Kind::Assistant | Kind::Plan | Kind::Command | Kind::Change | Kind::Diff | Kind::Tool | Kind::Request, _) => {
-            Role::Plain
-        }
+        (
+            Kind::Assistant
+            | Kind::Plan
+            | Kind::Command
+            | Kind::Change
+            | Kind::Diff
+            | Kind::Tool
+            | Kind::Request
+            | Kind::Review,
+            _,
+        ) => Role::Plain,
     }
 }
 
@@ -305,7 +315,7 @@ fn body(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
             };
             output(entry, columns, rows_max)
         }
-        Kind::Status | Kind::Error | Kind::Gap | Kind::Run => {
+        Kind::Review | Kind::Status | Kind::Error | Kind::Gap | Kind::Run => {
             wrap(&entry.body, columns).into_iter().take(4).map(|line| one(line, Role::Faint)).collect()
         }
     }

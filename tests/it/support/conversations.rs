@@ -15,12 +15,13 @@ pub struct Conversation {
 }
 
 /// All of them, by the names of their tapes.
-pub const ALL: [(&str, Conversation); 9] = [
+pub const ALL: [(&str, Conversation); 10] = [
     ("plain_turn", PLAIN_TURN),
     ("reasoning", REASONING),
     ("streamed_deltas", STREAMED_DELTAS),
     ("command_approval", COMMAND_APPROVAL),
     ("file_change_approval", FILE_CHANGE_APPROVAL),
+    ("auto_review", AUTO_REVIEW),
     ("question", QUESTION),
     ("interrupt", INTERRUPT),
     ("list_read_resume", LIST_READ_RESUME),
@@ -73,6 +74,49 @@ pub const FILE_CHANGE_APPROVAL: Conversation = Conversation {
         assert!(!lab.cwd().join("new.txt").exists(), "it was declined");
     },
 };
+
+/// Codex's own reviewer denies a command, the client overrules that, and in the next turn the reviewer approves.
+pub const AUTO_REVIEW: Conversation = Conversation {
+    script: |release| {
+        let command = || vec![release.command_to_be_approved("echo ran >> ran.txt")];
+        vec![
+            command(),
+            verdict("deny"),
+            vec![Item::Text(vec!["It was denied."])],
+            command(),
+            verdict("allow"),
+            vec![Item::Text(vec!["It ran."])],
+        ]
+    },
+    drive: |peer, lab| {
+        peer.initialize();
+        let thread = start_reviewed_thread(peer, lab);
+        start_turn(peer, &thread, "run it");
+        let review = peer.wait_for_method("item/autoApprovalReview/completed")["params"].clone();
+        assert_eq!(review["review"]["status"], "denied", "{review}");
+        turn_completed(peer, "completed");
+        assert!(!lab.cwd().join("ran.txt").exists(), "it was denied");
+        let mut action = review["action"].clone();
+        action["source"] = "unified_exec".into();
+        let event = json!({"id": review["reviewId"], "turn_id": review["turnId"], "status": "denied",
+            "started_at_ms": review["startedAtMs"], "action": action});
+        peer.call("thread/approveGuardianDeniedAction", json!({"threadId": thread, "event": event}));
+        start_turn(peer, &thread, "try again");
+        turn_completed(peer, "completed");
+    },
+};
+
+/// The answer of a model that reviews an action.
+pub fn verdict(outcome: &str) -> Vec<Item> {
+    vec![Item::Text(vec![match outcome {
+        "allow" => {
+            r#"{"outcome":"allow","risk_level":"low","user_authorization":"high","rationale":"The user asked for it."}"#
+        }
+        _ => {
+            r#"{"outcome":"deny","risk_level":"high","user_authorization":"low","rationale":"It writes outside the sandbox."}"#
+        }
+    }])]
+}
 
 pub const QUESTION: Conversation = Conversation {
     script: |_| {
@@ -133,6 +177,14 @@ pub const END_IN_MID_TURN: Conversation = Conversation {
 /// Starts a thread in the lab; returns its id.
 pub fn start_thread(peer: &mut Peer, lab: &Lab, sandbox: &str) -> String {
     let params = json!({"cwd": lab.cwd(), "approvalPolicy": "on-request", "sandbox": sandbox});
+    let result = peer.call("thread/start", params);
+    text(&result["thread"]["id"])
+}
+
+/// The same for a thread in which codex's own reviewer takes the place of the user.
+pub fn start_reviewed_thread(peer: &mut Peer, lab: &Lab) -> String {
+    let params = json!({"cwd": lab.cwd(), "approvalPolicy": "on-request", "sandbox": "read-only",
+        "approvalsReviewer": "auto_review"});
     let result = peer.call("thread/start", params);
     text(&result["thread"]["id"])
 }

@@ -119,9 +119,10 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 }
 
 /// Whether a client requests a special output format, for example for a thread's title: such requests are not part of
-/// the script.
+/// the script. Those of codex's own reviewer are: their format has an outcome.
 fn is_aside(request: &Value) -> bool {
-    request["text"]["format"].is_object()
+    let format = &request["text"]["format"];
+    format.is_object() && format["schema"]["properties"]["outcome"].is_null()
 }
 
 /// The events of one answer.

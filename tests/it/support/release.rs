@@ -52,6 +52,8 @@ pub enum Ability {
     SharedServer,
     /// The TUI connects again if it loses that server.
     Reconnection,
+    /// A reviewer of codex's own approves or denies in place of the user, and a denial can be overruled.
+    AutoReview,
     /// The TUI asks the model for a title of a thread, in a thread of its own.
     Titles,
 }
@@ -76,6 +78,7 @@ impl Ability {
             Ability::EndingInMidTurn => "end in the middle of a turn when its stdin ends",
             Ability::SharedServer => "TUI that joins a server",
             Ability::Reconnection => "TUI that connects again",
+            Ability::AutoReview => "reviewer of its own whose denials can be overruled",
             Ability::Titles => "titles that the TUI asks for",
         }
     }
@@ -184,6 +187,8 @@ impl Release {
             Ability::NamesWithoutInjections | Ability::SharedServer => self.minor >= 135,
             Ability::Titles => self.minor >= 150,
             Ability::Reconnection => self.minor >= 153,
+            // 0.125 reviews, too, but tells its model less of what was overruled. Those between were not tried.
+            Ability::AutoReview => self.minor >= 150,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }

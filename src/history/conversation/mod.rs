@@ -4,6 +4,8 @@
 //! This is the only place that decides what a record changes. A [`Step`] says what has changed; the rows, transcripts,
 //! UI events and activities are views of a step and of this state, and have no tables of these things.
 
+mod views;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -12,6 +14,7 @@ use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
 use super::request::{End, Request, RequestState};
+use super::review::{Overruled, Review};
 use super::turn::{
     Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent,
     Usage, accepted_turn, number,
@@ -73,6 +76,9 @@ pub(super) struct Tool {
 pub(super) struct Call {
     pub(super) method: String,
     pub(super) thread_id: Option<String>,
+    /// The denial that it overrules.
+    #[serde(default)]
+    pub(super) overrules: Option<Box<Overruled>>,
 }
 
 /// What a record has changed.
@@ -141,6 +147,14 @@ pub(super) enum Change<'a> {
         failure: Failure,
         will_retry: bool,
     },
+    /// A review has begun or ended.
+    Review {
+        review: Box<Review>,
+        /// The review in progress, if it was known.
+        tool: Option<Tool>,
+        /// Its rows tell this already.
+        is_told: bool,
+    },
     /// The request with this id is new.
     Asked(String),
     Resolved(Request, End),
@@ -167,7 +181,7 @@ impl Weigh for Tool {
 
 impl Weigh for Call {
     fn weight(&self) -> usize {
-        self.method.weight() + self.thread_id.weight()
+        self.method.weight() + self.thread_id.weight() + self.overrules.as_ref().map_or(0, |it| it.weight())
     }
 }
 
@@ -214,8 +228,12 @@ impl Conversation {
             }
             RecordEvent::ClientRequest { message, id } => {
                 let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
-                self.calls
-                    .insert(call_key(seen.conn, id), Call { method: message.method.clone().into_owned(), thread_id });
+                let overrules = match message.known {
+                    Some(Method::ThreadApproveDenied) => Overruled::of(message.params).map(Box::new),
+                    _ => None,
+                };
+                let method = message.method.clone().into_owned();
+                self.calls.insert(call_key(seen.conn, id), Call { method, thread_id, overrules });
                 Change::None
             }
             RecordEvent::Response { id, result, error } => {
@@ -391,6 +409,7 @@ impl Conversation {
                 usage.map_or(Change::None, Change::Usage)
             }
             Some(Method::DiffUpdated) => self.diff(&place, message, step),
+            Some(Method::ReviewStarted | Method::ReviewCompleted) => self.reviewed(purpose, place, message, step),
             Some(Method::ThreadCompacted) => {
                 let by_item = self.heard(&place, step, |thread| thread.compacts_by_item(turn_id));
                 Change::Compacted { by_item: by_item.unwrap_or_default() }
@@ -552,6 +571,32 @@ impl Conversation {
         Change::ItemCompleted { item, tool, is_late }
     }
 
+    /// A review is kept as a tool in progress under its own id, so that it ends with its turn or with the child if nothing reports
+    /// its end.
+    fn reviewed<'a>(
+        &mut self,
+        purpose: Purpose<'_>,
+        place: ItemPlace,
+        message: &MethodMessage<'_>,
+        step: &mut Step<'_>,
+    ) -> Change<'a> {
+        let started_us = step.at_us;
+        self.heard(&place, step, |_| ());
+        let Some(review) = Review::of(message.params, purpose) else { return Change::None };
+        let place = ItemPlace { item_id: Some(review.id().to_owned()), ..place };
+        let tool = if review.is_over() { self.tools.remove(&place) } else { None };
+        let is_told = match review.is_over() {
+            true => tool.as_ref().is_some_and(|tool| tool.is_ended),
+            false => self.tools.get(&place).is_some(),
+        };
+        if !review.is_over() && !is_told {
+            let does = review.does.clone();
+            let gone = self.tools.insert(place, Tool { started_us, does, is_ended: false, details: None });
+            step.lost.tools.extend(gone.into_iter().filter(|(_, tool)| !tool.is_ended));
+        }
+        Change::Review { review: Box::new(review), tool, is_told }
+    }
+
     fn plan<'a>(
         &mut self,
         purpose: Purpose<'_>,
@@ -637,64 +682,5 @@ fn progress<'a>(message: &MethodMessage<'_>) -> Option<Change<'a>> {
             Some(Change::Progress(message.params.read().unwrap_or_default()))
         }
         _ => None,
-    }
-}
-
-/// What views read.
-impl Conversation {
-    pub(super) fn threads(&self) -> impl Iterator<Item = (&str, &Thread)> {
-        self.threads.iter().filter_map(|(id, thread)| Some((id.as_deref()?, thread)))
-    }
-
-    pub(super) fn thread_of(&self, thread_id: &str) -> Option<&Thread> {
-        self.threads.get(&Some(thread_id.to_owned()))
-    }
-
-    /// The request with the server's id.
-    pub(super) fn request(&self, id: &str) -> Option<&Request> {
-        self.requests.get(&id.to_owned())
-    }
-
-    /// The requests that wait for a human.
-    pub(super) fn open_requests(&self) -> impl Iterator<Item = &Request> {
-        self.requests.iter().map(|(_, request)| request).filter(|request| request.is_open())
-    }
-
-    /// The request about an item, whatever its state is.
-    pub(super) fn request_about(&self, item: &ItemPlace) -> Option<&Request> {
-        self.requests.iter().map(|(_, request)| request).find(|request| request.is_about(item))
-    }
-
-    /// The tool in progress at a place; requests of early 2026 do not name the turn.
-    pub(super) fn tool_at(&self, place: &ItemPlace) -> Option<&Tool> {
-        let is_meant = |key: &ItemPlace| {
-            key.item_id == place.item_id
-                && key.thread_id == place.thread_id
-                && (place.turn_id.is_none() || key.turn_id == place.turn_id)
-        };
-        self.tools.iter().find(|(key, tool)| !tool.is_ended && is_meant(key)).map(|(_, tool)| tool)
-    }
-
-    /// The tool in progress with exactly this place.
-    pub(super) fn tool(&self, place: &ItemPlace) -> Option<&Tool> {
-        self.tools.get(place).filter(|tool| !tool.is_ended)
-    }
-
-    /// The position of the first record whose text is not stored.
-    pub(super) fn streamed_since(&self) -> Option<&Position> {
-        self.threads.iter().filter_map(|(_, thread)| thread.turn.as_ref()?.streamed_since()).min()
-    }
-
-    /// Takes the text of a record that was processed before the state was stored.
-    pub(super) fn recall(&mut self, at: &Position, message: &MethodMessage<'_>, met: &mut Vec<Position>) {
-        let (Some(Method::AgentMessageDelta), Some(turn_id)) = (message.known, message.place.turn_id.as_deref()) else {
-            return;
-        };
-        let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
-        self.threads.change(&thread_id, |thread| {
-            let delta = message.place.delta.as_deref().unwrap_or_default();
-            let turn = thread.running_mut(turn_id);
-            turn.into_iter().for_each(|turn| turn.recall(at, message.place.item_id.as_deref(), delta, met));
-        });
     }
 }

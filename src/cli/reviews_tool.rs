@@ -1,0 +1,362 @@
+//! `codex-shim reviews` lists what codex's own reviewer has denied, and `codex-shim overrule` approves such an action after all.
+//!
+//! Reviews are read from the history of any session, live or stopped. Only a relay can overrule a denial, because its server
+//! must still know the thread.
+
+use std::cmp::Reverse;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::complete;
+use super::offline::{self, OfflineSession, Past};
+use super::requests::{Refused, print_json};
+use super::screen::{self, Clock, Screen, Times, Tone};
+use super::select_session::{self, SessionFlag, SessionWord};
+use super::since::SinceFlag;
+use super::table::{Cell, Column, Table};
+use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
+use crate::config::{Environment, RetentionBounds};
+use crate::control::client;
+use crate::engine::{one_line, without_shell};
+use crate::history::rfc3339_millis;
+use crate::index::{REVIEWS_MAX, WhichReviews};
+use crate::store::Found;
+
+/// Attempts while a session keeps starting or ending.
+const TRIES_MAX: u32 = 10;
+
+/// The newest denial that can be overruled.
+const LATEST: &str = "latest";
+
+/// Most ids that an error lists.
+const TOLD_MAX: usize = 8;
+
+/// List what codex's own reviewer has denied, and why
+///
+/// With `approvals_reviewer = "auto_review"` codex asks no person: a reviewer of its own approves or denies. This lists the
+/// denials of all sessions, newest first: the action, the reason, and whether you have overruled it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: 0, or 1 if a history cannot be read, or 3 if there is no such
+session.
+
+Examples:
+  codex-shim reviews
+  codex-shim reviews --all --since 7d    approved ones, too
+  codex-shim reviews work --json | jq -r '.reviews[].reason'")]
+pub(super) struct ReviewsArguments {
+    #[command(flatten)]
+    session: SessionWord,
+    /// Every review, whatever was decided
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    since: SinceFlag,
+    /// Print one JSON document
+    #[arg(long = "json")]
+    as_json: bool,
+    #[command(flatten)]
+    times: Times,
+}
+
+/// Approve an action that codex's own reviewer has denied
+///
+/// The model learns that you approve exactly this action, and may try it again. Codex's reviewer then looks at it once more, and
+/// knows of your approval. This works while the turn of the denial runs. With --next-turn the approval waits for the next
+/// message in the thread if the turn is over.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A denial is named by its id, by a unique beginning of it, or by `latest`.
+
+Exit status: 0, or 1 if the turn of the denial is over, the denial belongs to
+an earlier run of the server, was overruled before, or codex refuses, or 3 if
+there is no such denial or session, or 4 if its session is not running.
+
+Examples:
+  codex-shim overrule latest
+  codex-shim overrule 8adfefc5 --next-turn && codex-shim send 'try again'")]
+pub(super) struct OverruleArguments {
+    /// Denial: its id, a unique beginning of it, or `latest`
+    #[arg(value_name = "REVIEW", add = complete::denials())]
+    review: String,
+    /// If the turn is over, approve the action for the next one
+    #[arg(long)]
+    next_turn: bool,
+    #[command(flatten)]
+    session: SessionFlag,
+    /// Print one JSON document
+    #[arg(long = "json")]
+    as_json: bool,
+}
+
+/// A session and its reviews.
+type Listed<'a> = Vec<(&'a Found, Value)>;
+
+/// Lists reviews.
+pub(super) fn run_reviews(arguments: &ReviewsArguments, environment: &Environment) -> Done {
+    let sessions = select_session::listed(arguments.session.name(), environment)?;
+    let which = if arguments.all { WhichReviews::All } else { WhichReviews::Denied };
+    let since = arguments.since.get();
+    let (reviews, status) = read(&sessions, which, since.map(super::since::Since::micros), environment)?;
+    if arguments.as_json {
+        let mut reviews: Vec<Value> = reviews.into_iter().map(|(_, review)| review).collect();
+        reviews.reverse();
+        return Ok(status.max(print_json(&json!({ "reviews": reviews }))));
+    }
+    if reviews.is_empty() {
+        let place = match &sessions[..] {
+            [only] if arguments.session.name().is_some() => format!("session {}", only.name()),
+            _ => "any session".to_owned(),
+        };
+        let period = if since.is_some() { " in this period" } else { "" };
+        say(&match which {
+            WhichReviews::Denied => format!("codex's reviewer has denied nothing in {place}{period}"),
+            WhichReviews::All => format!("codex's reviewer has looked at nothing in {place}{period}"),
+        });
+        return Ok(status);
+    }
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    let all = select_session::all_quietly(environment)?;
+    Ok(status.max(screen::print(&as_table(&reviews, &all, (&clock, arguments.times.is_utc()), to))))
+}
+
+/// The reviews of these sessions, newest first.
+fn read<'a>(
+    sessions: &'a [Found],
+    which: WhichReviews,
+    since_us: Option<u64>,
+    environment: &Environment,
+) -> Result<(Listed<'a>, i32), CliError> {
+    let retention = offline::retention(environment);
+    let looked = select_session::at_once(sessions, |session| reviews_of(session, which, since_us, retention));
+    let (mut reviews, mut worst) = (Vec::new(), 0);
+    for (session, looked) in sessions.iter().zip(looked) {
+        match looked {
+            Ok(found) => reviews.extend(found.into_iter().map(|review| (session, review))),
+            Err(error) if sessions.len() == 1 => return Err(error),
+            Err(error) => worst = worst.max(error.report()),
+        }
+    }
+    reviews.sort_by_cached_key(|(_, review)| Reverse(at(review).to_owned()));
+    Ok((reviews, worst))
+}
+
+/// When a review ended or, if it runs, began.
+fn at(review: &Value) -> &str {
+    review["decided_at"].as_str().or(review["started_at"].as_str()).unwrap_or_default()
+}
+
+/// The reviews of a session; none if it keeps no history.
+fn reviews_of(
+    session: &Found,
+    which: WhichReviews,
+    since_us: Option<u64>,
+    retention: RetentionBounds,
+) -> Result<Vec<Value>, CliError> {
+    let all = if which == WhichReviews::All { "true" } else { "false" };
+    let since = since_us.map(|since_us| format!("&since={}", rfc3339_millis(since_us)));
+    let path = format!("/sessions/self/codex-reviews?all={all}{}", since.unwrap_or_default());
+    for _ in 0..TRIES_MAX {
+        if let Some(answer) = offline::relay_answer(session, &path)? {
+            if answer.status.is_success() {
+                let mut document: Value = answer.document().map_err(CliError::failed)?;
+                return Ok(document["reviews"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            }
+            let refused = Refused::of(&answer);
+            return match refused.code() {
+                "not_recorded" => Ok(Vec::new()),
+                _ => Err(CliError::failed(format!("session {}: {}", session.name(), refused.message))),
+            };
+        }
+        match OfflineSession::open(session, retention)? {
+            Past::Stopped(past) => {
+                let reviews = past.history.reviews(which, since_us, REVIEWS_MAX, 0);
+                let reviews = reviews.map_err(|error| CliError::failed(error.to_string()))?;
+                return Ok(reviews.iter().map(|review| json!(review)).collect());
+            }
+            Past::NothingRecorded => return Ok(Vec::new()),
+            Past::Live => {}
+        }
+    }
+    Err(CliError::failed(format!("session {} keeps restarting; try again", session.name())))
+}
+
+fn as_table(reviews: &Listed<'_>, all: &[Found], (clock, is_utc): (&Clock, bool), to: Screen) -> String {
+    let when = if is_utc || to == Screen::None { Column::whole(clock.head("DECIDED")) } else { Column::number("AGE") };
+    let columns = vec![
+        when,
+        Column::whole("REVIEW"),
+        Column::whole("SESSION").spare(),
+        Column::text("NAME").spare(),
+        Column::whole("DECISION"),
+        Column::text("ACTION"),
+        Column::text("REASON"),
+    ];
+    let ids: Vec<&str> = reviews.iter().map(|(_, review)| text(review, "review_id")).collect();
+    let row = |(session, review): &(&Found, Value)| -> Vec<Cell> {
+        let age = || clock.age(at(review)).unwrap_or_default();
+        let when = if is_utc || to == Screen::None { clock.cell(at(review), to) } else { age() };
+        let [session_id, name] = select_session::cells_of(&session.id, all, to);
+        let id = text(review, "review_id");
+        let id = if to == Screen::None { id } else { short(id, &ids) };
+        let (decision, tone) = decision(review);
+        let risk = review["risk_level"].as_str().map(|risk| format!("{risk} risk"));
+        let reason = review["reason"].as_str().map(one_line);
+        let reason = [risk, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
+        vec![
+            (Tone::Faint, when),
+            (Tone::Strong, id.to_owned()),
+            session_id,
+            name,
+            (tone, decision),
+            (Tone::Plain, action(review)),
+            (Tone::Plain, reason),
+        ]
+    };
+    Table::of(columns, reviews.iter().map(row).collect(), to)
+}
+
+/// The decision, and whether a person overruled it.
+fn decision(review: &Value) -> (String, Tone) {
+    if review["overruled_at"].is_string() {
+        return ("overruled".to_owned(), Tone::Good);
+    }
+    let status = text(review, "status");
+    let tone = match status {
+        "approved" => Tone::Good,
+        "in_progress" => Tone::Warning,
+        _ => Tone::Bad,
+    };
+    (status.replace('_', " "), tone)
+}
+
+/// The action on one line.
+fn action(review: &Value) -> String {
+    one_line(&without_shell(text(review, "subject")))
+}
+
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
+}
+
+/// Fewest characters of a shortened id.
+const SHORT_CHARS_MIN: usize = 8;
+
+/// The beginning of an id that no other one shares.
+fn short<'a>(id: &'a str, ids: &[&str]) -> &'a str {
+    let is_unique = |length: &usize| {
+        let start = &id[..id.floor_char_boundary(*length)];
+        ids.iter().filter(|other| other.starts_with(start)).all(|other| *other == id)
+    };
+    let length = (SHORT_CHARS_MIN..id.len()).find(is_unique).unwrap_or(id.len());
+    &id[..id.floor_char_boundary(length)]
+}
+
+/// Overrules a denial.
+pub(super) fn run_overrule(arguments: &OverruleArguments, environment: &Environment) -> Done {
+    let sessions = select_session::listed(arguments.session.name(), environment)?;
+    let (denials, _) = read(&sessions, WhichReviews::Denied, None, environment)?;
+    let (session, review) = find(&arguments.review, &denials)?;
+    let review_id = text(review, "review_id");
+    if !session.is_still_live() {
+        return Err(CliError::not_running(session));
+    }
+    let path = format!("/sessions/self/codex-reviews/{}/overrule", encoded(review_id));
+    let body = json!({ "next_turn": arguments.next_turn }).to_string();
+    let asked = client::post(&session.dir, &path, body);
+    let answer = offline::answered(session, asked)?.ok_or_else(|| CliError::not_running(session))?;
+    if !answer.status.is_success() {
+        return Err(refusal(&Refused::of(&answer), review));
+    }
+    let document: Value = answer.document().map_err(CliError::failed)?;
+    if arguments.as_json {
+        return Ok(print_json(&document));
+    }
+    let what = screen::plain(&action(review));
+    let at = select_session::argument_for(session, arguments.session.name(), environment);
+    Ok(screen::print(&match document["turn_id"].is_string() {
+        true => format!(
+            "approved: {what}\nthe running turn learns of it now; `codex-shim tail -f{at}` shows what it does\n"
+        ),
+        false => format!(
+            "approved: {what}\nthe model learns of it with the next message: `codex-shim send 'try again' --thread {}{at}`\n",
+            screen::plain(text(&document, "thread_id"))
+        ),
+    }))
+}
+
+/// The denial with this name, and its session.
+fn find<'a>(name: &str, denials: &'a Listed<'a>) -> Result<(&'a Found, &'a Value), CliError> {
+    let no_such = |message: String| CliError::exits(NO_SUCH_REQUEST, screen::plain(&message));
+    let named = |(session, review): &'a (&'a Found, Value)| (*session, review);
+    if name == LATEST {
+        let may_be = |(session, review): &&(&Found, Value)| session.live && review["overruled_at"].is_null();
+        let latest = denials.iter().find(may_be).map(named);
+        return latest.ok_or_else(|| {
+            no_such("no denial of a running session is left to overrule".to_owned())
+                .with_remedy("`codex-shim reviews` lists all denials")
+        });
+    }
+    let matching: Vec<_> = denials.iter().filter(|(_, review)| text(review, "review_id").starts_with(name)).collect();
+    match &matching[..] {
+        [one] => Ok(named(one)),
+        [] => Err(no_such(format!("unknown denial `{name}`")).with_remedy("`codex-shim reviews` lists them")),
+        many => {
+            let ids: Vec<&str> = many.iter().take(TOLD_MAX).map(|(_, review)| text(review, "review_id")).collect();
+            Err(no_such(format!("`{name}` matches {} denials: {}", many.len(), ids.join(", ")))
+                .with_remedy("give more of the id, or add --session"))
+        }
+    }
+}
+
+/// The refusal of a relay, and the next step.
+fn refusal(refused: &Refused, review: &Value) -> CliError {
+    let id = screen::plain(text(review, "review_id"));
+    match refused.code() {
+        "turn_over" => CliError::failed("the turn of this denial is over, so the model would not learn of it now")
+            .with_remedy(format!("`codex-shim overrule {id} --next-turn` approves it for the next message")),
+        "review_not_found" => CliError::failed("this denial belongs to an earlier run of the server, which is gone")
+            .with_remedy("ask the model to try again, and overrule the new denial"),
+        "already_overruled" => CliError::failed("this denial was overruled before"),
+        _ => CliError::exits(FAILED, screen::plain(&refused.message)),
+    }
+}
+
+/// An id as a part of a path.
+fn encoded(id: &str) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    id.bytes().map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_cut_while_unique() {
+        let ids = ["8adfefc5-a1", "8adfefc5-b2", "short"];
+        let check = |id: &str, expect: &str| assert_eq!(short(id, &ids), expect);
+        check("8adfefc5-a1", "8adfefc5-a");
+        check("short", "short");
+        assert_eq!(short("8adfefc5-a1", &ids[..1]), "8adfefc5");
+    }
+
+    #[test]
+    fn refusals_name_the_next_step() {
+        let check = |code: &str, expect: &str| {
+            let refused = Refused::with_code(code);
+            let error = refusal(&refused, &json!({"review_id": "r"})).to_string();
+            assert!(error.contains(expect), "{error}");
+        };
+        check("turn_over", "overrule r --next-turn");
+        check("review_not_found", "earlier run");
+        check("already_overruled", "before");
+        check("timeout", "m");
+    }
+
+    #[test]
+    fn ids_are_safe_in_paths() {
+        assert_eq!((encoded("8adf-b_.~"), encoded("a/b?ä")), ("8adf-b_.~".to_owned(), "a%2Fb%3F%C3%A4".to_owned()));
+    }
+}

@@ -1,0 +1,129 @@
+//! Denials of codex's own reviewer in this run, which a person may overrule.
+//!
+//! The engine keeps them as the server wrote them, because codex compares the approved action with the next one word by word, and a record
+//! may be masked. A denial of an earlier run is unknown here: its turn is gone with the server.
+
+use std::collections::VecDeque;
+
+use serde_json::value::RawValue;
+
+use super::api_calls::Purpose;
+use super::interface::{ApiCallId, ApiReply, OverruleFor};
+use super::{Effect, Engine, free_line, inject};
+use crate::protocol::{Denial, Method};
+use crate::wire::Conn;
+
+/// Most denials that are remembered; the oldest is forgotten first.
+const DENIALS_MAX: usize = 32;
+
+/// Longest call of a remembered denial, in bytes. Commands of models are far shorter.
+const CALL_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Denials(VecDeque<Known>);
+
+#[derive(Debug)]
+struct Known {
+    denial: Denial,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Stands,
+    /// A call that overrules it has no answer yet.
+    Called,
+    Overruled,
+}
+
+impl Denials {
+    /// A review has ended. A hub reads the same on each connection.
+    pub(super) fn reviewed(&mut self, params: &RawValue) {
+        let Some(denial) = Denial::of(params).filter(|denial| denial.call.len() <= CALL_BYTES_MAX) else { return };
+        if self.0.iter().any(|known| known.denial.review_id == denial.review_id) {
+            return;
+        }
+        if self.0.len() >= DENIALS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(Known { denial, state: State::Stands });
+    }
+
+    pub(super) fn server_ended(&mut self) {
+        self.0.clear();
+    }
+
+    fn of(&mut self, review_id: &str) -> Option<&mut Known> {
+        self.0.iter_mut().find(|known| known.denial.review_id == review_id)
+    }
+
+    /// The server has answered the call that overrules a denial.
+    pub(super) fn answered(&mut self, review_id: &str, is_refused: bool) {
+        if let Some(known) = self.of(review_id) {
+            known.state = if is_refused { State::Stands } else { State::Overruled };
+        }
+    }
+}
+
+impl Engine {
+    /// Overrules a denial for an API caller.
+    pub(super) fn overrule(
+        &mut self,
+        api_call: ApiCallId,
+        review_id: String,
+        applies: OverruleFor,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Known { denial, state }) = self.denials.of(&review_id) else {
+            return effects.push(Effect::Reply(api_call, ApiReply::ReviewNotFound));
+        };
+        let turn_runs = self.threads.turn_in(&denial.thread_id) == Some(&*denial.turn_id);
+        let refused = match (*state, turn_runs, applies) {
+            (State::Called | State::Overruled, _, _) => Some(ApiReply::AlreadyOverruled),
+            (State::Stands, false, OverruleFor::ThisTurn) => {
+                Some(ApiReply::TurnOver { thread_id: denial.thread_id.clone() })
+            }
+            (State::Stands, _, _) => None,
+        };
+        if let Some(refused) = refused {
+            return effects.push(Effect::Reply(api_call, refused));
+        }
+        *state = State::Called;
+        let Denial { thread_id, turn_id, call, .. } = denial.clone();
+        // The server takes the call only for a thread that it has loaded.
+        self.watch(&thread_id, effects);
+        let turn_id = turn_runs.then_some(turn_id);
+        let purpose = Purpose::Overrule { api_call, review_id, thread_id, turn_id };
+        let (_, line) = self.calls.call_server(Conn::OWN, Method::ThreadApproveDenied.name(), Some(&call), purpose);
+        effects.push(inject(Conn::OWN, vec![free_line(line)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn params(review_id: &str, command: &str) -> Box<RawValue> {
+        let action = json!({"type": "command", "source": "shell", "command": command, "cwd": "/"});
+        let params = json!({"threadId": "t", "turnId": "u", "reviewId": review_id, "review": {"status": "denied"},
+            "action": action});
+        RawValue::from_string(params.to_string()).expect("BUG: it is JSON")
+    }
+
+    #[test]
+    fn denials_are_bounded_and_known_once() {
+        let mut denials = Denials::default();
+        for number in 0..=DENIALS_MAX {
+            denials.reviewed(&params(&number.to_string(), "ls"));
+            denials.reviewed(&params(&number.to_string(), "ls"));
+        }
+        assert_eq!(denials.0.len(), DENIALS_MAX);
+        assert!(denials.of("0").is_none() && denials.of("1").is_some());
+        denials.reviewed(&params("long", &"x".repeat(CALL_BYTES_MAX)));
+        assert!(denials.of("long").is_none());
+        denials.server_ended();
+        assert!(denials.of("1").is_none());
+    }
+}

@@ -1,0 +1,131 @@
+//! `send --wait`: it ends with the turn that its message started or joined, whatever other turns and relays do meanwhile.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Output};
+
+use serde_json::{Value, json};
+
+use crate::request_tools::{begin, end_turn, finish, in_turn, sent};
+use crate::support::both_ends::Live;
+use crate::support::requests::{turn_completed, turn_started};
+
+/// Sends a message and waits; the server takes it into this turn.
+fn say(live: &mut Live, thread: &str, turn: &str, more: &[&str]) -> Child {
+    let saying = begin(live, &[&["send", "go", "--thread", thread, "--wait"], more].concat());
+    let call = sent(live);
+    assert_eq!((&call["method"], &call["params"]["threadId"]), (&json!("turn/start"), &json!(thread)));
+    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": turn } } }).to_string());
+    saying
+}
+
+fn start(live: &mut Live, thread: &str, turn: &str) {
+    live.say_plainly(&turn_started(thread, turn));
+}
+
+/// The model says something in a turn.
+fn speak(live: &mut Live, thread: &str, turn: &str) {
+    let item = json!({ "type": "agentMessage", "id": format!("m{turn}"), "text": format!("said in {turn}") });
+    live.say_plainly(
+        &json!({ "method": "item/completed", "params": { "threadId": thread, "turnId": turn, "item": item } })
+            .to_string(),
+    );
+}
+
+fn fail(live: &mut Live, thread: &str, turn: &str) {
+    let end = json!({ "id": turn, "status": "failed", "error": { "message": "no quota" } });
+    live.say_plainly(&json!({ "method": "turn/completed", "params": { "threadId": thread, "turn": end } }).to_string());
+}
+
+fn check(output: &Output, exit: i32, stdout: &str, stderr: &str) {
+    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert_eq!((output.status.code(), said), (Some(exit), [stdout.to_owned(), stderr.to_owned()]));
+}
+
+/// Has the caller report a request of the turn, which shows that it waits for the end of the turn.
+fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
+    let params = json!({ "threadId": "t", "turnId": turn, "itemId": "i", "command": "make", "cwd": "/w" });
+    live.say_plainly(
+        &json!({ "id": 9, "method": "item/commandExecution/requestApproval", "params": params }).to_string(),
+    );
+    let mut line = String::new();
+    let stderr = saying.stderr.as_mut().expect("it is piped");
+    BufReader::with_capacity(1, stderr).read_line(&mut line).expect("it is text");
+    assert!(line.contains("waiting for an answer to: run make"), "{line}");
+}
+
+const CLOSED: &str = "codex-shim: the turn failed: app_server_stream_closed\n";
+
+#[test]
+fn send_wait_follows_the_turn_it_joined() {
+    let mut live = in_turn();
+    start(&mut live, "other", "x1");
+    let saying = say(&mut live, "t", "u1", &["--json"]);
+    // A turn of another thread ends first.
+    speak(&mut live, "other", "x1");
+    fail(&mut live, "other", "x1");
+    speak(&mut live, "t", "u1");
+    end_turn(&mut live);
+    let output = finish(saying);
+    let end: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let told = [&end["steered"], &end["turn_id"], &end["status"], &end["message"]];
+    assert_eq!(told, [&json!(true), &json!("u1"), &json!("completed"), &json!("said in u1")], "{end}");
+    live.end_quietly();
+}
+
+#[test]
+fn send_wait_of_two_callers_ends_apart() {
+    let mut live = in_turn();
+    end_turn(&mut live);
+    start(&mut live, "other", "x1");
+    live.say_plainly(&turn_completed("other", "x1"));
+    let first = say(&mut live, "t", "u2", &[]);
+    start(&mut live, "t", "u2");
+    let second = say(&mut live, "other", "x2", &[]);
+    start(&mut live, "other", "x2");
+    // A third one joins the turn of the first.
+    let third = say(&mut live, "t", "u2", &[]);
+    speak(&mut live, "other", "x2");
+    fail(&mut live, "other", "x2");
+    check(&finish(second), 1, "said in x2\n", "codex-shim: the turn failed: no quota\n");
+    speak(&mut live, "t", "u2");
+    live.say_plainly(&turn_completed("t", "u2"));
+    check(&finish(first), 0, "said in u2\n", "");
+    check(&finish(third), 0, "said in u2\n", "");
+    live.end_quietly();
+}
+
+#[test]
+fn send_wait_fails_if_its_relay_is_killed() {
+    let mut live = in_turn();
+    end_turn(&mut live);
+    let mut saying = say(&mut live, "t", "u2", &[]);
+    start(&mut live, "t", "u2");
+    speak(&mut live, "t", "u2");
+    waits(&mut live, &mut saying, "u2");
+    let _home = live.kill();
+    check(&finish(saying), 1, "said in u2\n", CLOSED);
+}
+
+#[test]
+fn send_wait_is_told_of_its_turn_by_the_next_relay() {
+    let mut live = in_turn();
+    end_turn(&mut live);
+    let mut saying = say(&mut live, "t", "u2", &[]);
+    start(&mut live, "t", "u2");
+    waits(&mut live, &mut saying, "u2");
+    let mut live = Live::start_in(live.kill()).initialize();
+    // The same thread goes on in another turn, which is not the one.
+    start(&mut live, "t", "u3");
+    check(&finish(saying), 1, "", CLOSED);
+    live.kill();
+}
+
+#[test]
+fn send_wait_fails_if_its_turn_never_began() {
+    let mut live = in_turn();
+    end_turn(&mut live);
+    let mut saying = say(&mut live, "t", "u2", &[]);
+    waits(&mut live, &mut saying, "u2");
+    let _home = live.kill();
+    check(&finish(saying), 1, "", CLOSED);
+}
