@@ -18,12 +18,16 @@ use tokio::time::timeout;
 use super::shown;
 use crate::control::SessionDocument;
 use crate::control::client;
+use crate::journal::SegmentName;
 use crate::store::Found;
 use crate::tui::ask::Ask;
 use crate::tui::poller::{Requests, ended};
 
-/// How often a relay is asked.
+/// How often a relay without traffic is asked, and how long after traffic it is asked more often.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often a relay with traffic is asked, and how often its journal's size is read.
+const ASK_BUSY_EVERY: Duration = Duration::from_millis(40);
 
 /// How often the sessions are listed.
 const LIST_EVERY: Duration = Duration::from_secs(1);
@@ -361,6 +365,7 @@ fn watch_session(shared: &Arc<Shared>, found: Found) {
 fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
     let mut requests = Requests::default();
     let mut answered_at = Instant::now();
+    let mut traffic = Traffic::default();
     while shared.is_wanted() {
         match client::get(&found.dir, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
             Ok(Ok(document)) => {
@@ -372,7 +377,7 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
             Ok(Err(why)) => has_problem(shared, found, answered_at, &why),
             Err(error) => has_problem(shared, found, answered_at, &error.why(found)),
         }
-        if told.recv_timeout(ASK_EVERY).is_err_and(|error| !is_due(error)) {
+        if !traffic.wait(found, told) {
             break;
         }
     }
@@ -390,6 +395,42 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
             state.end(&found.id, &request_id, ending);
         }
     });
+}
+
+/// Tells a busy relay from an idle one by the size of its journal.
+#[derive(Default)]
+struct Traffic {
+    segment: Option<SegmentName>,
+    bytes: u64,
+    seen_at: Option<Instant>,
+}
+
+impl Traffic {
+    /// Waits until the relay should be asked again; returns whether the thread goes on. A request is in the journal before it
+    /// is in the ledger, so the relay is asked several times after the last traffic.
+    fn wait(&mut self, found: &Found, told: &Receiver<()>) -> bool {
+        let asked_at = Instant::now();
+        loop {
+            match told.recv_timeout(ASK_BUSY_EVERY) {
+                Ok(()) => return true,
+                Err(error) if !is_due(error) => return false,
+                Err(_) => self.look(found),
+            }
+            let is_busy = self.seen_at.is_some_and(|at| at.elapsed() < ASK_EVERY);
+            if is_busy || asked_at.elapsed() >= ASK_EVERY {
+                return true;
+            }
+        }
+    }
+
+    fn look(&mut self, found: &Found) {
+        let segment = found.last_segment();
+        let path = segment.as_ref().map(|name| found.journal_dir().join(name.to_string()));
+        let bytes = path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len());
+        if (segment.as_ref(), bytes) != (self.segment.as_ref(), self.bytes) {
+            (self.segment, self.bytes, self.seen_at) = (segment, bytes, Some(Instant::now()));
+        }
+    }
 }
 
 /// Takes the answer of a relay, and asks how the requests have ended that no longer wait.

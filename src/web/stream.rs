@@ -25,8 +25,8 @@ use crate::control;
 /// Interval of the event that shows that the connection lives, and of the check of the cookie.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Shortest time between two looks for changes: those in between are sent together.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Shortest time between two looks for changes. Changes in between are sent together.
+const TOGETHER: Duration = Duration::from_millis(25);
 
 /// Events that wait for a slow tab.
 const EVENTS_MAX: usize = 4;

@@ -28,8 +28,8 @@ const FIRST_MAX: usize = 200;
 /// Pieces of news that wait for the window.
 const NEWS_MAX: usize = 16;
 
-/// Changes within this time are one change.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Shortest time between two changes of the window.
+const TOGETHER: Duration = Duration::from_millis(25);
 
 /// How long a session is followed after the last tab has left, so that a reconnect can resume.
 const LINGER: Duration = Duration::from_secs(30);
@@ -234,20 +234,23 @@ struct Recording {
     /// Keys of entries that could still change.
     open: Vec<Key>,
     last: Option<Key>,
+    published_at: Option<Instant>,
 }
 
 impl Recording {
-    /// Takes news and what follows soon, and publishes it.
+    /// Takes news and publishes it: at once, or together with later news if something was published a moment ago.
     fn take_all(&mut self, first: Event, news: &Receiver<Event>, follow: &Follow) {
-        let began = Instant::now();
+        let due = self.published_at.map(|at| at + TOGETHER);
         let mut next = Some(first);
         while let Some(event) = next {
             if let Event::Of(_, news) = event {
                 self.take(news, follow);
             }
-            next = TOGETHER.checked_sub(began.elapsed()).and_then(|left| news.recv_timeout(left).ok());
+            let left = due.and_then(|due| due.checked_duration_since(Instant::now()));
+            next = left.and_then(|left| news.recv_timeout(left).ok());
         }
         self.publish_changes(follow);
+        self.published_at = Some(Instant::now());
     }
 
     fn take(&mut self, news: News, follow: &Follow) {
