@@ -46,7 +46,7 @@ pub(super) struct WebArguments {
     /// Port to listen on [default: a free one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "ask")]
     port: Option<u16>,
-    /// Name under which a proxy of yours serves the page, or NAME:PORT; may be repeated
+    /// Name under which a proxy of yours serves the page with TLS, or NAME:PORT; http://NAME without TLS; may be repeated
     #[arg(long = "host", value_name = "NAME", conflicts_with = "ask")]
     hosts: Vec<HostName>,
     /// Open the link in your browser
@@ -86,6 +86,12 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
     // A link of our launcher would otherwise stay open as long as the browser.
     launch::keep_descriptors();
     let WebArguments { port, hosts, open, as_json, .. } = arguments;
+    if hosts.iter().any(HostName::is_exposed) {
+        say(
+            "warning: with `--host http://…` everybody on the way to the browser can read the cookie and answer for you, \
+             unless the network itself is encrypted, as a tailnet is",
+        );
+    }
     let options = Options { home: home.clone(), port, names: hosts, session, runtime_dir: environment.runtime_dir() };
     let server = Server::start(options).map_err(|error| not_started(&error, &home))?;
     let links = server.links().map_err(|error| CliError::failed(format!("read random bytes: {error}")))?;

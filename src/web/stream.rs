@@ -28,8 +28,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// Shortest time between two looks for changes. Changes in between are sent together.
 const TOGETHER: Duration = Duration::from_millis(25);
 
-/// Events that wait for a slow tab.
-const EVENTS_MAX: usize = 4;
+/// Events that wait for a slow tab. An event can be as long as the inbox.
+const EVENTS_MAX: usize = 1;
 
 /// When a tab connects again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
