@@ -47,6 +47,12 @@ const WATCHED_MAX: usize = 64;
 /// Stopped sessions that are listed.
 const STOPPED_MAX: usize = 50;
 
+/// Length of the requests in JSON, after which further ones are shown in short, in bytes.
+const REQUESTS_BYTES_MAX: usize = 4 << 20;
+
+/// Requests that are listed; the rest follow as these end.
+const REQUESTS_MAX: usize = 500;
+
 /// Ends of requests that are remembered for slow tabs.
 const ENDED_MAX: usize = 128;
 
@@ -276,19 +282,24 @@ impl State {
         }
     }
 
-    /// Adds the requests that are new, oldest first.
+    /// Adds the requests that are new, oldest first, up to the limits.
     fn add(&mut self, found: &Found, asks: &[Arc<Ask>]) {
         for ask in asks {
             if self.requests.iter().any(|known| known.session == found.id && known.request_id == ask.id) {
                 continue;
             }
+            if self.requests.len() == REQUESTS_MAX {
+                break;
+            }
+            let bytes: usize = self.requests.iter().map(|pending| pending.json.len()).sum();
+            let room = if bytes < REQUESTS_BYTES_MAX { shown::IN_LIST } else { shown::IN_LONG_LIST };
             let document = self.watched.get(&found.id).and_then(|watched| watched.document.as_ref());
             let client = document.and_then(|document| document.client.name.as_deref());
             let pending = Pending {
                 session: found.id.clone(),
                 request_id: ask.id.clone(),
                 since: ask.row["requested_at"].as_str().unwrap_or_default().to_owned(),
-                json: shown::request(found, client, ask, shown::IN_LIST).to_string().into(),
+                json: shown::request(found, client, ask, room).to_string().into(),
                 changed: self.next_change(),
             };
             self.requests.push(pending);
@@ -391,8 +402,7 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
         state.found.iter_mut().filter(|session| session.id == found.id).for_each(|session| session.live = false);
         for request_id in state.ids_of(&found.id) {
             let why = "its session has stopped, so no answer reaches codex any more";
-            let ending = json!({ "outcome": "unknown", "ending": why, "source": null, "by": null });
-            state.end(&found.id, &request_id, ending);
+            state.end(&found.id, &request_id, shown::unknown_ending(why));
         }
     });
 }
@@ -453,7 +463,7 @@ fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<A
 fn ending_of(found: &Found, request_id: &str) -> Value {
     match ended(&found.dir, request_id) {
         Some(row) => shown::ending(&row),
-        None => json!({ "outcome": "unknown", "ending": "it no longer waits", "source": null, "by": null }),
+        None => shown::unknown_ending("the request no longer waits"),
     }
 }
 

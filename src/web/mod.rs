@@ -30,6 +30,7 @@ mod routes;
 mod shown;
 mod stream;
 mod timeline;
+mod words;
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -130,6 +131,8 @@ impl Server {
         let Options { home, port, names, session, runtime_dir } = options;
         let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP]).map_err(set_up("signal handlers"))?;
         let lock = lock(&home)?;
+        // A page that was killed leaves it behind; the token in it has ended.
+        let _ = std::fs::remove_file(home.join(OPEN_FILE));
         let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let wanted = port.unwrap_or(0);
         let listener = bind(wanted).map_err(|source| WebError::Bind { port: wanted, source })?;
