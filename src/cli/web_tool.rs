@@ -16,11 +16,11 @@ use crate::web::{self, ConsoleError, HostName, Links, Options, PageDocument, Ser
 
 /// Answer requests in a browser, on this machine or on a phone
 ///
-/// Serves one small page: what waits in all sessions, with the same answers as `tui`, and the timeline of each session. It
-/// listens on 127.0.0.1 only, and runs until Ctrl-C. The printed link signs one browser in, once, within 10 minutes.
+/// Serves one small page with the pending requests of all sessions, the same answers as `tui`, and the timeline of each session.
+/// The page listens on 127.0.0.1 only, and runs until Ctrl-C. The printed link signs in one browser, once, within 10 minutes.
 ///
-/// Other users of this machine can reach the port, but not the page without a link. Everybody who can use the page can do
-/// what you can do in your sessions: give a link to nobody.
+/// Other users of this machine can reach the port, but cannot use the page without a link. A browser that is signed in can do
+/// everything that you can do in your sessions, so do not share a link.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 From another machine, with the same port at both ends:
@@ -139,7 +139,7 @@ fn signed_out(SignedOut { signed_out }: &SignedOut) -> String {
     format!("{}; unused links have ended\n", browsers.unwrap_or_else(|| "no browser was signed in".to_owned()))
 }
 
-/// The error if a running page cannot be asked.
+/// The error after a failed call to the running page.
 fn not_asked(error: ConsoleError) -> CliError {
     match error {
         ConsoleError::NotRunning => {

@@ -1,8 +1,8 @@
-//! What waits in all sessions: one poller for all tabs.
+//! The inbox: the pending requests of all sessions, polled once for all tabs.
 //!
-//! One thread lists the sessions, and each live session has a thread that asks its relay, so that a hung relay delays only
-//! itself. All of them rest while no page is open. A tab keeps the number of the last change that it has seen and gets what is
-//! newer; there is no queue for each tab.
+//! One thread lists the sessions. Each live session has a thread that polls its relay, so a hung relay delays only its own
+//! session. The threads pause while no page is open. Each tab remembers the number of the last change that it received, and
+//! requests newer changes; the inbox has no queue per tab.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ use crate::store::Found;
 use crate::tui::ask::Ask;
 use crate::tui::poller::{Requests, ended};
 
-/// How often a relay without traffic is asked, and how long after traffic it is asked more often.
+/// Polling interval of a relay without traffic. A relay counts as busy for this time after traffic.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often a relay with traffic is asked, and how often its journal's size is read.
+/// Polling interval of a busy relay, and of the size of every relay's journal.
 const ASK_BUSY_EVERY: Duration = Duration::from_millis(40);
 
-/// How often the sessions are listed.
+/// Interval at which a thread lists the sessions.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the threads go on without a page.
@@ -47,10 +47,10 @@ const WATCHED_MAX: usize = 64;
 /// Stopped sessions that are listed.
 const STOPPED_MAX: usize = 50;
 
-/// Length of the requests in JSON, after which further ones are shown in short, in bytes.
+/// Total JSON bytes of the listed requests. Beyond this limit the inbox shortens further requests.
 const REQUESTS_BYTES_MAX: usize = 4 << 20;
 
-/// Requests that are listed; the rest follow as these end.
+/// Most requests in the inbox. Further requests appear after earlier ones have ended.
 const REQUESTS_MAX: usize = 500;
 
 /// Ends of requests that are remembered for slow tabs.
@@ -78,7 +78,7 @@ struct Shared {
 struct State {
     change: u64,
     found: Vec<Found>,
-    /// How often the sessions were listed.
+    /// Number of completed listings.
     lists: u64,
     wanted_at: Option<Instant>,
     watched: BTreeMap<String, Watched>,
@@ -94,7 +94,7 @@ struct State {
 #[derive(Debug)]
 struct Watched {
     look: SyncSender<()>,
-    /// How often its relay was asked.
+    /// Number of completed polls.
     looks: u64,
     document: Option<SessionDocument>,
     problem: Option<String>,
@@ -343,7 +343,7 @@ fn list_sessions(shared: &Arc<Shared>, told: &Receiver<()>) {
             let is_new = |session: &&Found| session.live && !state.watched.contains_key(&session.id);
             found.iter().filter(is_new).take(room).cloned().collect()
         };
-        // Whoever waits for new answers also waits for those of new sessions.
+        // A caller of `refresh` also waits for the first poll of each new session.
         for session in unwatched {
             watch_session(shared, session);
         }
@@ -416,8 +416,8 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Waits until the relay should be asked again; returns whether the thread goes on. A request is in the journal before it
-    /// is in the ledger, so the relay is asked several times after the last traffic.
+    /// Waits until the next poll is due; `false` ends the thread. The relay writes a request to the journal before the ledger
+    /// has it, so a busy relay needs several polls after the last traffic.
     fn wait(&mut self, found: &Found, told: &Receiver<()>) -> bool {
         let asked_at = Instant::now();
         loop {

@@ -371,7 +371,7 @@ async fn inbox(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], snapshot).into_response()
 }
 
-/// The parameters of a query; none of ours needs an escape.
+/// The parameters of a query. The page's own parameters need no escapes.
 fn parameters<'a>(query: Option<&'a str>, known: &[&str]) -> Result<HashMap<&'a str, &'a str>, Refusal> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let named = pairs.map(|pair| {

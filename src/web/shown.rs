@@ -1,6 +1,6 @@
 //! The JSON of requests, sessions and timeline entries, as the page shows them.
 //!
-//! Pure. All texts are data of others; the page sets them as text. Long texts and diffs are cut, and the JSON says by how much.
+//! Pure. All texts are untrusted; the page inserts them as text. Long texts and diffs are cut, and the JSON says by how much.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::store::{Found, label};
 use crate::tui::ask::Ask;
 use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
 
-/// How much of a request is shown.
+/// Limits for the texts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     diff_lines: usize,
@@ -31,7 +31,7 @@ pub(super) const IN_LIST: Room = Room { diff_lines: 2_000, diff_bytes: 256 << 10
 /// In a list that is already long.
 pub(super) const IN_LONG_LIST: Room = Room { diff_lines: 0, diff_bytes: 0, text_bytes: 1 << 10 };
 
-/// If one request is asked for.
+/// For the view of a single request.
 pub(super) const ALONE: Room = Room { diff_lines: 100_000, diff_bytes: 4 << 20, text_bytes: 1 << 20 };
 
 /// A pending request of a session.

@@ -1,4 +1,4 @@
-//! The stream of a tab: the inbox first and then its changes and, if a session is shown, its timeline (Server-Sent Events).
+//! The stream of a tab (Server-Sent Events): the inbox, then its changes, and the timeline of the session that the tab shows.
 //!
 //! A tab has one connection for both, because browsers open few to one address. The state to send is looked up when the tab can
 //! take it, so a slow tab costs nothing but its connection. It ends when its browser is signed out.

@@ -173,7 +173,7 @@ impl Reader {
         self.follow.changed.subscribe()
     }
 
-    /// What the tab does not have yet.
+    /// News since the last call.
     pub(super) fn take(&mut self) -> Vec<Told> {
         let follow = &self.follow;
         let window = follow.window();
@@ -227,7 +227,7 @@ fn run(dir: &Path, follow: &Follow, follows: &Follows) {
     follows.all().remove(&follow.session_id);
 }
 
-/// The window of the follower, and what was published of it.
+/// The follower's window, and a record of the published entries.
 #[derive(Default)]
 struct Recording {
     timeline: Timeline,
@@ -286,7 +286,7 @@ impl Recording {
         self.remember();
     }
 
-    /// Publishes new entries, and those that were open before.
+    /// Publishes new entries and changes of open ones.
     fn publish_changes(&mut self, follow: &Follow) {
         let entries = self.timeline.entries();
         let is_new = |key: &Key| self.last.as_ref().is_none_or(|last| key > last);

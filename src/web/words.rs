@@ -43,7 +43,7 @@ pub(super) fn verdict(outcome: &str) -> String {
     words.to_owned()
 }
 
-/// Where an answer was given.
+/// The place from which an answer came.
 pub(super) fn place(source: &str) -> &'static str {
     match source {
         "web" => "in a browser",
@@ -69,7 +69,7 @@ pub(super) fn state(state: Option<Activity>) -> (&'static str, &'static str) {
     }
 }
 
-/// The parts of a timeline entry's title about a request: what was asked, the verdict, and where the answer was given.
+/// Splits the title of an answered request in the timeline into question, verdict and place.
 pub(super) fn asked(title: &str) -> Option<(&str, String, &'static str)> {
     let (what, end) = title.rsplit_once(" → ")?;
     let by_source = end.strip_suffix(')').and_then(|end| end.rsplit_once(" ("));

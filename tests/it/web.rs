@@ -1,4 +1,4 @@
-//! `codex-shim web`: who gets in, and what everybody else is told.
+//! `codex-shim web`: access, and the refusals of all other requests.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -401,7 +401,7 @@ fn proxy_with_tls_gets_a_secure_cookie() {
     let base = answered.json()["base"].as_str().expect("a path").to_owned();
     let inbox = page.asked(&format!("GET {base}/inbox"), &[host, https, ("Cookie", pair)], "");
     assert_eq!(inbox.status, 200, "{inbox:?}");
-    // A cookie belongs to the origin at which it was given.
+    // A cookie works only at the origin of its sign-in.
     let own = page.origin();
     let headers = [("Host", &own[7..]), ("Origin", &*own), JSON, ("Cookie", pair)];
     assert_eq!(page.asked(&format!("POST {base}/sign-out"), &headers, "{}").error(), (401, "signed_out".to_owned()));
