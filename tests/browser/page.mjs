@@ -266,6 +266,8 @@ async function messagesAreSent() {
 
 	await say("turn/started", { threadId: "second", turn: { id: "w", status: "inProgress" } });
 	await phone.getByRole("combobox", { name: "Thread" }).waitFor();
+	const chosen = () => phone.locator("#thread").evaluate((node) => [node.value, node.selectedOptions[0]?.text]);
+	assert.deepEqual(await chosen(), ["", "Last used thread"]);
 	await phone.getByRole("combobox", { name: "Thread" }).selectOption("second");
 	await phone.getByRole("textbox", { name: "Message to Codex" }).fill("and you wait");
 	await phone.getByRole("button", { name: "Send" }).click();

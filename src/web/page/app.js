@@ -784,8 +784,8 @@ function showThreads(threads) {
 	showThreads.text = text;
 	const before = $("thread").value;
 	const option = ({ thread_id: id, words, last_action: last }) =>
-		el("option", { value: id }, [`…${id.slice(-8)}`, words, last && shown(clipped(last, 40)).textContent].filter(Boolean).join(" · "));
-	$("thread").replaceChildren(el("option", { value: "" }, "Last used thread"), ...threads.map(option));
+		new Option([`…${id.slice(-8)}`, words, last && shown(clipped(last, 40)).textContent].filter(Boolean).join(" · "), id);
+	$("thread").replaceChildren(new Option("Last used thread", ""), ...threads.map(option));
 	$("thread").value = threads.some(({ thread_id: id }) => id === before) ? before : "";
 }
 
