@@ -21,6 +21,7 @@ mod index;
 mod instructions;
 mod scale;
 mod support;
+mod web;
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +96,9 @@ fn main() {
     }
     if wanted("hub") {
         hub::hub(&mut table);
+    }
+    if wanted("web") {
+        web::web(&mut table);
     }
     let mut is_within_baseline = true;
     // They have a target of their own in the Makefile, and take half a minute.

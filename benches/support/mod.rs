@@ -1,6 +1,6 @@
 //! The parts of the benchmark: a server, the programs in front of it, and the table of figures.
 
-use std::io::{Read, Write};
+use std::io::{BufRead as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -290,6 +290,18 @@ pub fn serve(role: &[String]) {
                 stdout.write_all(numbered(line).as_bytes()).unwrap();
             }
             let _ = stdin.read(&mut [0; 64]);
+        }
+        "told" => {
+            stdout.write_all(b"hello\n").unwrap();
+            for line in stdin.lines() {
+                let asked: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+                let answer = match asked["method"].as_str() {
+                    Some("bench/say") => asked["params"].as_str().unwrap(),
+                    Some("initialize") => r#"{"id":0,"result":{"userAgent":"bench/0.169.0 (a server)"}}"#,
+                    Some(_) | None => continue,
+                };
+                writeln!(stdout, "{answer}").unwrap();
+            }
         }
         other => panic!("no such role: {other}"),
     }

@@ -16,11 +16,11 @@ use crate::web::{self, ConsoleError, HostName, Links, Options, PageDocument, Ser
 
 /// Answer requests in a browser, on this machine or on a phone
 ///
-/// Serves one small page: what waits in all sessions, with the same answers as `tui`, and the timeline of each session. It
-/// listens on 127.0.0.1 only, and runs until Ctrl-C. The printed link signs one browser in, once, within 10 minutes.
+/// Serves one small page with the pending requests of all sessions, the same answers as `tui`, and the timeline of each session.
+/// The page listens on 127.0.0.1 only, and runs until Ctrl-C. The printed link signs in one browser, once, within 10 minutes.
 ///
-/// Other users of this machine can reach the port, but not the page without a link. Everybody who can use the page can do
-/// what you can do in your sessions: give a link to nobody.
+/// Other users of this machine can reach the port, but cannot use the page without a link. A browser that is signed in can do
+/// everything that you can do in your sessions, so do not share a link.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 From another machine, with the same port at both ends:
@@ -46,7 +46,7 @@ pub(super) struct WebArguments {
     /// Port to listen on [default: a free one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "ask")]
     port: Option<u16>,
-    /// Name under which a proxy of yours serves the page, or NAME:PORT; may be repeated
+    /// Name under which a proxy of yours serves the page with TLS, or NAME:PORT; http://NAME without TLS; may be repeated
     #[arg(long = "host", value_name = "NAME", conflicts_with = "ask")]
     hosts: Vec<HostName>,
     /// Open the link in your browser
@@ -86,6 +86,12 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
     // A link of our launcher would otherwise stay open as long as the browser.
     launch::keep_descriptors();
     let WebArguments { port, hosts, open, as_json, .. } = arguments;
+    if hosts.iter().any(HostName::is_exposed) {
+        say(
+            "warning: with `--host http://…` everybody on the way to the browser can read the cookie and answer for you, \
+             unless the network itself is encrypted, as a tailnet is",
+        );
+    }
     let options = Options { home: home.clone(), port, names: hosts, session, runtime_dir: environment.runtime_dir() };
     let server = Server::start(options).map_err(|error| not_started(&error, &home))?;
     let links = server.links().map_err(|error| CliError::failed(format!("read random bytes: {error}")))?;
@@ -133,7 +139,7 @@ fn signed_out(SignedOut { signed_out }: &SignedOut) -> String {
     format!("{}; unused links have ended\n", browsers.unwrap_or_else(|| "no browser was signed in".to_owned()))
 }
 
-/// The error if a running page cannot be asked.
+/// The error after a failed call to the running page.
 fn not_asked(error: ConsoleError) -> CliError {
     match error {
         ConsoleError::NotRunning => {

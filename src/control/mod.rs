@@ -37,7 +37,7 @@ pub(crate) use document::{
 };
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
-pub(crate) use routes::{Ask, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};
+pub(crate) use routes::{Ask, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};
 pub(crate) use server::{ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, serve, start, trusted};
 pub use socket::resolve;
 pub(crate) use socket::{

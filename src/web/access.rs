@@ -1,11 +1,11 @@
-//! Who may use the page: one-time tokens, and the cookies that they are exchanged for.
+//! Access to the page: one-time tokens, and the cookies that replace them.
 //!
-//! A token lives in a link and is exchanged once for a cookie and a door: a part of the path of every later call. A browser
-//! sends a cookie to each port of its host, so another user's server on this machine could collect it; it is bound to a path
-//! that only the page knows, and no other server is ever asked for that path.
+//! A link contains a token. A browser exchanges the token once for a cookie and a door, which is a part of the path of every
+//! later call. Browsers send a cookie to every port of its host, so a server of another user on this machine could collect it.
+//! The path attribute of the cookie contains the door, and browsers request that path from this page only.
 //!
-//! Pure: random bytes and the time since the start are arguments. Only hashes of tokens and cookies are kept, so nothing that
-//! is read here opens anything.
+//! Pure: random bytes and the time since the start are arguments. The state contains hashes of tokens and cookies, not the
+//! secrets themselves.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -70,7 +70,7 @@ pub(super) struct Fresh {
     pub(super) door: [u8; 16],
 }
 
-/// What a browser gets for a token.
+/// The secrets that a browser receives for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entrance {
     pub(super) cookie: String,
@@ -85,7 +85,7 @@ pub(super) struct Visitor {
     pub(super) origin: String,
 }
 
-/// Why nobody is signed in.
+/// The reason why a sign-in failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotSignedIn {
     Refused,
@@ -105,8 +105,8 @@ impl Access {
         token
     }
 
-    /// Exchanges a token. A valid one is taken even after many failed attempts: nobody guesses 128 bits, but another user of
-    /// this machine could make us count.
+    /// Exchanges a token. A valid token works even after too many failed attempts: 128 bits cannot be guessed, but another user
+    /// of this machine could use up the attempts.
     pub(super) fn sign_in(
         &mut self,
         token: &str,
@@ -116,7 +116,7 @@ impl Access {
     ) -> Result<Entrance, NotSignedIn> {
         self.forget_expired(now);
         let given = hash(token);
-        // Every token is compared, so the time says nothing about them.
+        // The loop compares every token, so its duration reveals nothing.
         let matches = self.tokens.iter().map(|token| is_same(&token.hash, &given));
         let matching = matches.enumerate().fold(None, |found, (index, is_it)| if is_it { Some(index) } else { found });
         let Some(index) = matching else { return Err(self.failed_attempt(now)) };

@@ -1,7 +1,7 @@
 //! The socket by which `codex-shim web --new-link` and `--sign-out` reach the running page, and its client.
 //!
-//! It is in the home, only its owner can connect, and the uid of the peer is checked, as at a control socket. It is the only
-//! place besides stdout at which a token appears.
+//! The socket is in the home and only its owner can connect. The page also checks the uid of each peer, as a control socket
+//! does. A token leaves the process only through this socket, stdout, and the file for `--open`.
 
 use std::io;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(crate) struct SignedOut {
     pub signed_out: usize,
 }
 
-/// Why the running page cannot be asked.
+/// The reason why a call to the running page failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConsoleError {
     #[error("no web page is being served")]
@@ -72,7 +72,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// A browser cannot reach a Unix socket, unless a forwarder that somebody has started leads there.
+/// A browser can reach a Unix socket only through a forwarder of TCP connections.
 async fn refuse_browsers(request: Request, next: Next) -> Response {
     if request.headers().contains_key(header::ORIGIN)
         || request.headers().get(header::HOST).is_none_or(|host| host != "shim")

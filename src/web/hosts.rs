@@ -11,6 +11,8 @@ use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 /// The port that browsers leave out of an address with `http:`.
 const HTTP_PORT: u16 = 80;
 
+const HTTPS_PORT: u16 = 443;
+
 /// The name of this machine that browsers reach without a proxy.
 const LOCALHOST: &str = "localhost";
 
@@ -22,11 +24,24 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// A name from `--host`: `NAME`, at any port, or `NAME:PORT`.
+/// A name from `--host`: `NAME`, at any port, or `NAME:PORT`. Browsers must use it with TLS, unless it leads to their own
+/// machine or begins with `http://`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostName {
     name: String,
     port: Option<u16>,
+    is_plain: bool,
+}
+
+impl HostName {
+    /// Whether cookies and answers cross a network without TLS.
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.is_plain && !is_local(&self.name)
+    }
+
+    fn allows_plain(&self) -> bool {
+        self.is_plain || is_local(&self.name)
+    }
 }
 
 impl FromStr for HostName {
@@ -34,22 +49,23 @@ impl FromStr for HostName {
 
     fn from_str(text: &str) -> Result<HostName, String> {
         let example = "give a name, such as `laptop.tailnet.ts.net`, or NAME:PORT";
+        let (text, is_plain) = text.strip_prefix("http://").map_or((text, false), |text| (text, true));
         if text.contains('/') {
-            return Err(format!("it must not have a scheme or a path; {example}"));
+            return Err(format!("a host must not have a path, and no scheme but `http://`; {example}"));
         }
         let (name, port) = match text.split_once(':') {
-            Some((name, port)) => (name, Some(port.parse().map_err(|_| format!("its port is not valid; {example}"))?)),
+            Some((name, port)) => (name, Some(port.parse().map_err(|_| format!("the port is not valid; {example}"))?)),
             None => (text, None),
         };
         let is_label = |label: &str| {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-            !label.is_empty() && label.bytes().all(is_plain)
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+            !label.is_empty() && label.bytes().all(is_allowed)
         };
         let name = name.to_ascii_lowercase();
         if name.split('.').all(is_label) {
-            Ok(HostName { name, port })
+            Ok(HostName { name, port, is_plain })
         } else {
-            Err(format!("it is not a host name; {example}"))
+            Err(format!("not a valid host name; {example}"))
         }
     }
 }
@@ -93,13 +109,12 @@ impl Hosts {
         if self.port == HTTP_PORT { "127.0.0.1".to_owned() } else { format!("127.0.0.1:{}", self.port) }
     }
 
-    /// The origins for links: our own, and that of each name. Behind a name is a proxy with TLS, except behind `localhost`.
+    /// The origins for links: our own, and that of each name.
     pub(super) fn origins(&self) -> Vec<String> {
-        let of_name = |host: &HostName| match (host.port, is_local(&host.name)) {
-            (Some(port), true) => format!("http://{}:{port}", host.name),
-            (None, true) => format!("http://{}:{}", host.name, self.port),
-            (Some(port), false) => format!("https://{}:{port}", host.name),
-            (None, false) => format!("https://{}", host.name),
+        let of_name = |host: &HostName| {
+            let port = host.port.or_else(|| is_local(&host.name).then_some(self.port));
+            let scheme = if host.allows_plain() { "http" } else { "https" };
+            format!("{scheme}://{}{}", host.name, port.map(|port| format!(":{port}")).unwrap_or_default())
         };
         std::iter::once(self.own_origin()).chain(self.names.iter().map(of_name)).collect()
     }
@@ -117,13 +132,18 @@ impl Hosts {
             },
             None => (&*host, None),
         };
-        let is_known =
-            |known: &HostName| known.name == name && known.port.is_none_or(|wanted| port.unwrap_or(443) == wanted);
-        match (self.names.iter().any(is_known), is_https) {
-            (false, _) => Vec::new(),
-            (true, true) => vec![format!("https://{host}")],
-            (true, false) => vec![format!("http://{host}"), format!("https://{host}")],
-        }
+        let is_it = |known: &&HostName| {
+            let default_port = if known.allows_plain() { HTTP_PORT } else { HTTPS_PORT };
+            known.name == name && known.port.is_none_or(|wanted| port.unwrap_or(default_port) == wanted)
+        };
+        let known: Vec<&HostName> = self.names.iter().filter(is_it).collect();
+        let plain = known.iter().any(|known| known.allows_plain()) && !is_https;
+        let secure = known.iter().any(|known| !known.is_exposed());
+        [("http", plain), ("https", secure)]
+            .into_iter()
+            .filter(|(_, is_allowed)| *is_allowed)
+            .map(|(scheme, _)| format!("{scheme}://{host}"))
+            .collect()
     }
 
     /// Checks who has made a browser send a request; returns the origin that it names.
@@ -295,6 +315,24 @@ mod tests {
     }
 
     #[test]
+    fn names_need_tls_unless_http_is_written() {
+        let post = |name: &str, host: &str, scheme: &str| {
+            let origin = format!("{scheme}://{host}");
+            let headers = [(header::HOST, host), (header::ORIGIN, &origin)];
+            let headers = headers.map(|(name, value)| (name, HeaderValue::from_str(value).expect("a value")));
+            let hosts = Hosts::new(4_000, vec![name.parse().expect("a name")]);
+            hosts.check(&Method::POST, &Uri::from_static("/"), &HeaderMap::from_iter(headers), Target::Api).is_ok()
+        };
+        assert!(post("box", "box", "https") && !post("box", "box", "http") && !post("box", "box:80", "http"));
+        assert!(post("http://box", "box", "http") && !post("http://box", "box", "https"));
+        assert!(post("http://box:80", "box", "http") && post("http://box:81", "box:81", "http"));
+        assert!(!post("http://box:81", "box", "http") && post("localhost", "localhost:4000", "http"));
+        let is_exposed = |name: &str| name.parse::<HostName>().expect("a name").is_exposed();
+        assert!(is_exposed("http://box") && !is_exposed("box") && !is_exposed("http://x.localhost"));
+        assert_eq!(Hosts::new(4_000, vec!["http://box".parse().expect("a name")]).origins()[1], "http://box");
+    }
+
+    #[test]
     fn other_sites_reach_only_the_bare_page() {
         let from = |target: Target, site: &str, dest: &str| {
             let mode = if dest == "document" { "navigate" } else { "no-cors" };
@@ -312,7 +350,7 @@ mod tests {
 
     #[test]
     fn names_are_plain() {
-        let read = |text: &str| text.parse::<HostName>().map(|HostName { name, port }| (name, port));
+        let read = |text: &str| text.parse::<HostName>().map(|HostName { name, port, .. }| (name, port));
         assert_eq!(read("Laptop.tail.ts.net"), Ok(("laptop.tail.ts.net".to_owned(), None)));
         assert_eq!(read("box:8443"), Ok(("box".to_owned(), Some(8_443))));
         for text in ["", "*", "*.ts.net", "https://box", "box/x", "box:x", "a..b", "a b", "[::1]", "a@b"] {

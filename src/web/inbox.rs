@@ -1,8 +1,8 @@
-//! What waits in all sessions: one poller for all tabs.
+//! The inbox: the pending requests of all sessions, polled once for all tabs.
 //!
-//! One thread lists the sessions, and each live session has a thread that asks its relay, so that a hung relay delays only
-//! itself. All of them rest while no page is open. A tab keeps the number of the last change that it has seen and gets what is
-//! newer; there is no queue for each tab.
+//! One thread lists the sessions. Each live session has a thread that polls its relay, so a hung relay delays only its own
+//! session. The threads pause while no page is open. Each tab remembers the number of the last change that it received, and
+//! requests newer changes; the inbox has no queue per tab.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -18,14 +18,18 @@ use tokio::time::timeout;
 use super::shown;
 use crate::control::SessionDocument;
 use crate::control::client;
+use crate::journal::SegmentName;
 use crate::store::Found;
 use crate::tui::ask::Ask;
 use crate::tui::poller::{Requests, ended};
 
-/// How often a relay is asked.
+/// Polling interval of a relay without traffic. A relay counts as busy for this time after traffic.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often the sessions are listed.
+/// Polling interval of a busy relay, and of the size of every relay's journal.
+const ASK_BUSY_EVERY: Duration = Duration::from_millis(40);
+
+/// Interval at which a thread lists the sessions.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the threads go on without a page.
@@ -42,6 +46,12 @@ const WATCHED_MAX: usize = 64;
 
 /// Stopped sessions that are listed.
 const STOPPED_MAX: usize = 50;
+
+/// Total JSON bytes of the listed requests. Beyond this limit the inbox shortens further requests.
+const REQUESTS_BYTES_MAX: usize = 4 << 20;
+
+/// Most requests in the inbox. Further requests appear after earlier ones have ended.
+const REQUESTS_MAX: usize = 500;
 
 /// Ends of requests that are remembered for slow tabs.
 const ENDED_MAX: usize = 128;
@@ -68,7 +78,7 @@ struct Shared {
 struct State {
     change: u64,
     found: Vec<Found>,
-    /// How often the sessions were listed.
+    /// Number of completed listings.
     lists: u64,
     wanted_at: Option<Instant>,
     watched: BTreeMap<String, Watched>,
@@ -84,7 +94,7 @@ struct State {
 #[derive(Debug)]
 struct Watched {
     look: SyncSender<()>,
-    /// How often its relay was asked.
+    /// Number of completed polls.
     looks: u64,
     document: Option<SessionDocument>,
     problem: Option<String>,
@@ -272,19 +282,24 @@ impl State {
         }
     }
 
-    /// Adds the requests that are new, oldest first.
+    /// Adds the requests that are new, oldest first, up to the limits.
     fn add(&mut self, found: &Found, asks: &[Arc<Ask>]) {
         for ask in asks {
             if self.requests.iter().any(|known| known.session == found.id && known.request_id == ask.id) {
                 continue;
             }
+            if self.requests.len() == REQUESTS_MAX {
+                break;
+            }
+            let bytes: usize = self.requests.iter().map(|pending| pending.json.len()).sum();
+            let room = if bytes < REQUESTS_BYTES_MAX { shown::IN_LIST } else { shown::IN_LONG_LIST };
             let document = self.watched.get(&found.id).and_then(|watched| watched.document.as_ref());
             let client = document.and_then(|document| document.client.name.as_deref());
             let pending = Pending {
                 session: found.id.clone(),
                 request_id: ask.id.clone(),
                 since: ask.row["requested_at"].as_str().unwrap_or_default().to_owned(),
-                json: shown::request(found, client, ask, shown::IN_LIST).to_string().into(),
+                json: shown::request(found, client, ask, room).to_string().into(),
                 changed: self.next_change(),
             };
             self.requests.push(pending);
@@ -328,7 +343,7 @@ fn list_sessions(shared: &Arc<Shared>, told: &Receiver<()>) {
             let is_new = |session: &&Found| session.live && !state.watched.contains_key(&session.id);
             found.iter().filter(is_new).take(room).cloned().collect()
         };
-        // Whoever waits for new answers also waits for those of new sessions.
+        // A caller of `refresh` also waits for the first poll of each new session.
         for session in unwatched {
             watch_session(shared, session);
         }
@@ -361,6 +376,7 @@ fn watch_session(shared: &Arc<Shared>, found: Found) {
 fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
     let mut requests = Requests::default();
     let mut answered_at = Instant::now();
+    let mut traffic = Traffic::default();
     while shared.is_wanted() {
         match client::get(&found.dir, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
             Ok(Ok(document)) => {
@@ -372,7 +388,7 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
             Ok(Err(why)) => has_problem(shared, found, answered_at, &why),
             Err(error) => has_problem(shared, found, answered_at, &error.why(found)),
         }
-        if told.recv_timeout(ASK_EVERY).is_err_and(|error| !is_due(error)) {
+        if !traffic.wait(found, told) {
             break;
         }
     }
@@ -386,10 +402,45 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
         state.found.iter_mut().filter(|session| session.id == found.id).for_each(|session| session.live = false);
         for request_id in state.ids_of(&found.id) {
             let why = "its session has stopped, so no answer reaches codex any more";
-            let ending = json!({ "outcome": "unknown", "ending": why, "source": null, "by": null });
-            state.end(&found.id, &request_id, ending);
+            state.end(&found.id, &request_id, shown::unknown_ending(why));
         }
     });
+}
+
+/// Tells a busy relay from an idle one by the size of its journal.
+#[derive(Default)]
+struct Traffic {
+    segment: Option<SegmentName>,
+    bytes: u64,
+    seen_at: Option<Instant>,
+}
+
+impl Traffic {
+    /// Waits until the next poll is due; `false` ends the thread. The relay writes a request to the journal before the ledger
+    /// has it, so a busy relay needs several polls after the last traffic.
+    fn wait(&mut self, found: &Found, told: &Receiver<()>) -> bool {
+        let asked_at = Instant::now();
+        loop {
+            match told.recv_timeout(ASK_BUSY_EVERY) {
+                Ok(()) => return true,
+                Err(error) if !is_due(error) => return false,
+                Err(_) => self.look(found),
+            }
+            let is_busy = self.seen_at.is_some_and(|at| at.elapsed() < ASK_EVERY);
+            if is_busy || asked_at.elapsed() >= ASK_EVERY {
+                return true;
+            }
+        }
+    }
+
+    fn look(&mut self, found: &Found) {
+        let segment = found.last_segment();
+        let path = segment.as_ref().map(|name| found.journal_dir().join(name.to_string()));
+        let bytes = path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len());
+        if (segment.as_ref(), bytes) != (self.segment.as_ref(), self.bytes) {
+            (self.segment, self.bytes, self.seen_at) = (segment, bytes, Some(Instant::now()));
+        }
+    }
 }
 
 /// Takes the answer of a relay, and asks how the requests have ended that no longer wait.
@@ -412,7 +463,7 @@ fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<A
 fn ending_of(found: &Found, request_id: &str) -> Value {
     match ended(&found.dir, request_id) {
         Some(row) => shown::ending(&row),
-        None => json!({ "outcome": "unknown", "ending": "it no longer waits", "source": null, "by": null }),
+        None => shown::unknown_ending("the request no longer waits"),
     }
 }
 

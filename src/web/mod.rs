@@ -1,4 +1,4 @@
-//! The web page: shows what waits in all sessions, and lets its user answer, from a browser of this machine or behind a proxy
+//! The web page: shows the pending requests of all sessions and accepts answers, in a browser on this machine or behind a proxy
 //! that the user has chosen.
 //!
 //! ```text
@@ -14,8 +14,8 @@
 //! *Trust.* Every user and program of this machine can connect to the port. A token in a link, used once, and then a cookie let
 //! a browser in ([`access`]); `Host`, `Origin` and `Sec-Fetch-Site` keep other pages of that browser out ([`hosts`]).
 //!
-//! *Bounds.* Connections, streams, bodies, heads, waits, followed sessions, tokens and browsers all have limits. What a tab
-//! has not read yet is looked up when it can take it.
+//! *Bounds.* Connections, streams, bodies, heads, waits, listed requests, followed sessions, tokens and browsers all have
+//! limits. A stream looks up its next event once the tab has read the event before, so a slow tab has no queue.
 //!
 //! It never listens on another address than 127.0.0.1, never prints or stores a token elsewhere than the link that the user
 //! asked for, and never sends anything to another host.
@@ -30,6 +30,7 @@ mod routes;
 mod shown;
 mod stream;
 mod timeline;
+mod words;
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -64,7 +65,7 @@ const OPEN_FILE: &str = "web-open.html";
 /// Threads for calls that block.
 const THREADS_MAX: usize = routes::CALLS_MAX;
 
-/// What is served, and where.
+/// Options of a page.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub home: PathBuf,
@@ -78,7 +79,7 @@ pub(crate) struct Options {
     pub runtime_dir: Option<PathBuf>,
 }
 
-/// Why no page is served.
+/// The reason why a page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WebError {
     /// Another process serves one for this home.
@@ -130,6 +131,8 @@ impl Server {
         let Options { home, port, names, session, runtime_dir } = options;
         let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP]).map_err(set_up("signal handlers"))?;
         let lock = lock(&home)?;
+        // A page that was killed leaves it behind; the token in it has ended.
+        let _ = std::fs::remove_file(home.join(OPEN_FILE));
         let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let wanted = port.unwrap_or(0);
         let listener = bind(wanted).map_err(|source| WebError::Bind { port: wanted, source })?;
@@ -160,8 +163,8 @@ impl Server {
         console::links(&self.app)
     }
 
-    /// Puts a file into the home that leads a browser to `link`; only its owner can read it. It is removed once a browser has
-    /// signed in, and at the end. A link on a command line could be read by every user of the machine.
+    /// Writes a file to the home that redirects a browser to `link`; only its owner can read it. The page removes the file after
+    /// the first sign-in, after 10 minutes, and at the end. Every user of the machine could read a link on a command line.
     ///
     /// # Errors
     ///

@@ -1,32 +1,35 @@
 //! The paths of the page, the checks before each of them, and the headers of each response.
 //!
-//! A request passes in this order: its host, its origin and its site ([`super::hosts`]), its media type, its cookie and door
-//! ([`super::access`]). No response has a CORS header. Only the three files of the page are there without a cookie, and they
-//! hold nothing of the user's.
+//! The checks of a request, in this order: its host, origin and site ([`super::hosts`]), its media type, its cookie and door
+//! ([`super::access`]). Its body is read after them. No response has a CORS header. A client without a cookie gets only the
+//! three files of the page, which contain no data of the user.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 use super::access::{Access, Entrance, NotSignedIn, SIGNED_IN_MAX, Visitor};
 use super::hosts::{Foreign, Hosts, Target};
 use super::inbox::Inbox;
 use super::timeline::Follows;
 use super::{Clock, calls, random, shown, stream};
-use crate::control::{Places, Refusal, Responded, ok, take_body};
+use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
 use crate::store::Found;
 use crate::tui::reader::Pager;
 
@@ -43,6 +46,17 @@ const COOKIE: &str = "codex-shim-web";
 
 /// The prefix makes browsers refuse the cookie of a page without TLS.
 const SECURE_COOKIE: &str = "__Secure-codex-shim-web";
+
+const SIGN_IN: &str = "/api/sign-in";
+
+/// Longest body of a sign-in, in bytes. A token has 32 letters.
+const SIGN_IN_BYTES_MAX: usize = 1 << 10;
+
+/// How long the body of a sign-in or of a refused request may take.
+const SIGN_IN_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How much of the body of a refused request is read, in bytes.
+const DISCARDED_BYTES_MAX: usize = 64 << 10;
 
 /// The files of the page: path, media type and content.
 const FILES: [(&str, &str, &[u8]); 3] = [
@@ -142,7 +156,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
     });
     files
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
-        .route("/api/sign-in", post(sign_in))
+        .route(SIGN_IN, post(sign_in))
         .route("/api/{door}/sign-out", post(sign_out))
         .route("/api/{door}/inbox", get(inbox))
         .route("/api/{door}/stream", get(open_stream))
@@ -173,41 +187,69 @@ async fn with_headers(mut response: Response) -> Response {
 #[derive(Debug, Clone)]
 struct Origin(Option<String>);
 
-/// Checks a request before its route runs.
+/// Checks the head of a request, then reads its body, then runs its route.
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
-    // The body is read even if the request is refused, so that a client that writes it all first can read the reason.
-    let body = take_body(body).await;
+    let (mut head, body) = request.into_parts();
+    if let Err(refusal) = check_head(&app, &mut head) {
+        // A client may write its whole body before it reads the refusal.
+        tokio::spawn(discard(body));
+        return *refusal;
+    }
+    let body = if head.uri.path() == SIGN_IN { take_short_body(body).await } else { take_body(body).await };
+    match body {
+        Ok(body) => next.run(Request::from_parts(head, Body::from(body))).await,
+        Err(error) => Refusal::from(error).into_response(),
+    }
+}
+
+/// Adds the origin, and the visitor if the path needs one, to a request that is admitted.
+fn check_head(app: &App, head: &mut Parts) -> Result<(), Box<Response>> {
     let path = head.uri.path();
     let target = match path {
         "/" => Target::Page,
         path if path.starts_with("/api/") => Target::Api,
         _ => Target::File,
     };
-    let origin = match app.hosts.check(&head.method, &head.uri, &head.headers, target) {
-        Ok(origin) => origin,
-        Err(foreign) => return refused(&app, foreign, target),
-    };
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return Refusal::from(error).into_response(),
-    };
+    let checked = app.hosts.check(&head.method, &head.uri, &head.headers, target);
+    let origin = checked.map_err(|foreign| Box::new(refused(app, foreign, target)))?;
     if head.method == Method::POST && !is_json(&head.headers) {
         let message = "a POST must have the header `Content-Type: application/json`";
-        return Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "json_only", message).into_response();
+        let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "json_only", message);
+        return Err(Box::new(refusal.into_response()));
     }
-    let mut request = Request::from_parts(head, Body::from(body));
-    if target == Target::Api && request.uri().path() != "/api/sign-in" {
-        let door = request.uri().path().split('/').nth(2).unwrap_or_default();
-        let visitor = app.access().visitor(cookies(request.headers()), door, app.clock.now());
+    if target == Target::Api && path != SIGN_IN {
+        let door = path.split('/').nth(2).unwrap_or_default();
+        let visitor = app.access().visitor(cookies(&head.headers), door, app.clock.now());
         let visitor = visitor.filter(|visitor| origin.as_ref().is_none_or(|origin| *origin == visitor.origin));
-        match visitor {
-            Some(visitor) => drop(request.extensions_mut().insert(visitor)),
-            None => return signed_out().into_response(),
-        }
+        let visitor = visitor.ok_or_else(|| Box::new(signed_out().into_response()))?;
+        head.extensions.insert(visitor);
     }
-    request.extensions_mut().insert(Origin(origin));
-    next.run(request).await
+    head.extensions.insert(Origin(origin));
+    Ok(())
+}
+
+/// Reads the body of a sign-in: the only body that is read from a client without a cookie.
+async fn take_short_body(body: Body) -> Result<Bytes, BodyError> {
+    match timeout(SIGN_IN_WAIT_MAX, to_bytes(body, SIGN_IN_BYTES_MAX)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => Err(BodyError::TooBig),
+        Err(_) => Err(BodyError::TooSlow),
+    }
+}
+
+/// Reads and drops the body of a refused request, up to a limit.
+async fn discard(body: Body) {
+    let mut pieces = body.into_data_stream();
+    let mut bytes = 0;
+    let read = async {
+        while let Some(Ok(piece)) = pieces.next().await {
+            bytes += piece.len();
+            if bytes > DISCARDED_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    let _ = timeout(SIGN_IN_WAIT_MAX, read).await;
 }
 
 fn refused(app: &App, foreign: Foreign, target: Target) -> Response {
@@ -329,7 +371,7 @@ async fn inbox(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], snapshot).into_response()
 }
 
-/// The parameters of a query; none of ours needs an escape.
+/// The parameters of a query. The page's own parameters need no escapes.
 fn parameters<'a>(query: Option<&'a str>, known: &[&str]) -> Result<HashMap<&'a str, &'a str>, Refusal> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let named = pairs.map(|pair| {

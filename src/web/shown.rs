@@ -1,22 +1,23 @@
 //! The JSON of requests, sessions and timeline entries, as the page shows them.
 //!
-//! Pure. All texts are data of others; the page sets them as text. Long texts and diffs are cut, and the JSON says by how much.
+//! Pure. All texts are untrusted; the page inserts them as text. Long texts and diffs are cut, and the JSON says by how much.
 
 use serde_json::{Value, json};
 
+use super::words;
 use crate::control::SessionDocument;
-use crate::control::answer::respond_arguments;
+use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::Field;
 use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, size_of_changes};
 use crate::engine::{RequestType, Subject};
-use crate::history::rfc3339_millis;
+use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::store::{Found, label};
 use crate::tui::ask::Ask;
-use crate::tui::entry::{Entry, Key, Spot, Stage};
+use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
 
-/// How much of a request is shown.
+/// Limits for the texts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     diff_lines: usize,
@@ -27,7 +28,10 @@ pub(super) struct Room {
 /// In a list of requests.
 pub(super) const IN_LIST: Room = Room { diff_lines: 2_000, diff_bytes: 256 << 10, text_bytes: 64 << 10 };
 
-/// If one request is asked for.
+/// In a list that is already long.
+pub(super) const IN_LONG_LIST: Room = Room { diff_lines: 0, diff_bytes: 0, text_bytes: 1 << 10 };
+
+/// For the view of a single request.
 pub(super) const ALONE: Room = Room { diff_lines: 100_000, diff_bytes: 4 << 20, text_bytes: 1 << 20 };
 
 /// A pending request of a session.
@@ -50,6 +54,8 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "turn_id": row["turn_id"],
         "type": row["request_type"],
         "kind": kind.name(),
+        "subject": kind.subject(),
+        "heading": words::heading(kind.subject()),
         "title": ask.summary(),
         "since": row["requested_at"],
         "expires_at": row["expires_at"],
@@ -61,7 +67,7 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "files": files,
         "questions": view.questions.iter().map(question).collect::<Vec<_>>(),
         "fields": view.fields.iter().map(field).collect::<Vec<_>>(),
-        "choices": view.choices.iter().map(choice).collect::<Vec<_>>(),
+        "choices": view.choices.iter().map(|one| choice(one, kind.subject())).collect::<Vec<_>>(),
     })
 }
 
@@ -87,6 +93,17 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
     let rows = file.rows().split_off(1);
     let count = |meant| rows.iter().filter(|row| row.meant == meant).count();
     let (added, removed) = (count(Meant::Added), count(Meant::Removed));
+    // The lines of a new or deleted file come without signs.
+    let (kind, sign) = match &*file.kind {
+        "add" => ("new", "+"),
+        "delete" => ("deleted", "-"),
+        "update" => ("", ""),
+        other => (other, ""),
+    };
+    let is_outside = file.is_outside(folder);
+    let heading = file.heading(if is_outside { "" } else { folder });
+    let note = [kind, if is_outside { "outside the folder" } else { "" }];
+    let note = note.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();
     for Row { text, meant, .. } in &rows {
         if left.diff_lines == 0 || text.len() > left.diff_bytes {
@@ -94,14 +111,15 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
         }
         left.diff_lines -= 1;
         left.diff_bytes -= text.len();
-        lines.push(json!({ "type": line_type(*meant), "text": text }));
+        let sign = if matches!(meant, Meant::Added | Meant::Removed) { sign } else { "" };
+        lines.push(json!({ "type": line_type(*meant), "text": format!("{sign}{text}") }));
     }
     json!({
         "kind": file.kind,
         "path": file.path,
         "moved_to": file.moved_to,
-        "heading": file.heading(folder),
-        "is_outside": file.is_outside(folder),
+        "name": heading.strip_prefix(&*file.kind).unwrap_or(&heading).trim_start(),
+        "note": note,
         "has_diff": file.has_diff,
         "added": added,
         "removed": removed,
@@ -147,7 +165,7 @@ fn field(field: &Field) -> Value {
     })
 }
 
-fn choice(choice: &Choice) -> Value {
+fn choice(choice: &Choice, subject: Option<Subject>) -> Value {
     let (gives, body) = match &choice.gives {
         Gives::Body(body) => ("body", body),
         Gives::Reason => ("reason", &Value::Null),
@@ -165,7 +183,7 @@ fn choice(choice: &Choice) -> Value {
     json!({
         "key": choice.key.to_string(),
         "word": word,
-        "label": choice.label,
+        "label": words::answer(&choice.label, subject),
         "gives": gives,
         "body": body,
         "confirm": choice.danger,
@@ -180,12 +198,21 @@ pub(super) fn is_offered(ask: &Ask, body: &Value) -> bool {
 
 /// How a request has ended.
 pub(super) fn ending(row: &Value) -> Value {
+    let outcome = outcome_word(row);
     json!({
-        "outcome": crate::control::answer::outcome_word(row),
+        "outcome": outcome,
+        "verdict": words::verdict(outcome),
+        "place": words::place(row["resolution_source"].as_str().unwrap_or_default()),
         "ending": request_view::ending(row),
         "source": row["resolution_source"],
         "by": row["resolved_by"],
     })
+}
+
+/// The end of a request whose row cannot be read; `ending` says why.
+pub(super) fn unknown_ending(ending: &str) -> Value {
+    let outcome = "unknown";
+    json!({ "outcome": outcome, "verdict": words::verdict(outcome), "place": "", "ending": ending, "source": null, "by": null })
 }
 
 /// A session; the document is that of its relay, if that has answered.
@@ -199,6 +226,8 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         "is_live": session.live,
         "is_hub": is_hub,
         "state": if session.live { "unknown" } else { "stopped" },
+        "words": null,
+        "look": null,
         "since": null,
         "problem": problem,
         "client": null,
@@ -208,6 +237,7 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         "last_used": last_used,
         "threads": [],
     });
+    let mut state = if session.live { None } else { Some(Activity::Stopped) };
     if let Some(document) = document.filter(|_| session.live) {
         let named = |client: &crate::control::ClientDocument| {
             let name = client.name.clone()?;
@@ -215,7 +245,8 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         };
         let connected = document.hub.iter().flat_map(|hub| &hub.connections).filter_map(|one| named(&one.client));
         let clients: Vec<String> = named(&document.client).into_iter().chain(connected).collect();
-        told["state"] = if problem.is_some() { json!("unknown") } else { json!(document.state) };
+        state = Some(document.state).filter(|_| problem.is_none());
+        told["state"] = state.map_or(json!("unknown"), |state| json!(state));
         told["since"] = json!(document.state_since);
         told["client"] = json!(clients.first());
         told["clients"] = json!(clients);
@@ -225,6 +256,7 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
             json!({
                 "thread_id": thread.thread_id,
                 "state": thread.activity_state,
+                "words": words::state(Some(thread.activity_state)).0,
                 "since": thread.since,
                 "turn_id": thread.turn_id,
                 "pending": thread.pending,
@@ -234,6 +266,8 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         };
         told["threads"] = document.threads.iter().map(thread).collect();
     }
+    let (words, look) = words::state(state);
+    (told["words"], told["look"]) = (json!(problem.unwrap_or(words)), json!(look));
     told
 }
 
@@ -250,6 +284,9 @@ pub(super) fn entry(entry: &Entry) -> Value {
         Stage::Failed => "failed",
         Stage::Stopped => "stopped",
     };
+    let asked = if entry.kind == Kind::Request { words::asked(&entry.title) } else { None };
+    let (title, verdict, place) =
+        asked.map_or((&*entry.title, None, None), |(what, verdict, place)| (what, Some(verdict), Some(place)));
     json!({
         "key": key_text(&entry.key),
         "kind": entry.kind.name(),
@@ -258,7 +295,9 @@ pub(super) fn entry(entry: &Entry) -> Value {
         "took_ms": entry.took_us.map(|us| us / 1_000),
         "exit_code": entry.exit_code,
         "thread_id": entry.thread_id,
-        "title": entry.title,
+        "title": title,
+        "verdict": verdict,
+        "place": place,
         "body": entry.body,
         "cut_bytes": entry.cut_bytes,
     })
@@ -306,7 +345,6 @@ mod tests {
     use super::*;
     use crate::control::request_view::one_of_each_kind;
     use crate::tui::ask::of_row;
-    use crate::tui::entry::Kind;
 
     fn found() -> Found {
         Found {

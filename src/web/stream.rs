@@ -1,4 +1,4 @@
-//! The stream of a tab: the inbox first and then its changes and, if a session is shown, its timeline (Server-Sent Events).
+//! The stream of a tab (Server-Sent Events): the inbox, then its changes, and the timeline of the session that the tab shows.
 //!
 //! A tab has one connection for both, because browsers open few to one address. The state to send is looked up when the tab can
 //! take it, so a slow tab costs nothing but its connection. It ends when its browser is signed out.
@@ -25,11 +25,11 @@ use crate::control;
 /// Interval of the event that shows that the connection lives, and of the check of the cookie.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Shortest time between two looks for changes: those in between are sent together.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Shortest time between two looks for changes. Changes in between are sent together.
+const TOGETHER: Duration = Duration::from_millis(25);
 
-/// Events that wait for a slow tab.
-const EVENTS_MAX: usize = 4;
+/// Events that wait for a slow tab. An event can be as long as the inbox.
+const EVENTS_MAX: usize = 1;
 
 /// When a tab connects again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

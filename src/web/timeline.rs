@@ -28,8 +28,8 @@ const FIRST_MAX: usize = 200;
 /// Pieces of news that wait for the window.
 const NEWS_MAX: usize = 16;
 
-/// Changes within this time are one change.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Shortest time between two changes of the window.
+const TOGETHER: Duration = Duration::from_millis(25);
 
 /// How long a session is followed after the last tab has left, so that a reconnect can resume.
 const LINGER: Duration = Duration::from_secs(30);
@@ -173,7 +173,7 @@ impl Reader {
         self.follow.changed.subscribe()
     }
 
-    /// What the tab does not have yet.
+    /// News since the last call.
     pub(super) fn take(&mut self) -> Vec<Told> {
         let follow = &self.follow;
         let window = follow.window();
@@ -227,27 +227,30 @@ fn run(dir: &Path, follow: &Follow, follows: &Follows) {
     follows.all().remove(&follow.session_id);
 }
 
-/// The window of the follower, and what was published of it.
+/// The follower's window, and a record of the published entries.
 #[derive(Default)]
 struct Recording {
     timeline: Timeline,
     /// Keys of entries that could still change.
     open: Vec<Key>,
     last: Option<Key>,
+    published_at: Option<Instant>,
 }
 
 impl Recording {
-    /// Takes news and what follows soon, and publishes it.
+    /// Takes news and publishes it: at once, or together with later news if something was published a moment ago.
     fn take_all(&mut self, first: Event, news: &Receiver<Event>, follow: &Follow) {
-        let began = Instant::now();
+        let due = self.published_at.map(|at| at + TOGETHER);
         let mut next = Some(first);
         while let Some(event) = next {
             if let Event::Of(_, news) = event {
                 self.take(news, follow);
             }
-            next = TOGETHER.checked_sub(began.elapsed()).and_then(|left| news.recv_timeout(left).ok());
+            let left = due.and_then(|due| due.checked_duration_since(Instant::now()));
+            next = left.and_then(|left| news.recv_timeout(left).ok());
         }
         self.publish_changes(follow);
+        self.published_at = Some(Instant::now());
     }
 
     fn take(&mut self, news: News, follow: &Follow) {
@@ -284,7 +287,7 @@ impl Recording {
         self.remember();
     }
 
-    /// Publishes new entries, and those that were open before.
+    /// Publishes new entries and changes of open ones.
     fn publish_changes(&mut self, follow: &Follow) {
         let entries = self.timeline.entries();
         let is_new = |key: &Key| self.last.as_ref().is_none_or(|last| key > last);

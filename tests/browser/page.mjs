@@ -127,7 +127,7 @@ async function othersAnswersAreTold() {
 	assert.deepEqual((await answered()).result, { decision: "decline" });
 	await note(phone, "Declined by you").last().waitFor();
 	release();
-	await note(second, "Declined in another tab or browser, before your answer arrived").waitFor();
+	await note(second, "Declined in a browser, before your answer arrived").waitFor();
 	assert.deepEqual(second.problems, []);
 	await second.close();
 
@@ -262,6 +262,21 @@ async function messagesAreSent() {
 	const interrupt = await answered();
 	assert.equal(interrupt.method, "turn/interrupt");
 	await outside("reply", { id: interrupt.id, result: {} });
+	assert(!await phone.getByRole("combobox", { name: "Thread" }).isVisible(), "there is nothing to choose between");
+
+	await say("turn/started", { threadId: "second", turn: { id: "w", status: "inProgress" } });
+	await phone.getByRole("combobox", { name: "Thread" }).waitFor();
+	const chosen = () => phone.locator("#thread").evaluate((node) => [node.value, node.selectedOptions[0]?.text]);
+	assert.deepEqual(await chosen(), ["", "Last used thread"]);
+	await phone.getByRole("combobox", { name: "Thread" }).selectOption("second");
+	await phone.getByRole("textbox", { name: "Message to Codex" }).fill("and you wait");
+	await phone.getByRole("button", { name: "Send" }).click();
+	const second = await answered();
+	assert.equal(second.params.threadId, "second");
+	await outside("reply", { id: second.id, result: second.method === "turn/steer" ? { turnId: "w" } : { turn: { id: "w", items: [] } } });
+	await eventually("an empty box", async () => (await phone.locator("#say-text").inputValue()) === "");
+	assert.equal(await phone.getByRole("combobox", { name: "Thread" }).inputValue(), "second", "the choice stays");
+	await say("turn/completed", { threadId: "second", turn: { id: "w", status: "completed" } });
 }
 
 const EVENTS = 10_000;
@@ -269,10 +284,8 @@ const EVENTS = 10_000;
 async function thousandsOfEventsAreNoBurden() {
 	const numbers = () => phone.locator(".runs .title").evaluateAll((all) => all.map((node) => Number(/^echo (\d+)$/.exec(node.textContent)?.[1])).filter((number) => !Number.isNaN(number)));
 	const breaks = (all) => all.filter((number, index) => index > 0 && number !== all[index - 1] + 1);
-	for (let from = 0; from < EVENTS; from += 500) {
-		await outside("flood", { from, to: from + 500 });
-		await phone.getByText(`echo ${from + 499}`, { exact: true }).waitFor();
-	}
+	await outside("flood", { from: 0, to: EVENTS });
+	await phone.getByText(`echo ${EVENTS - 1}`, { exact: true }).waitFor();
 	const drawn = await numbers();
 	assert(drawn.length <= 1500, `${drawn.length} entries`);
 	assert.deepEqual(breaks(drawn), []);

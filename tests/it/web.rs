@@ -1,4 +1,4 @@
-//! `codex-shim web`: who gets in, and what everybody else is told.
+//! `codex-shim web`: access, and the refusals of all other requests.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -256,6 +256,52 @@ fn large_bodies_and_heads_are_refused() {
     live.kill();
 }
 
+/// Sends only the head of a POST that announces a long body; returns the status of the response.
+fn status_before_body(page: &Page, line: &str, headers: &[(&str, &str)]) -> u16 {
+    let mut stream = TcpStream::connect(("127.0.0.1", page.port)).expect("it listens");
+    stream.set_read_timeout(Some(crate::support::PATIENCE)).expect("it can be set");
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!("{line} HTTP/1.1\r\n{headers}Content-Length: 1000000\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it reads");
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).expect("a response to the head");
+    String::from_utf8_lossy(&status[9..]).parse().expect("a status")
+}
+
+#[test]
+fn refused_bodies_are_not_waited_for() {
+    let (live, page, browser, request_id) = waiting();
+    let (own, host) = (page.origin(), format!("127.0.0.1:{}", page.port));
+    let line = format!("POST {}/sessions/s/requests/{request_id}/respond", browser.base);
+    let usual = [("Host", &*host), ("Origin", &*own), ("Cookie", &*browser.cookie), JSON];
+    for (index, wrong, status) in [
+        (0, ("Host", "evil.example"), 403),
+        (1, ("Origin", "http://evil.example"), 403),
+        (2, ("Cookie", "codex-shim-web=x"), 401),
+        (3, ("Content-Type", "text/plain"), 415),
+    ] {
+        let mut headers = usual;
+        headers[index] = wrong;
+        assert_eq!(status_before_body(&page, &line, &headers), status, "{wrong:?}");
+    }
+    // A client that writes all of a short body first still reads the refusal.
+    let answered = page.asked(&line, &[usual[0], ("Origin", "null"), JSON], &" ".repeat(40_000));
+    assert_eq!(answered.error(), (403, "origin_refused".to_owned()));
+    is_untouched(&live, &request_id);
+    live.kill();
+}
+
+#[test]
+fn sign_in_reads_only_a_short_body() {
+    let home = Home::new();
+    let page = Page::start(&home, &[]);
+    let origin = page.origin();
+    let headers = [("Host", &origin[7..]), ("Origin", &*origin), JSON];
+    let long = json!({ "token": "x".repeat(2_000) }).to_string();
+    assert_eq!(page.asked("POST /api/sign-in", &headers, &long).error(), (413, "body_too_large".to_owned()));
+    page.browser();
+}
+
 #[test]
 fn slow_heads_and_idle_connections_block_nobody() {
     let home = Home::new();
@@ -355,10 +401,35 @@ fn proxy_with_tls_gets_a_secure_cookie() {
     let base = answered.json()["base"].as_str().expect("a path").to_owned();
     let inbox = page.asked(&format!("GET {base}/inbox"), &[host, https, ("Cookie", pair)], "");
     assert_eq!(inbox.status, 200, "{inbox:?}");
-    // A cookie belongs to the origin at which it was given.
+    // A cookie works only at the origin of its sign-in.
     let own = page.origin();
     let headers = [("Host", &own[7..]), ("Origin", &*own), JSON, ("Cookie", pair)];
     assert_eq!(page.asked(&format!("POST {base}/sign-out"), &headers, "{}").error(), (401, "signed_out".to_owned()));
+}
+
+#[test]
+fn names_without_tls_need_http_in_host() {
+    let home = Home::new();
+    let page = Page::start(&home, &["--host", "laptop"]);
+    let sign_in = |page: &Page| {
+        let headers = [("Host", "laptop"), ("Origin", "http://laptop"), JSON];
+        page.asked("POST /api/sign-in", &headers, &json!({ "token": page.token }).to_string())
+    };
+    assert_eq!(sign_in(&page).error(), (403, "origin_refused".to_owned()));
+    // The link has not been used up.
+    page.browser();
+    drop(page);
+    let page = Page::start(&home, &["--host", "http://laptop"]);
+    let answered = sign_in(&page);
+    let cookie = answered.header("set-cookie").expect("a cookie");
+    assert!(cookie.starts_with("codex-shim-web=") && !cookie.contains("Secure"), "{cookie}");
+    drop(page);
+    let mut child = home.shim(&["web", "--json", "--host", "http://laptop"]).spawn().expect("the shim starts");
+    let stderr = crate::support::both_ends::lines_of(child.stderr.take().expect("it is piped"));
+    let warning = crate::support::both_ends::next(&stderr, "a warning");
+    assert!(warning.contains("can read the cookie"), "{warning}");
+    child.kill().expect("it runs");
+    child.wait().expect("it is ours");
 }
 
 #[test]

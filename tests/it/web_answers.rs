@@ -92,7 +92,7 @@ fn change_is_shown_and_declined_with_a_reason() {
     let request = only(&browser);
     let file = &request["files"][0];
     assert_eq!((&file["kind"], &file["path"], &file["added"]), (&json!("add"), &json!("/w/new.txt"), &json!(1)));
-    assert_eq!(file["lines"], json!([{ "type": "added", "text": "hello" }]));
+    assert_eq!(file["lines"], json!([{ "type": "added", "text": "+hello" }]));
     let (status, answer) = browser.respond("s", &request_id, &json!({ "reason": "use <b>make</b>" }));
     assert_eq!((status, &answer["won"], &answer["outcome"]), (200, &json!(true), &json!("declined")), "{answer}");
     assert_eq!(parsed(&live.at_server()), json!({ "id": 8, "result": decision("decline") }));
@@ -334,6 +334,40 @@ fn messages_and_interruptions_reach_codex() {
     live.asked(&command_asked("7", "t"), "7");
     let (status, gated) = browser.post("/sessions/s/input", &json!({ "text": "hi", "thread_id": "t" }));
     assert_eq!((status, &gated["detail"]["error_code"]), (409, &json!("pending_structured_request")), "{gated}");
+    live.kill();
+}
+
+#[test]
+fn message_starts_a_turn_in_the_chosen_thread() {
+    let (mut live, _page, browser) = opened("");
+    for thread in ["t", "other"] {
+        live.say_plainly(&turn_started(thread, "u"));
+        live.say_plainly(&format!(
+            r#"{{"method":"turn/completed","params":{{"threadId":"{thread}","turn":{{"id":"u","status":"completed"}}}}}}"#
+        ));
+    }
+    let threads = eventually("two threads", || {
+        let threads = browser.get("/inbox")["sessions"][0]["threads"].take();
+        (threads.as_array().map(Vec::len) == Some(2)).then_some(threads)
+    });
+    assert!(threads.as_array().is_some_and(|all| all.iter().all(|one| one["words"] == "Idle")), "{threads}");
+    // The last turn that started was in the other thread.
+    for (named, expect) in [(json!({ "thread_id": "t" }), "t"), (json!({}), "other")] {
+        let mut body = json!({ "text": "run <b>it</b>" });
+        body.as_object_mut().expect("an object").extend(named.as_object().expect("an object").clone());
+        let (port, base, cookie) = (browser.port, browser.base.clone(), browser.cookie.clone());
+        let sending = std::thread::spawn(move || Browser { port, base, cookie }.post("/sessions/s/input", &body));
+        let call = parsed(&live.at_server());
+        assert_eq!((&call["method"], &call["params"]["threadId"]), (&json!("turn/start"), &json!(expect)), "{call}");
+        assert!(call["params"]["input"].to_string().contains("run <b>it</b>"), "{call}");
+        let result = json!({ "id": call["id"], "result": { "turn": { "id": "v", "items": [] } } });
+        live.say_unseen(&result.to_string());
+        let (status, told) = sending.join().expect("it ends");
+        assert_eq!((status, &told["thread_id"], &told["turn_id"]), (200, &json!(expect), &json!("v")), "{told}");
+        live.say_plainly(&format!(
+            r#"{{"method":"turn/completed","params":{{"threadId":"{expect}","turn":{{"id":"v","status":"completed"}}}}}}"#
+        ));
+    }
     live.kill();
 }
 

@@ -19,10 +19,10 @@ function el(spec, attributes, ...children) {
 
 // Lines on a grid of 20 by 20.
 const ICONS = {
-	command: "M4.5 3.5h11A2.5 2.5 0 0 1 18 6v8a2.5 2.5 0 0 1-2.5 2.5h-11A2.5 2.5 0 0 1 2 14V6a2.5 2.5 0 0 1 2.5-2.5ZM5.5 8 8 10l-2.5 2M10.5 12.5h4",
-	diff: "M11.5 2.5h-6A1.5 1.5 0 0 0 4 4v12a1.5 1.5 0 0 0 1.5 1.5h9A1.5 1.5 0 0 0 16 16V7ZM10 7v4M8 9h4M8 14h4",
-	question: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M7.7 7.800a2.4 2.4 0 0 1 4.7.6c0 1.5-2.3 1.9-2.3 3.100M10 14v.1",
-	error: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M10 6v5M10 13.800v.1",
+	command: "M2 3.5h16v13H2ZM5.5 8 8 10l-2.5 2M10.5 12.5h4",
+	diff: "M4 2.5h7.5L16 7v10.5H4ZM10 7v4M8 9h4M8 14h4",
+	question: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M7.7 7.8a2.4 2.4 0 0 1 4.7.6c0 1.5-2.3 1.9-2.3 3.1M10 14v.1",
+	error: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M10 6v5M10 13.8v.1",
 	check: "m4 10.5 4 4 8-9", cross: "m5 5 10 10M15 5 5 15", down: "m4.5 7.5 5.5 5.5 5.5-5.5", back: "M12.5 4.5 7 10l5.5 5.5",
 	more: "M4.5 10h.1M10 10h.1M15.5 10h.1", send: "M10 16V4M5 9l5-5 5 5", stop: "M6 6h8v8H6Z",
 	bell: "M5 8.5a5 5 0 0 1 10 0c0 4 1.5 5 1.5 5h-13S5 12.5 5 8.5M8.5 16.5a1.6 1.6 0 0 0 3 0",
@@ -176,14 +176,8 @@ async function connect() {
 
 function retryLater() {
 	disconnect();
-	const due = Date.now() + Math.min(RETRY_MS_MAX, 500 * 2 ** stream.failures++) * (0.75 + Math.random() / 2);
-	const tick = () => {
-		const left = due - Date.now();
-		if (left <= 0) return connect();
-		$("banner-text").textContent = `Connection lost: what you see may be old. Next try in ${Math.ceil(left / 1000)} s.`;
-		stream.timer = setTimeout(tick, Math.min(1000, left));
-	};
-	tick();
+	const waitMs = Math.min(RETRY_MS_MAX, 500 * 2 ** stream.failures++) * (0.75 + Math.random() / 2);
+	stream.timer = setTimeout(connect, waitMs);
 	$("banner").hidden = false;
 	showTop();
 }
@@ -294,25 +288,16 @@ function tell(request) {
 	} catch { /* On Android only installed pages may do this. */ }
 }
 
-const OUTCOMES = {
-	accepted: "Approved", declined: "Declined", cancelled: "Cancelled", answered: "Answered", withdrawn: "No longer needed",
-	expired: "Not answered in time", orphaned: "Codex stopped before there was an answer",
-};
-
-const whereOf = (source, client, web) => ({
-	web, tui: "in the terminal UI", cli: "in a terminal", api: "by a program", policy: "by your settings", client: `in ${client ?? "its client"}`,
-}[source] ?? "");
-
-function makeNote(request, { outcome, source, won }, isMine) {
+function makeNote(request, { outcome, verdict = "No longer waiting", place = "", won }, isMine) {
 	const isYes = outcome === "accepted" || outcome === "answered";
-	const where = isMine && won ? "by you" : whereOf(source, request.client, "in another tab or browser");
+	const where = isMine && won ? "by you" : place;
 	const late = isMine && !won ? ", before your answer arrived" : "";
 	const leave = () => {
 		if (note.contains(document.activeElement)) $("waiting").focus();
 		note.remove();
 	};
 	const note = el(`div.note${isYes ? ".yes" : ""}`, { "data-since": request.since }, icon(isYes ? "check" : "cross"),
-		el("span", null, el("strong", null, `${OUTCOMES[outcome] ?? "No longer waiting"} ${where}`.trim(), late), ". ", shown(clipped(upper(request.title), 120))),
+		el("span", null, el("strong", null, `${verdict} ${where}`.trim(), late), ". ", shown(clipped(upper(request.title), 120))),
 		button(".icon.bare", icon("cross"), leave, { "aria-label": "Dismiss" }));
 	setTimeout(leave, late ? 60_000 : 12_000);
 	return note;
@@ -320,21 +305,14 @@ function makeNote(request, { outcome, source, won }, isMine) {
 
 // A card
 
-const HEADINGS = {
-	command: ["command", "Run this command?"],
-	"file change": ["diff", "Change these files?"], permissions: ["error", "Give these permissions?"],
-	question: ["question", "Codex asks you"], elicitation: ["question", "A tool asks you"],
-};
-
 function makeCard(request) {
-	const [image, heading] = HEADINGS[request.kind.replace(" for a person", "")] ?? ["question", "A question that this page does not know"];
 	const card = { request, time: el("time.age"), acts: el("div.acts"), fields: makeFields(request) };
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
 		el("div.what", null, whatOf(request, card.fields)), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
 	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
-		el("header", null, icon(image),
-			el("div", null, el("h2", { id }, heading),
+		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
+			el("div", null, el("h2", { id }, request.heading),
 				el("p.from", null, el("a", { href: `#/s/${request.session}` }, shown(nameOf(request))), request.client && " · ", shown(request.client))),
 			card.time),
 		form);
@@ -371,21 +349,16 @@ function whatOf(request, fields) {
 
 // Answers
 
-function labelOf({ type }, { label }) {
-	const isApproval = type === "request_approval" || type === "request_permissions";
-	return upper(isApproval ? label.replace(/^accept/, "approve") : label.replace(", and fill in the form", ""));
-}
-
 // Shows the buttons of a card: `plain`, `more`, for a `reason`, or to `confirm` a choice that needs a second tap.
 function showActs(card, mode = "plain", choice = null) {
 	const { request, acts } = card;
-	const act = (choice, spec) => choice && button(spec, shown(labelOf(request, choice)), choice.gives === "form" ? null : () => give(card, choice));
+	const act = (choice, spec) => choice && button(spec, shown(choice.label), choice.gives === "form" ? null : () => give(card, choice));
 	const back = button("", "Back", () => { showActs(card); acts.querySelector(".main")?.focus(); });
 	card.mode = mode;
 	card.error = el("p.error", { role: "alert" });
 	if (mode === "confirm") {
 		acts.replaceChildren(el("p.danger-text", null, icon("error"), el("span", null, shown(sentence(choice.confirm)))), card.error,
-			el("div.row", null, back, button(".danger", shown(labelOf(request, choice)), () => give(card, choice, true))));
+			el("div.row", null, back, button(".danger", shown(choice.label), () => give(card, choice, true))));
 		acts.querySelector(".danger").focus();
 	} else if (mode === "reason") {
 		card.reason = el("textarea", { rows: 2, dir: "auto", maxlength: 4000 });
@@ -541,16 +514,12 @@ function makeFiles(request) {
 }
 
 function makeFile(request, file, index, isOpen) {
-	const kind = { add: "new", delete: "deleted", update: "" }[file.kind] ?? file.kind;
-	const within = `${request.folder}/`;
-	const below = (path) => shown(path?.startsWith(within) && !file.is_outside ? path.slice(within.length) : path);
-	const heading = [icon("down"), el("span.path", null, below(file.path), file.moved_to && " → ", below(file.moved_to)),
-		el("span.hint", null, [kind, file.is_outside && "outside the folder"].filter(Boolean).join(", "), counts(file))];
+	const heading = [icon("down"), el("span.path", null, shown(file.name)), el("span.hint", null, file.note, counts(file))];
 	return makeFold(".file", heading, isOpen, () => {
-		const box = makeLines(signed(file));
+		const box = makeLines(file.lines);
 		const loadAll = async () => {
 			try {
-				box.replaceWith(makeLines(signed((await call(ofRequest(request))).files[index])));
+				box.replaceWith(makeLines((await call(ofRequest(request))).files[index].lines));
 			} catch (error) {
 				box.lastChild.textContent = error.message;
 			}
@@ -560,20 +529,14 @@ function makeFile(request, file, index, isOpen) {
 	});
 }
 
-// The lines of a file as `[class, text]`; those of a new or deleted file come without signs.
-function signed({ kind, lines }) {
-	const sign = { add: "+", delete: "-" }[kind] ?? "";
-	return lines.map(({ type, text }) => [type, /^(added|removed)$/.test(type) ? sign + text : text]);
-}
-
 function unified(text) {
 	const types = { "+": "added", "-": "removed", "@": "header" };
-	return text.split("\n").map((line) => [/^(diff |--- |\+\+\+ )/.test(line) ? "header" : types[line[0]] ?? "context", line]);
+	return text.split("\n").map((line) => ({ type: /^(diff |--- |\+\+\+ )/.test(line) ? "header" : types[line[0]] ?? "context", text: line }));
 }
 
 function makeLines(lines) {
 	const box = el("div.lines", { tabindex: 0, role: "group", "aria-label": "Changed lines" });
-	appendSome(box, lines, LINES_AT_ONCE, "line", ([type, text]) => el(`span.${type}`, null, shown(text)));
+	appendSome(box, lines, LINES_AT_ONCE, "line", ({ type, text }) => el(`span.${type}`, null, shown(text)));
 	return box;
 }
 
@@ -587,15 +550,7 @@ function makeFold(spec, heading, isOpen, inside, remember) {
 
 // Sessions
 
-const STATES = {
-	waiting_permission: ["Waits for approval", "asks"], waiting_input: ["Waits for an answer", "asks"], working: ["Working", "busy"],
-	thinking: ["Thinking", "busy"], idle: ["Idle", ""], stopped: ["Stopped", ""], unknown: ["Does not answer", "bad"],
-};
-
-function stateOf(session) {
-	const [words, look] = STATES[session.is_live ? session.state : "stopped"] ?? [session.state, ""];
-	return el("span", { class: `state ${look}` }, session.problem ? shown(session.problem) : words);
-}
+const stateOf = ({ look, words }) => el("span", { class: `state ${look}` }, shown(words));
 
 function showSessions(all = sessions) {
 	sessions = all;
@@ -626,6 +581,7 @@ function showTop() {
 		: [el("span", { class: `state ${stream.isUp ? "good" : "bad"}` }, stream.isUp ? `Connected · ${count(live, "session")}` : "Not connected")]));
 	$("interrupt").hidden = !session?.is_live || /idle|stopped|unknown/.test(session.state);
 	$("say").hidden = !session?.is_live;
+	showThreads(session?.threads ?? []);
 }
 
 // The timeline of one session
@@ -743,7 +699,8 @@ function goToNewest() {
 
 // Entries
 
-const ICON_OF = { runs: "command", edits: "diff", diff: "diff", tool: "command", plan: "check", asks: "question", error: "error" };
+// By the kind of an entry, or the subject of a request.
+const ICON_OF = { runs: "command", command: "command", edits: "diff", diff: "diff", tool: "command", plan: "check", asks: "question", error: "error", permissions: "error" };
 
 function makeEntry(entry) {
 	const node = el(`li.entry.${entry.kind}.${entry.stage}`, null, /plan|asks|error/.test(entry.kind) && icon(ICON_OF[entry.kind]),
@@ -770,7 +727,7 @@ function contentOf(entry) {
 		case "tool": return action(() => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
 		case "edits":
 		case "diff": return action(() => makeLines(unified(body)));
-		case "asks": return asked(title, stage);
+		case "asks": return asked(entry);
 		case "turn": return el("span", AUTO, shown(upper(title.replace(/^turn completed/, "finished").replace(/^turn /, ""))));
 		case "server": return "Codex started";
 		default: return text(said([title, body].filter(Boolean).join("\n")), whole);
@@ -791,12 +748,10 @@ function stepsOf(body) {
 	return el("ul.steps", null, steps.map(([, mark, text]) => el(`li.${marks[mark][0]}`, AUTO, marks[mark][1], said(text))));
 }
 
-function asked(title, stage) {
-	const [, what, word, source] = /^([^]*) → (.*?)(?: \((\w+)\))?$/.exec(title) ?? [null, title];
-	const words = { accept: "Approved", acceptForSession: "Approved for the session", decline: "Declined", cancel: "Cancelled" };
-	const verdict = word ? `${words[word] ?? upper(word.replaceAll("_", " "))} ${whereOf(source, null, "on this page")}` : stage === "open" ? "waiting" : "over";
-	const look = { App: ".good", Dec: ".bad", Can: ".bad" }[verdict.slice(0, 3)] ?? "";
-	return el("div.text", AUTO, "Asked ", shown(what), " — ", el(`strong${look}`, null, shown(verdict)));
+function asked({ title, stage, verdict, place }) {
+	const words = verdict ? `${verdict} ${place}`.trim() : stage === "open" ? "waiting" : "over";
+	const look = { App: ".good", Dec: ".bad", Can: ".bad" }[words.slice(0, 3)] ?? "";
+	return el("div.text", AUTO, "Asked ", shown(title), " — ", el(`strong${look}`, null, shown(words)));
 }
 
 async function loadWhole(key) {
@@ -821,6 +776,21 @@ function setDraft(text) {
 	grow();
 }
 
+// Several threads of a session can be chosen from; without a choice the relay takes the last one.
+function showThreads(threads) {
+	const text = JSON.stringify(threads);
+	$("to").hidden = threads.length < 2;
+	if (text === showThreads.text) return;
+	showThreads.text = text;
+	const before = $("thread").value;
+	const option = ({ thread_id: id, words, last_action: last }) =>
+		new Option([`…${id.slice(-8)}`, words, last && shown(clipped(last, 40)).textContent].filter(Boolean).join(" · "), id);
+	$("thread").replaceChildren(new Option("Last used thread", ""), ...threads.map(option));
+	$("thread").value = threads.some(({ thread_id: id }) => id === before) ? before : "";
+}
+
+const thread = () => ($("thread").value ? { thread_id: $("thread").value } : {});
+
 async function attempt(control, does) {
 	const session = open;
 	const fail = (message) => { if (session === open) $("say-error").textContent = message; };
@@ -834,7 +804,7 @@ async function attempt(control, does) {
 const say = () => attempt($("send"), async (session) => {
 	const text = $("say-text").value;
 	if (!text.trim()) return;
-	await call(pathOf(session, "/input"), { text });
+	await call(pathOf(session, "/input"), { text, ...thread() });
 	drafts.delete(session);
 	if (session !== open) return;
 	setDraft("");
@@ -859,6 +829,7 @@ function route() {
 	document.body.classList.toggle("in-session", Boolean(open));
 	$("to-inbox").setAttribute("aria-current", open ? "false" : "page");
 	$("say-error").textContent = "";
+	$("thread").value = "";
 	setDraft(drafts.get(open) ?? "");
 	replaceTimeline([], false, "Loading…");
 	showSessions();
@@ -969,7 +940,7 @@ on("help-close", "click", () => $("help").close());
 on("banner-retry", "click", connect);
 on("newest", "click", goToNewest);
 on("scroll", "scroll", onScroll);
-on("interrupt", "click", () => attempt($("interrupt"), (session) => call(pathOf(session, "/interrupt"), {})));
+on("interrupt", "click", () => attempt($("interrupt"), (session) => call(pathOf(session, "/interrupt"), thread())));
 on("say-text", "input", () => grow());
 on("say", "submit", (event) => { event.preventDefault(); say(); });
 on("say-text", "keydown", (event) => {
