@@ -33,9 +33,10 @@ use super::attached_client::{Clients, ServerOwner};
 use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use super::rules::Rule;
+use super::rules::{Rule, RuleAction};
 use super::verdict::Verdict;
-use crate::protocol::ItemPlace;
+use super::workspaces::Workspaces;
+use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
@@ -103,6 +104,10 @@ pub(super) struct Requests {
     is_trusted: bool,
     tokens: Token,
     explanations: Vec<Explanation>,
+    /// Where models may write.
+    pub(super) workspaces: Workspaces,
+    /// The server asks before the model types into a running program.
+    asks_about_input: bool,
 }
 
 /// A decline reason for the model.
@@ -132,12 +137,32 @@ impl Requests {
             is_trusted: true,
             tokens: tokens_before,
             explanations: Vec::new(),
+            workspaces: Workspaces::default(),
+            asks_about_input: false,
         }
     }
 
     /// Replaces the settings; open requests keep their expiry.
     pub(super) fn configure(&mut self, settings: RequestSettings) {
         self.settings = settings;
+    }
+
+    /// The server has told its version, or none that can be read.
+    pub(super) fn server_is(&mut self, version: Option<&str>) {
+        self.asks_about_input = version.is_some_and(asks_about_input);
+    }
+
+    /// The server answers a call that opens a thread.
+    pub(super) fn thread_opened(&mut self, result: Option<&RawValue>) {
+        let is_needed = self.settings.rules.iter().any(|rule| rule.action() == RuleAction::Accept);
+        self.workspaces.thread_opened(result, is_needed);
+    }
+
+    /// A client calls the server; some calls change where the model may write.
+    pub(super) fn settings_called(&mut self, event: &Event<'_>) {
+        if matches!(event.method, Some(Method::TurnStart | Method::ThreadSettingsUpdate)) {
+            self.workspaces.settings_called(event.params);
+        }
     }
 
     /// The session is open; requests are stored from now on.
@@ -166,7 +191,10 @@ impl Requests {
         let expiry = expiry.filter_map(|request| request.expires_at);
         let notify = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let notify = notify.filter_map(|request| request.notify_at);
-        let ruled = self.open.values().filter_map(Request::rule_due);
+        let ruled = self
+            .open
+            .values()
+            .filter_map(|request| [request.rule_due(), request.runner_up_due()].into_iter().flatten().min());
         self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).chain(ruled).min()
     }
 
@@ -210,9 +238,13 @@ impl Requests {
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
         let is_for_human = kind.is_for_human();
+        let asks_for_more = kind == RequestKind::Permissions || !params["grantRoot"].is_null();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
-        let ruled = self.ruling(kind, message.params, &shown, about);
+        let ruled = self.ruling(kind, message, &shown, about);
+        if asks_for_more {
+            self.workspaces.asks_for_more(ItemPlace::of(message.params).thread_id.as_deref());
+        }
         // Without a row, only the client could answer.
         let is_held = (self.settings.hold || ruled.holds()) && is_for_human && self.is_trusted;
         let is_withheld = is_held || ruled.answers();
@@ -351,6 +383,7 @@ impl Requests {
             State::Pending if request.withheld.is_none() => {}
             State::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
                 deciding.runner_up = Some((seen.line.to_vec(), given));
+                deciding.runner_up_due = Some(now.elapsed + HOLD_MAX);
                 decision.line = Passage::Withhold;
                 return;
             }
@@ -409,7 +442,13 @@ impl Requests {
         let id = id.clone();
         let payload = answer::kept(&request.verdict, &answer.result.to_string());
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
-        let deciding = Deciding { decider: Decider::Api(api_call, source), answer, runner_up: None, over: None };
+        let deciding = Deciding {
+            decider: Decider::Api(api_call, source),
+            answer,
+            runner_up: None,
+            runner_up_due: None,
+            over: None,
+        };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
@@ -451,20 +490,15 @@ impl Requests {
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, clients: &Clients, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
-        let Deciding { decider, answer, runner_up, over } = *deciding;
+        let Deciding { decider, answer, runner_up, runner_up_due: _, over } = *deciding;
         if !done {
             decider.reply(ApiReply::NotKept, effects);
             if let Some(why) = over {
                 effects.extend(runner_up.map(|(_, given)| Effect::keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
             } else if let Some((bytes, given)) = runner_up {
-                request.is_answered(Conn::OWN, self.last_conn);
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
-                request.end = self.is_hub.then(|| Box::new(end.clone()));
-                resolve(end, effects);
-                self.tokens += 1;
-                effects.push(inject(bytes, &request.verdict, self.tokens));
-                self.await_dispatch(self.tokens, id);
+                self.runner_up_wins(id, bytes, end, effects);
             } else {
                 self.rule_gives_up(now, id, clients, effects);
             }
@@ -501,6 +535,34 @@ impl Requests {
             self.explanations.push(Explanation { thread_id, turn_id, reason });
         }
         decider.reply(ApiReply::Kept, effects);
+    }
+
+    /// Sends the withheld answer of a client.
+    fn runner_up_wins(&mut self, id: &RpcId, bytes: Vec<u8>, end: RequestEnd, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        request.is_answered(Conn::OWN, self.last_conn);
+        request.end = self.is_hub.then(|| Box::new(end.clone()));
+        resolve(end, effects);
+        self.tokens += 1;
+        effects.push(inject(bytes, &request.verdict, self.tokens));
+        self.await_dispatch(self.tokens, id);
+    }
+
+    /// Sends the answers of clients that have waited too long for the ledger to store an earlier answer. The earlier one is not
+    /// sent, also if it is stored later.
+    pub(super) fn runners_up_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for id in self.ids_where(|request| request.runner_up_due().is_some_and(|due| due <= now.elapsed)) {
+            let Some(request) = self.open.get_mut(&id) else { continue };
+            let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { continue };
+            self.is_trusted = false;
+            self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if *of == id));
+            request.rule = None;
+            deciding.decider.reply(ApiReply::NotKept, effects);
+            if let Some((bytes, given)) = deciding.runner_up {
+                let end = RequestEnd::answered(given, RequestStatus::Resolved);
+                self.runner_up_wins(&id, bytes, RequestEnd { late: true, instead: true, ..end }, effects);
+            }
+        }
     }
 
     /// Everything up to the mark `token` was written.
@@ -634,6 +696,17 @@ pub(super) struct Caller {
     pub(super) by: String,
     /// Our lines can reach the server.
     pub(super) server_listens: bool,
+}
+
+/// The first version of codex that asks before the model types into a running program.
+const ASKS_ABOUT_INPUT_SINCE: (u64, u64) = (0, 169);
+
+/// Whether a released version asks. 0.150 is known not to.
+fn asks_about_input(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u64>().ok());
+    let (major, minor, patch) = (parts.next().flatten(), parts.next().flatten(), parts.next().flatten());
+    let is_release = patch.is_some() && parts.next().is_none();
+    is_release && major.zip(minor).is_some_and(|version| version >= ASKS_ABOUT_INPUT_SINCE)
 }
 
 /// Known facts about the item of a request.

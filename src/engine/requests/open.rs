@@ -117,6 +117,8 @@ pub(super) struct Deciding {
     pub(super) answer: CheckedAnswer,
     /// A later answer of the client, sent if the first cannot be stored.
     pub(super) runner_up: Option<(Vec<u8>, GivenRow)>,
+    /// When the later answer has waited long enough.
+    pub(super) runner_up_due: Option<Duration>,
     /// Why the server no longer needs an answer, if so.
     pub(super) over: Option<Why>,
 }
@@ -195,6 +197,14 @@ impl Request {
     pub(super) fn is_answered(&mut self, over: Conn, newest: Conn) {
         self.state = State::Answered;
         self.answered = Some(AnsweredOver { over, newest });
+    }
+
+    /// When a client's answer that waits for another to be stored is sent; never if the server does not want it any more.
+    pub(super) fn runner_up_due(&self) -> Option<Duration> {
+        match &self.state {
+            State::Deciding(deciding) if deciding.over.is_none() => deciding.runner_up_due,
+            State::Deciding(_) | State::Pending | State::Answered | State::Sent | State::Expired => None,
+        }
     }
 
     /// The rows before a request with this id and these parameters, including this one.
@@ -368,6 +378,7 @@ impl Requests {
             }
         }
         self.rules_tick(now, clients, effects);
+        self.runners_up_tick(now, effects);
         for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
             if request.notify_at.is_some_and(|at| at <= now.elapsed) {
                 request.notify_at = None;

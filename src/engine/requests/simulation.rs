@@ -205,7 +205,7 @@ impl World {
             }
             LedgerEntry::RequestEnded(end) => {
                 if let Some(row) = self.rows.get_mut(&end.request_id)
-                    && matches!(row.status, RequestStatus::Pending | RequestStatus::Expired)
+                    && (matches!(row.status, RequestStatus::Pending | RequestStatus::Expired) || end.instead)
                 {
                     (row.status, row.payload, row.source) = (end.status, end.payload, Some(end.source));
                 }
