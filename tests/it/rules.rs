@@ -154,7 +154,10 @@ fn turn_that_widens_the_sandbox_ends_the_accepts() {
 fn invalid_rule_in_an_edited_file_changes_no_rule() {
     let mut live = start_in(home());
     let cwd = place(&live.home);
-    configure(&live.home, &format!("{}[[rules]]\nname = \"bad\"\naction = \"hold\"\n", rules(&cwd).replace("no rm", "other")));
+    configure(
+        &live.home,
+        &format!("{}[[rules]]\nname = \"bad\"\naction = \"hold\"\n", rules(&cwd).replace("no rm", "other")),
+    );
     eventually("the mistake in the status", || {
         let faults = live.get("/sessions/self")["faults"].to_string();
         (faults.contains("rule 4 (`bad`)") && faults.contains("not applied until it is corrected")).then_some(())

@@ -34,6 +34,8 @@ pub struct Deciding {
     pub payload: String,
     /// The client's answer and its line.
     pub runner_up: Option<(Vec<u8>, String)>,
+    /// When the client's answer has waited long enough.
+    pub due: Option<Duration>,
     pub over: Option<Over>,
 }
 

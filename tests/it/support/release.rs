@@ -52,6 +52,8 @@ pub enum Ability {
     SharedServer,
     /// The TUI connects again if it loses that server.
     Reconnection,
+    /// An approval before the model types into a running program.
+    AskingAboutInput,
     /// The TUI asks the model for a title of a thread, in a thread of its own.
     Titles,
 }
@@ -76,6 +78,7 @@ impl Ability {
             Ability::EndingInMidTurn => "end in the middle of a turn when its stdin ends",
             Ability::SharedServer => "TUI that joins a server",
             Ability::Reconnection => "TUI that connects again",
+            Ability::AskingAboutInput => "approvals of input for running programs",
             Ability::Titles => "titles that the TUI asks for",
         }
     }
@@ -184,6 +187,7 @@ impl Release {
             Ability::NamesWithoutInjections | Ability::SharedServer => self.minor >= 135,
             Ability::Titles => self.minor >= 150,
             Ability::Reconnection => self.minor >= 153,
+            Ability::AskingAboutInput => self.minor >= 169,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }
