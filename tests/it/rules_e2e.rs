@@ -18,7 +18,7 @@ fn rules(lab: &Lab) -> String {
     let cwd = lab.cwd().canonicalize().expect("it is there");
     format!(
         "[[rules]]\nname = \"git here\"\nmatch = {{ kind = \"command\", argv = {argv:?}, cwd = {cwd:?} }}\n\
-         action = \"accept\"\ntrust_path = true\n\
+         action = \"accept\"\ntrust_path = true\ntrust_repository = true\n\
          [[rules]]\nname = \"no rm\"\nmatch = {{ kind = \"command\", argv_prefix = [\"rm\", \"-rf\"] }}\naction = \"decline\"\n\
          reason = \"not on a friday\"\n"
     )
@@ -41,8 +41,6 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     // The lab is among the temporary files, where the model may write.
     lab.home = PathBuf::from("/");
     let config = rules(&lab);
-    let initialized = lab.command("git").args(["init", "--quiet"]).status().expect("git runs");
-    assert!(initialized.success());
     fs::create_dir(lab.cwd().join("build")).expect("a folder");
     let Some(mut real) = Real::in_lab(TEST, &config, lab, model) else { return };
     let row = |real: &Real, index: usize| {

@@ -89,6 +89,8 @@ pub struct Asked {
     pub may_wait: bool,
     /// A side has received the request, or its answer, before it was stored.
     pub was_late: bool,
+    /// The earlier answer that the ledger was slow to store: after a kill, its row may have that one.
+    pub overtaken: Option<String>,
     pub end: Option<End>,
 }
 

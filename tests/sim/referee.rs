@@ -146,6 +146,7 @@ impl Referee {
                     unconfirmed,
                     may_wait: false,
                     was_late: false,
+                    overtaken: None,
                     end: None,
                 };
                 self.asked.insert(id, asked);
@@ -391,6 +392,7 @@ impl Referee {
             self.happened.count(Event::TiredRunnerUp);
             self.is_distrusting = true;
             self.replies.insert(deciding.api_call, Reply::NotKept);
+            asked.overtaken = Some(deciding.payload);
             asked.wins(RequestSource::Client, payload, true);
             self.to_server.push_back(line);
             self.commits.retain(|_, (of, _, about)| of != id || !matches!(about, About::Decision));

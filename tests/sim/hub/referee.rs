@@ -150,6 +150,8 @@ pub struct Asked {
     is_for_hub: bool,
     has_reached_server: bool,
     pub was_late: bool,
+    /// The earlier answer that the ledger was slow to store: after a kill, its row may have that one.
+    pub overtaken: Option<String>,
     pub end: Option<End>,
 }
 
@@ -355,6 +357,7 @@ impl Referee {
             is_for_hub: conn == Conn::OWN,
             has_reached_server: false,
             was_late: false,
+            overtaken: None,
             end: None,
         });
         let number = self.rows.len() - 1;
@@ -631,7 +634,7 @@ impl Referee {
                 State::Deciding { due, is_over, .. } => is_over.is_none() && due.is_some_and(|due| due <= now),
                 _ => false,
             };
-            let State::Deciding { api_call, runner_up: Some((line, payload)), .. } =
+            let State::Deciding { api_call, payload: earlier, runner_up: Some((line, payload)), .. } =
                 (if is_tired { std::mem::replace(&mut asked.state, State::Answered) } else { continue })
             else {
                 continue;
@@ -639,6 +642,7 @@ impl Referee {
             self.happened.count(Event::TiredRunnerUp);
             self.is_distrusting = true;
             self.replies.insert(api_call, Reply::NotKept);
+            asked.overtaken = Some(earlier);
             asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
             (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
             self.ours.push((line, number));
