@@ -71,7 +71,7 @@ const OTHERS_WRITE: u32 = 0o002;
 /// The variables of the server that decide which files a command runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerEnvironment {
-    pub(crate) path: OsString,
+    path: OsString,
     home: Option<OsString>,
     shell: Option<OsString>,
     zdotdir: Option<OsString>,
