@@ -20,6 +20,8 @@ mod items;
 mod kind;
 mod open;
 mod ruled;
+mod runner_up;
+mod server_facts;
 #[cfg(test)]
 mod simulation;
 
@@ -33,10 +35,10 @@ use super::attached_client::{Clients, ServerOwner};
 use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
-use super::rules::{Rule, RuleAction};
+use super::rules::Rule;
 use super::verdict::Verdict;
 use super::workspaces::Workspaces;
-use crate::protocol::{Event, ItemPlace, Method};
+use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
@@ -145,24 +147,6 @@ impl Requests {
     /// Replaces the settings; open requests keep their expiry.
     pub(super) fn configure(&mut self, settings: RequestSettings) {
         self.settings = settings;
-    }
-
-    /// The server has told its version, or none that can be read.
-    pub(super) fn server_is(&mut self, version: Option<&str>) {
-        self.asks_about_input = version.is_some_and(asks_about_input);
-    }
-
-    /// The server answers a call that opens a thread.
-    pub(super) fn thread_opened(&mut self, result: Option<&RawValue>) {
-        let is_needed = self.settings.rules.iter().any(|rule| rule.action() == RuleAction::Accept);
-        self.workspaces.thread_opened(result, is_needed);
-    }
-
-    /// A client calls the server; some calls change where the model may write.
-    pub(super) fn settings_called(&mut self, event: &Event<'_>) {
-        if matches!(event.method, Some(Method::TurnStart | Method::ThreadSettingsUpdate)) {
-            self.workspaces.settings_called(event.params);
-        }
     }
 
     /// The session is open; requests are stored from now on.
@@ -324,21 +308,6 @@ impl Requests {
             effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
         }
         self.hold(now, token, decision);
-    }
-
-    /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
-    pub(super) fn forward_late(&mut self, request_id: String, clients: &Clients, effects: &mut Vec<Effect>) {
-        let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
-        if let Some(request) = request
-            && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
-        {
-            let conns: Vec<Conn> = request.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
-            if conns.is_empty() {
-                return;
-            }
-            effects.push(Effect::PassLate { conns, line });
-        }
-        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
     }
 
     /// The client answers: decides whether and when its answer goes to the server.
@@ -537,34 +506,6 @@ impl Requests {
         decider.reply(ApiReply::Kept, effects);
     }
 
-    /// Sends the withheld answer of a client.
-    fn runner_up_wins(&mut self, id: &RpcId, bytes: Vec<u8>, end: RequestEnd, effects: &mut Vec<Effect>) {
-        let Some(request) = self.open.get_mut(id) else { return };
-        request.is_answered(Conn::OWN, self.last_conn);
-        request.end = self.is_hub.then(|| Box::new(end.clone()));
-        resolve(end, effects);
-        self.tokens += 1;
-        effects.push(inject(bytes, &request.verdict, self.tokens));
-        self.await_dispatch(self.tokens, id);
-    }
-
-    /// Sends the answers of clients that have waited too long for the ledger to store an earlier answer. The earlier one is not
-    /// sent, also if it is stored later.
-    pub(super) fn runners_up_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for id in self.ids_where(|request| request.runner_up_due().is_some_and(|due| due <= now.elapsed)) {
-            let Some(request) = self.open.get_mut(&id) else { continue };
-            let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { continue };
-            self.is_trusted = false;
-            self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if *of == id));
-            request.rule = None;
-            deciding.decider.reply(ApiReply::NotKept, effects);
-            if let Some((bytes, given)) = deciding.runner_up {
-                let end = RequestEnd::answered(given, RequestStatus::Resolved);
-                self.runner_up_wins(&id, bytes, RequestEnd { late: true, instead: true, ..end }, effects);
-            }
-        }
-    }
-
     /// Everything up to the mark `token` was written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
         // Until it is written, an expired request may still be orphaned.
@@ -696,17 +637,6 @@ pub(super) struct Caller {
     pub(super) by: String,
     /// Our lines can reach the server.
     pub(super) server_listens: bool,
-}
-
-/// The first version of codex that asks before the model types into a running program.
-const ASKS_ABOUT_INPUT_SINCE: (u64, u64) = (0, 169);
-
-/// Whether a released version asks. 0.150 is known not to.
-fn asks_about_input(version: &str) -> bool {
-    let mut parts = version.split('.').map(|part| part.parse::<u64>().ok());
-    let (major, minor, patch) = (parts.next().flatten(), parts.next().flatten(), parts.next().flatten());
-    let is_release = patch.is_some() && parts.next().is_none();
-    is_release && major.zip(minor).is_some_and(|version| version >= ASKS_ABOUT_INPUT_SINCE)
 }
 
 /// Known facts about the item of a request.

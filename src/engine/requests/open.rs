@@ -357,6 +357,21 @@ impl Requests {
         }
     }
 
+    /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
+    pub(super) fn forward_late(&mut self, request_id: String, clients: &Clients, effects: &mut Vec<Effect>) {
+        let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
+        if let Some(request) = request
+            && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
+        {
+            let conns: Vec<Conn> = request.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
+            if conns.is_empty() {
+                return;
+            }
+            effects.push(Effect::PassLate { conns, line });
+        }
+        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+    }
+
     /// Expires requests and releases holds whose deadline passed.
     pub(in crate::engine) fn tick(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
         let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
