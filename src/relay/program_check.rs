@@ -357,7 +357,10 @@ impl ModelWrites {
             }
             let next = at.join(&part);
             if let Some(place) = self.0.iter().find(|place| next.starts_with(place)) {
-                return Err(format!("{} is in {}, where the model may write", next.display(), place.display()));
+                return Err(match next == *place {
+                    true => format!("{} is a folder where the model may write", next.display()),
+                    false => format!("{} is in {}, where the model may write", next.display(), place.display()),
+                });
             }
             if !is_trusted_owner(&folder) {
                 return Err(format!("{} belongs to another user", at.display()));

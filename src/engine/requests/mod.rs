@@ -222,13 +222,9 @@ impl Requests {
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
         let is_for_human = kind.is_for_human();
-        let asks_for_more = kind == RequestKind::Permissions || !params["grantRoot"].is_null();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
         let ruled = self.ruling(kind, message, &shown, about);
-        if asks_for_more {
-            self.workspaces.asks_for_more(ItemPlace::of(message.params).thread_id.as_deref());
-        }
         // Without a row, only the client could answer.
         let is_held = (self.settings.hold || ruled.holds()) && is_for_human && self.is_trusted;
         let is_withheld = is_held || ruled.answers();

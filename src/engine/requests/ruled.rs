@@ -18,7 +18,7 @@ use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::rules::{Asked, Does, InThread, ProgramCheck, RuleAction, ruling};
 use crate::protocol::ItemPlace;
-use crate::wire::{Conn, Message, RpcId};
+use crate::wire::{Conn, Members, Message, RpcId};
 
 /// How long the client waits for a request while a rule is at work.
 const RULE_MAX: Duration = HOLD_MAX;
@@ -102,6 +102,12 @@ impl Decider {
 }
 
 impl Request {
+    /// Whether an answer can let the model write in more places.
+    fn asks_for_more(&self) -> bool {
+        let root = self.params.as_deref().and_then(Members::of).and_then(|params| params.get("grantRoot"));
+        self.kind == RequestKind::Permissions || root.is_some_and(|root| root.get() != "null")
+    }
+
     pub(super) fn rule_due(&self) -> Option<Duration> {
         self.rule.as_ref().map(|rule| rule.due)
     }
@@ -184,6 +190,9 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         let Some(request) = self.open.get_mut(id) else { return };
+        if request.asks_for_more() {
+            self.workspaces.asks_for_more(request.row.place.thread_id.as_deref());
+        }
         let request_id = request.row.request_id.clone();
         decision.then.extend(ruled.barred.into_iter().map(|(rule, reason)| refused(&request_id, rule, reason)));
         let due = now.elapsed + RULE_MAX;
