@@ -16,10 +16,17 @@ use serde_json::{Value, json};
 const RULE: &str = r#"
 [[rules]]
 name = "r"
-match = { kind = "command", argv = ["git", "status"], cwd = "/p" }
+match = { kind = "command", argv = ["/bin/ls", "-l"], cwd = "/p" }
 action = "accept"
-trust_path = true
 "#;
+
+/// Tells the version of the server and the sandbox of thread `t`.
+const OPENS: [(Side, &str); 4] = [
+    (Side::Client, r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"x"}}}"#),
+    (Side::Server, r#"{"id":1,"result":{"userAgent":"x/0.169.0"}}"#),
+    (Side::Client, r#"{"id":2,"method":"thread/start","params":{}}"#),
+    (Side::Server, r#"{"id":2,"result":{"thread":{"id":"t"},"cwd":"/p","sandbox":{"type":"readOnly"}}}"#),
+];
 
 /// Members that an accepted request may have.
 const HARMLESS: [&str; 13] = [
@@ -49,12 +56,12 @@ fuzz_target!(|data: &[u8]| {
     }
     let params = match serde_json::from_str::<Value>(text) {
         Ok(params @ Value::Object(_)) => params,
-        _ => json!({ "command": text, "cwd": "/p" }),
+        _ => json!({ "threadId": "t", "command": text, "cwd": "/p" }),
     };
     if is_accepted(&params) {
         let line = params["command"].as_str().expect("a command is text");
-        assert_eq!(acceptable_words(line).expect("it is clear"), ["git", "status"], "{params}");
-        assert_eq!(params["cwd"], "/p", "{params}");
+        assert_eq!(acceptable_words(line).expect("it is clear"), ["/bin/ls", "-l"], "{params}");
+        assert_eq!((&params["cwd"], &params["threadId"]), (&json!("/p"), &json!("t")), "{params}");
         for (name, value) in params.as_object().expect("an object") {
             let says_nothing = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
             assert!(HARMLESS.contains(&name.as_str()) || (EMPTY.contains(&name.as_str()) && says_nothing), "{params}");
@@ -74,10 +81,17 @@ fn is_accepted(params: &Value) -> bool {
     });
     let now = Now { unix_us: 1, elapsed: Duration::ZERO };
     let mut effects = Vec::new();
+    let read = |engine: &mut Engine, from: Side, line: &str, effects: &mut Vec<Effect>| {
+        let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+        let _ = engine.read(now, Conn::OWN, from, Incoming::Line(line), effects);
+    };
     engine.handle(now, Input::SessionOpened { generation: "000000010000".to_owned() }, &mut effects);
+    for (from, line) in OPENS {
+        read(&mut engine, from, line, &mut effects);
+    }
+    effects.clear();
     let line = json!({ "id": 0, "method": "item/commandExecution/requestApproval", "params": params }).to_string();
-    let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-    let _ = engine.read(now, Conn::OWN, Side::Server, Incoming::Line(line), &mut effects);
+    read(&mut engine, Side::Server, &line, &mut effects);
     effects.iter().any(|effect| matches!(effect, Effect::CheckProgram(..)))
 }
 

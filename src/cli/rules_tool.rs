@@ -1,7 +1,6 @@
 //! `codex-shim rules`: the rules of the settings, how often each has decided, and what they would do with a command or a
 //! request. Nothing is decided here.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,8 +16,10 @@ use super::{CliError, Done, FAILED};
 use super::{complete, say, select_session};
 use crate::config::{Complaint, Environment, Flags, Settings, conditions};
 use crate::control::answer::kind_of;
-use crate::engine::{Asked, AskedCommand, Does, Matcher, Miss, Place, RequestKind, Rule, Words, asked};
-use crate::relay::program_in_time;
+use crate::engine::{
+    Asked, Does, InThread, Matcher, Miss, Place, ProgramCheck, RequestKind, Rule, Words, Workspace, asked,
+};
+use crate::relay::{ServerEnvironment, program_in_time};
 use crate::store::{Found, RuleUse, rule_uses};
 
 /// The limit of a relay for the same check.
@@ -61,8 +62,9 @@ pub(super) struct RulesArguments {
 enum RulesTool {
     /// Tell what the rules would do with a command or a request, and why
     ///
-    /// A single word is taken as a whole shell line. The program is looked up on the PATH of this terminal; a relay uses that of
-    /// its server.
+    /// A single word is taken as a whole shell line. The tool takes for granted that the thread began in the folder of the
+    /// command, in a sandbox that writes nowhere else, with codex 0.169. PATH, HOME and SHELL are those of this terminal; a
+    /// relay uses those of its server.
     #[command(after_long_help = "\
 Exit status: 0, or 2 if an argument is not valid, or 3 if there is no such
 request.
@@ -246,8 +248,7 @@ fn run_test(test: &TestArguments, environment: &Environment) -> Done {
         Some(name) => of_request(name, test.session.as_deref(), environment)?,
         None => of_command(&test.words, test.cwd.clone())?,
     };
-    let path = environment.get("PATH").unwrap_or_default();
-    let document = tried(&settings.rules.value, found, &path);
+    let document = tried(&settings.rules.value, found, &ServerEnvironment::of(environment, None));
     complaints.iter().map(Complaint::to_string).for_each(|complaint| say(&complaint));
     if test.json {
         return Ok(print_json(&document));
@@ -288,10 +289,10 @@ fn of_command(words: &[String], cwd: Option<PathBuf>) -> Result<(String, Result<
     Ok((format!("{script} (in {})", cwd.display()), found.ok_or_else(String::new)))
 }
 
-fn tried(rules: &[Rule], found: Result<Asked, String>, path: &OsString) -> TestDocument {
+fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironment) -> TestDocument {
     let mut document = TestDocument { decision: "ask", ..TestDocument::default() };
     let asked = match found {
-        Ok(asked) => asked,
+        Ok(asked) => in_usual_thread(asked),
         Err(why) => return TestDocument { why: Some(why), ..document },
     };
     for rule in rules {
@@ -304,7 +305,7 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, path: &OsString) -> TestD
             why: checked.as_ref().err().map(Miss::to_string),
         };
         if checked.is_ok() && is_first {
-            match program_of(rule, &asked, path) {
+            match program_of(rule, &asked, server) {
                 Ok(program) => {
                     document.decision = rule.action().name();
                     document.rule = Some(tried.name.clone());
@@ -326,13 +327,24 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, path: &OsString) -> TestD
 }
 
 /// The checked program of a rule that accepts; `None` for other rules.
-fn program_of(rule: &Rule, asked: &Asked, path: &OsString) -> Result<Option<String>, String> {
-    match (rule.does(), asked) {
-        (Does::Accept(command), Asked::Command(AskedCommand { plain: Ok(plain), .. })) => {
-            program_in_time(command, plain.shell.as_deref(), path, CHECK_MAX).map(Some)
-        }
-        (Does::Accept(_) | Does::Decline { .. } | Does::Hold { .. }, _) => Ok(None),
+fn program_of(rule: &Rule, asked: &Asked, server: &ServerEnvironment) -> Result<Option<String>, String> {
+    match rule.does() {
+        Does::Accept(command) => match ProgramCheck::of(command, asked) {
+            Some(check) => program_in_time(check, server.clone(), CHECK_MAX).map(Some),
+            None => Ok(None),
+        },
+        Does::Decline { .. } | Does::Hold { .. } => Ok(None),
     }
+}
+
+/// A command in a thread that began in the command's folder.
+fn in_usual_thread(mut asked: Asked) -> Asked {
+    let cwd = match &asked {
+        Asked::Command(command) => command.cwd.clone().unwrap_or_default(),
+        Asked::FileChange { .. } | Asked::Permissions { .. } | Asked::Questions | Asked::Elicitation => return asked,
+    };
+    asked.is_in(|| InThread { workspace: Ok(Workspace { cwd, places: Vec::new() }), asks_about_input: true });
+    asked
 }
 
 fn as_answer(what: &str, document: &TestDocument, to: Screen) -> String {
@@ -385,7 +397,8 @@ mod tests {
     fn request_that_no_rule_may_decide_asks() {
         let params: Value = json!({ "kind": "writeStdin", "command": "/bin/bash -lc ls", "cwd": "/p" });
         assert!(asked(RequestKind::Command, &params, None, None).is_none());
-        let document = tried(&[], Err("no rule decides on this kind of request".to_owned()), &OsString::new());
+        let document =
+            tried(&[], Err("no rule decides on this kind of request".to_owned()), &ServerEnvironment::default());
         assert_eq!((document.decision, document.why.is_some()), ("ask", true));
     }
 }

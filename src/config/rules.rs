@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::kind::{list, quoted};
 use super::sources::{Sources, article};
 use super::{Complaint, Row, Setting, Source};
-use crate::engine::{Does, ExactCommand, Matcher, Place, Rule, RuleAction, Subject, Words, is_whole_path};
+use crate::engine::{Does, ExactCommand, Matcher, Place, Rule, RuleAction, Subject, Trust, Words, is_whole_path};
 
 const RULES_MAX: usize = 256;
 
@@ -17,7 +17,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// Limit of a reason for the model, in bytes.
 const REASON_BYTES_MAX: usize = 2_000;
 
-const MEMBERS: [&str; 5] = ["name", "match", "action", "reason", "trust_path"];
+const MEMBERS: [&str; 8] =
+    ["name", "match", "action", "reason", "shell", "trust_path", "trust_terminal", "trust_repository"];
 
 /// The members of `match` for each kind.
 const KINDS: [(&str, Subject, &[&str]); 5] = [
@@ -68,9 +69,14 @@ pub(super) fn row(setting: &Setting<Vec<Rule>>) -> Row {
 /// A rule as a TOML inline table.
 fn inline_table(rule: &Rule) -> String {
     let rest = match rule.does() {
-        Does::Accept(exact) if exact.trust_path() => ", trust_path = true".to_owned(),
+        Does::Accept(exact) => {
+            let Trust { path, terminal, repository } = exact.trust();
+            let trusted = [("path", path), ("terminal", terminal), ("repository", repository)];
+            let trusted = trusted.iter().filter(|(_, trust)| *trust).map(|(name, _)| format!(", trust_{name} = true"));
+            exact.shell().map(|shell| format!(", shell = {}", quoted(shell))).into_iter().chain(trusted).collect()
+        }
         Does::Decline { of: _, reason: Some(reason) } => format!(", reason = {}", quoted(reason)),
-        Does::Accept(_) | Does::Decline { .. } | Does::Hold { .. } => String::new(),
+        Does::Decline { .. } | Does::Hold { .. } => String::new(),
     };
     let (name, action) = (quoted(rule.name()), rule.action().name());
     format!("{{ name = {name}, match = {{ {} }}, action = \"{action}\"{rest} }}", conditions(rule))
@@ -137,16 +143,12 @@ fn rule(value: &Value, others: &[Rule]) -> Result<Rule, String> {
     if reason.is_some() && action != RuleAction::Decline {
         return Err("reason: it goes with `action = \"decline\"` only".to_owned());
     }
-    let trust_path = match table.get("trust_path") {
-        None => false,
-        Some(Value::Boolean(_)) if action != RuleAction::Accept => {
-            return Err("trust_path: it goes with `action = \"accept\"` only".to_owned());
-        }
-        Some(Value::Boolean(trust_path)) => *trust_path,
-        Some(_) => return Err("trust_path: it must be true or false".to_owned()),
-    };
+    let of_accept = ["shell", "trust_path", "trust_terminal", "trust_repository"];
+    if let Some(name) = of_accept.into_iter().find(|name| action != RuleAction::Accept && table.contains_key(*name)) {
+        return Err(format!("{name}: it goes with `action = \"accept\"` only"));
+    }
     let does = match action {
-        RuleAction::Accept => Does::Accept(exact_command(matches, trust_path)?),
+        RuleAction::Accept => Does::Accept(exact_command(matches, trust(table)?, text(table, "shell")?)?),
         RuleAction::Decline => Does::Decline { of: matcher(matches)?, reason },
         RuleAction::Hold => Does::Hold { of: matcher(matches)? },
     };
@@ -166,7 +168,7 @@ fn check_name(name: &str, others: &[Rule]) -> Result<(), String> {
 }
 
 /// What an accept rule matches: a whole command and its folder.
-fn exact_command(table: &Table, trust_path: bool) -> Result<ExactCommand, String> {
+fn exact_command(table: &Table, trust: Trust, shell: Option<String>) -> Result<ExactCommand, String> {
     let (kind, _, members) = kind(table)?;
     if kind != "command" {
         return Err(format!("match.kind: a rule can decline or hold `{kind}`, but accepts only `command`"));
@@ -179,7 +181,21 @@ fn exact_command(table: &Table, trust_path: bool) -> Result<ExactCommand, String
     }
     let argv = words(table, "argv")?.ok_or("match: a rule that accepts needs `argv`, the whole command")?;
     let cwd = text(table, "cwd")?.ok_or("match: a rule that accepts needs `cwd`, the folder of the command")?;
-    ExactCommand::new(argv, cwd, trust_path).map_err(|why| format!("match.{why}"))
+    let in_match = |why: String| if why.starts_with("shell:") { why } else { format!("match.{why}") };
+    ExactCommand::new(argv, cwd, trust, shell).map_err(in_match)
+}
+
+fn trust(table: &Table) -> Result<Trust, String> {
+    let is_set = |name: &str| match table.get(name) {
+        None => Ok(false),
+        Some(Value::Boolean(is_set)) => Ok(*is_set),
+        Some(_) => Err(format!("{name}: it must be true or false")),
+    };
+    Ok(Trust {
+        path: is_set("trust_path")?,
+        terminal: is_set("trust_terminal")?,
+        repository: is_set("trust_repository")?,
+    })
 }
 
 fn matcher(table: &Table) -> Result<Matcher, String> {
@@ -291,7 +307,8 @@ mod tests {
         check("name = 'b'; action = 'hold'", " (`b`): it has no `match`: add `match = { kind = \"command\", … }`");
         check(
             "name = 'b'; action = 'hold'; mach = 1",
-            " (`b`): unknown member `mach`; the members are name, match, action, reason, trust_path",
+            " (`b`): unknown member `mach`; the members are name, match, action, reason, shell, trust_path, \
+             trust_terminal, trust_repository",
         );
         check(
             "name = 'b'; action = 'decline'; match = { kind = 'command', argv_prefx = ['rm'] }",

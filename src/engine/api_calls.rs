@@ -205,6 +205,7 @@ impl Engine {
         let mut verdict = Verdict::Open;
         if let (Some(event), Some(call)) = (event_in(&body), self.calls.to_server.get_mut(key)) {
             (verdict, call.secret) = self.secrets.request(&event, &line);
+            self.requests.settings_called(&event);
         }
         let line = own_line(Side::Server, &verdict, &body, line.clone());
         effects.push(inject(Conn::OWN, vec![line]));

@@ -455,6 +455,7 @@ impl Engine {
                 let Some(Answer { user_agent }) = answer else { return };
                 let version = version_in(&user_agent).map(str::to_owned);
                 version.iter().for_each(|version| self.context.server_is(version));
+                self.requests.server_is(version.as_deref());
                 effects.push(Effect::Note(Note::CodexVersion { version, user_agent }));
             }
             VersionWatch::Before | VersionWatch::Done => {}

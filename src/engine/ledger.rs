@@ -205,6 +205,8 @@ pub struct RequestEnd {
     pub late: bool,
     /// The file of the program that a rule accepted.
     pub program: Option<String>,
+    /// It also replaces an earlier answer, which was stored too late and not sent.
+    pub instead: bool,
 }
 
 impl RequestEnd {
@@ -212,7 +214,8 @@ impl RequestEnd {
     pub fn answered(given: GivenRow, status: RequestStatus) -> RequestEnd {
         let GivenRow { request_id, at_us, source, by, payload } = given;
         let (by, payload) = (Some(by), Some(payload));
-        RequestEnd { request_id, status, at_us, source, by, payload, error: None, late: false, program: None }
+        let (error, late, program, instead) = (None, false, None, false);
+        RequestEnd { request_id, status, at_us, source, by, payload, error, late, program, instead }
     }
 
     /// The end of an unanswered request.
@@ -223,8 +226,8 @@ impl RequestEnd {
         source: RequestSource,
         error: (&'static str, &'static str),
     ) -> RequestEnd {
-        let error = Some(error);
-        RequestEnd { request_id, status, at_us, source, by: None, payload: None, error, late: false, program: None }
+        let (by, payload, error) = (None, None, Some(error));
+        RequestEnd { request_id, status, at_us, source, by, payload, error, late: false, program: None, instead: false }
     }
 }
 

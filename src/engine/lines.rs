@@ -112,6 +112,7 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
+        self.requests.settings_called(event);
         match (self.clients.of(seen.conn).stage(), event.id, event.method) {
             (Some(Stage::Attached), Some(id), Some(Method::Initialize)) => {
                 decision.line = Passage::Withhold;
@@ -235,6 +236,9 @@ impl Engine {
         if self.is_hub && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
             self.thread_reported(seen.now, seen.conn, event, &mut decision.then);
         }
+        if call.method.is_some_and(Method::opens_thread) {
+            self.requests.thread_opened(event.result);
+        }
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
         }
@@ -264,6 +268,7 @@ impl Engine {
             (Some(Method::ThreadStarted), Some(params)) => {
                 self.threads.mentioned_in(params, effects);
             }
+            (Some(Method::ThreadSettingsUpdated), Some(params)) => self.requests.workspaces.settings_reported(params),
             (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params),
             (Some(Method::ThreadStatusChanged), Some(params)) => {
                 self.thread_status_changed(params, &mut decision.then);

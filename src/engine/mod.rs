@@ -29,6 +29,7 @@ mod turn_gate;
 mod verdict;
 mod visible;
 mod watching;
+mod workspaces;
 
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ pub(crate) use requests::{
 };
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub(crate) use rules::{
-    Asked, AskedCommand, Does, ExactCommand, Matcher, Miss, Place, ProgramCheck, RuleAction, Words, asked,
-    is_whole_path,
+    Asked, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words, Workspace,
+    asked, is_whole_path, runs_others,
 };
 pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;

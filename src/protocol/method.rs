@@ -98,7 +98,10 @@ methods! {
         "threadId", "items.type", "items.role", "items.content.text"
     ];
     ThreadCompactStart = "thread/compact/start", ClientRequest, Open, ["threadId"];
-    TurnStart = "turn/start", ClientRequest, Open, ["threadId", "input.type", "input.text", "input.text_elements"];
+    TurnStart = "turn/start", ClientRequest, Open, [
+        "threadId", "input.type", "input.text", "input.text_elements", "cwd", "sandboxPolicy"
+    ];
+    ThreadSettingsUpdate = "thread/settings/update", Unchecked, Open, [];
     TurnSteer = "turn/steer", ClientRequest, Open, [
         "threadId", "expectedTurnId", "input.type", "input.text", "input.text_elements"
     ];
@@ -133,6 +136,9 @@ methods! {
     ThreadStarted = "thread/started", ServerNotification, Open, ["thread.id", "thread.preview"];
     ThreadStatusChanged = "thread/status/changed", ServerNotification, Open, [
         "threadId", "status.type", "status.activeFlags"
+    ];
+    ThreadSettingsUpdated = "thread/settings/updated", ServerNotification, Open, [
+        "threadId", "threadSettings.cwd", "threadSettings.sandboxPolicy", "threadSettings.activePermissionProfile.id"
     ];
     ThreadClosed = "thread/closed", ServerNotification, Open, ["threadId"];
     ThreadCompacted = "thread/compacted", ServerNotification, Open, ["threadId"];

@@ -27,6 +27,6 @@ pub(crate) use core::{Clock, Core};
 pub(crate) use hooks::{HookTried, Outcome as HookOutcome, supervise_hook, try_hook};
 pub(crate) use inbox::Message;
 pub(crate) use notices::Notices;
-pub(crate) use program_check::program_in_time;
+pub(crate) use program_check::{ServerEnvironment, program_in_time};
 pub(crate) use serve::serve;
 pub(crate) use start::{OfHub, RelayError, Start, become_server, own_ids, run};

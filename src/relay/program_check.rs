@@ -1,19 +1,23 @@
-//! Checks the folder and the program of a command before a rule accepts it: the part of a rule's decision that needs files.
+//! Checks the folder, the shell and the program of a command before a rule accepts it: the part of a rule's decision that
+//! needs files.
 //!
 //! A thread of its own does it, because a dead network drive can stall it for ever. The engine does not wait longer than its
 //! deadline, and then asks the client. The thread confirms that
 //!
 //! - `config.toml` still has the rules that decided, so that a rule that is being edited or was removed accepts nothing;
 //! - the folder's path has no link in it, so that it is the folder that the rule names;
-//! - no folder on the way to the program, and no folder of PATH before it, can be written by another user, or lies where the
-//!   model may write: in the command's own folder, or among the temporary files.
+//! - the shell is the user's or the rule's, and no file that it reads at its start lies where the model may write;
+//! - no folder on the way to the program or its interpreter, and no folder of PATH before it, can be written by another user,
+//!   or lies where the model may write;
+//! - for `git`, the repository is that of the thread, and codex protects its settings.
 //!
 //! It never runs anything. Another PATH, as a login shell may set, is out of its sight.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +26,39 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::config::{Environment, Flags, Settings};
-use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token};
+use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
 
 /// Most links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;
+
+/// Most interpreters of one program: an interpreter may be a script too. Source: `exec(2)`.
+const INTERPRETERS_MAX: usize = 4;
+
+/// Bytes of a script that the kernel looks at.
+const SCRIPT_HEAD_BYTES: u64 = 256;
+
+/// Files that shells read when they start, in the home folder.
+const START_FILES: [&str; 10] = [
+    ".bash_login",
+    ".bash_profile",
+    ".bashrc",
+    ".kshrc",
+    ".mkshrc",
+    ".profile",
+    ".zlogin",
+    ".zprofile",
+    ".zshenv",
+    ".zshrc",
+];
+
+/// Settings of git in the home folder.
+const GIT_FILES: [&str; 2] = [".gitconfig", ".config/git/config"];
+
+/// One program with the names of many.
+const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
 
 /// The parser of TOML calls itself for nested values.
 const STACK_BYTES: usize = 2 << 20;
@@ -38,17 +68,64 @@ const STICKY: u32 = 0o1000;
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
+/// The variables of the server that decide which files a command runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerEnvironment {
+    path: OsString,
+    home: Option<OsString>,
+    shell: Option<OsString>,
+    zdotdir: Option<OsString>,
+    /// Folders of temporary files.
+    temporary: Vec<PathBuf>,
+    git_config: Option<OsString>,
+    /// `BASH_ENV` and `ENV`: files that a shell runs first.
+    first: Vec<(&'static str, OsString)>,
+}
+
+impl ServerEnvironment {
+    /// The environment of a server that inherits ours, perhaps with another PATH.
+    pub(crate) fn of(environment: &Environment, path: Option<OsString>) -> ServerEnvironment {
+        let get = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+        let temporary = [Some("/tmp".into()), Some("/var/tmp".into()), get("TMPDIR").map(PathBuf::from)];
+        ServerEnvironment {
+            path: path.or_else(|| get("PATH")).unwrap_or_default(),
+            home: get("HOME"),
+            shell: get("SHELL"),
+            zdotdir: get("ZDOTDIR"),
+            temporary: temporary.into_iter().flatten().chain([std::env::temp_dir()]).collect(),
+            git_config: get("XDG_CONFIG_HOME"),
+            first: ["BASH_ENV", "ENV"].into_iter().filter_map(|name| Some((name, get(name)?))).collect(),
+        }
+    }
+}
+
 /// Starts checks on threads of their own.
 #[derive(Debug)]
 pub(crate) struct ProgramChecker {
     running: Arc<AtomicUsize>,
-    /// The server's PATH.
-    path: OsString,
+    server: Arc<ServerEnvironment>,
+}
+
+/// Counts a check as running until it is dropped, also by a panic.
+struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    fn begin(running: &Arc<AtomicUsize>) -> Option<Running> {
+        let before = running.fetch_add(1, Ordering::Relaxed);
+        let running = Running(Arc::clone(running));
+        (before < CHECKS_MAX).then_some(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ProgramChecker {
-    pub(super) fn new(path: OsString) -> ProgramChecker {
-        ProgramChecker { running: Arc::default(), path }
+    pub(super) fn new(server: ServerEnvironment) -> ProgramChecker {
+        ProgramChecker { running: Arc::default(), server: Arc::new(server) }
     }
 
     /// Starts a check and posts its result. Never waits.
@@ -63,33 +140,25 @@ impl ProgramChecker {
         rules: Vec<Rule>,
         post: impl Fn(Input) + Send + 'static,
     ) -> Result<(), String> {
-        if self.running.fetch_add(1, Ordering::Relaxed) >= CHECKS_MAX {
-            self.running.fetch_sub(1, Ordering::Relaxed);
-            return Err("the checks of earlier commands have not ended".to_owned());
-        }
-        let (running, path) = (Arc::clone(&self.running), self.path.clone());
+        let running = Running::begin(&self.running).ok_or("the checks of earlier commands have not ended")?;
+        let server = Arc::clone(&self.server);
         let started = thread("rule").spawn(move || {
-            let checked = are_current(&rules).and_then(|()| program(&check.command, check.shell.as_deref(), &path));
-            running.fetch_sub(1, Ordering::Relaxed);
+            let checked = are_current(&rules).and_then(|()| program(&check, &server));
+            drop(running);
             post(Input::ProgramChecked { token, checked });
         });
-        started.map(drop).map_err(|error| {
-            self.running.fetch_sub(1, Ordering::Relaxed);
-            format!("start a thread: {error}")
-        })
+        started.map(drop).map_err(|error| format!("start a thread: {error}"))
     }
 }
 
 /// [`program`], for a tool that waits at most `wait_max`.
 pub(crate) fn program_in_time(
-    command: &ExactCommand,
-    shell: Option<&str>,
-    path: &OsStr,
+    check: ProgramCheck,
+    server: ServerEnvironment,
     wait_max: Duration,
 ) -> Result<String, String> {
     let (send, receive) = sync_channel(1);
-    let (command, shell, path) = (command.clone(), shell.map(str::to_owned), path.to_owned());
-    let started = thread("rule").spawn(move || drop(send.send(program(&command, shell.as_deref(), &path))));
+    let started = thread("rule").spawn(move || drop(send.send(program(&check, &server))));
     started.map_err(|error| format!("start a thread: {error}"))?;
     receive.recv_timeout(wait_max).unwrap_or_else(|_| Err(format!("the check took over {} ms", wait_max.as_millis())))
 }
@@ -112,33 +181,136 @@ fn are_current(rules: &[Rule]) -> Result<(), String> {
 /// # Errors
 ///
 /// Why a rule must not accept the command.
-fn program(command: &ExactCommand, shell: Option<&str>, path: &OsStr) -> Result<String, String> {
+fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, String> {
+    let command = &check.command;
     let cwd = Path::new(command.cwd());
     let real = cwd.canonicalize().map_err(|error| format!("{}: {error}", cwd.display()))?;
     if real != cwd {
         return Err(format!("{} is reached through a link; its path is {}", cwd.display(), real.display()));
     }
-    let model_writes = ModelWrites::of(cwd);
-    if let Some(shell) = shell {
+    let model_writes = ModelWrites::of(check, server);
+    if let Some(shell) = &check.shell {
+        check_shell(command, Path::new(shell), server)?;
         model_writes.executable(Path::new(shell))?.ok_or_else(|| format!("{shell} does not exist"))?;
+        model_writes.check_start_files(server)?;
     }
     let name = command.argv().first().map(String::as_str).unwrap_or_default();
     let found = match name.contains('/') {
         true => model_writes.executable(Path::new(name))?,
-        false => model_writes.on_path(name, path)?,
+        false => model_writes.on_path(name, &server.path)?,
     };
     let found = found.ok_or_else(|| format!("{name} does not exist, or is not an executable file"))?;
+    let real_name = found.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(why) = runs_others(&real_name).filter(|_| !OF_MANY_NAMES.contains(&&*real_name)) {
+        return Err(format!("{name} is {}, which {why}", found.display()));
+    }
+    model_writes.check_interpreters(&found, &server.path)?;
+    if command.must_know_repository() {
+        model_writes.check_repository(command, server)?;
+    }
     Ok(found.to_string_lossy().into_owned())
+}
+
+/// Whether a shell is the one whose start-up files the user has in mind.
+fn check_shell(command: &ExactCommand, shell: &Path, server: &ServerEnvironment) -> Result<(), String> {
+    let wanted = match (command.shell(), &server.shell) {
+        (Some(shell), _) => PathBuf::from(shell),
+        (None, Some(shell)) => PathBuf::from(shell),
+        (None, None) => {
+            return Err("the server has no variable SHELL; name the shell in the rule: `shell = …`".to_owned());
+        }
+    };
+    // `/bin` is often a link to `/usr/bin`.
+    let is_same = || wanted.canonicalize().is_ok_and(|wanted| shell.canonicalize().is_ok_and(|shell| shell == wanted));
+    match shell == wanted || (shell.file_name() == wanted.file_name() && is_same()) {
+        true => Ok(()),
+        false => Err(format!("{} is not your shell, {}", shell.display(), wanted.display())),
+    }
 }
 
 /// Folders in which the model may create files without asking.
 struct ModelWrites(Vec<PathBuf>);
 
 impl ModelWrites {
-    fn of(cwd: &Path) -> ModelWrites {
-        let temporary = [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), std::env::temp_dir()];
-        let real = temporary.iter().filter_map(|folder| folder.canonicalize().ok());
-        ModelWrites(std::iter::once(cwd.to_owned()).chain(real).chain(temporary.iter().cloned()).collect())
+    fn of(check: &ProgramCheck, server: &ServerEnvironment) -> ModelWrites {
+        let cwds = [check.command.cwd(), &check.workspace.cwd].map(PathBuf::from);
+        let repositories = cwds.iter().filter_map(|cwd| outermost_repository(cwd));
+        let places = check.workspace.places.iter().map(PathBuf::from);
+        let places: Vec<PathBuf> =
+            repositories.chain(cwds.iter().cloned()).chain(places).chain(server.temporary.iter().cloned()).collect();
+        let real = places.iter().filter_map(|folder| folder.canonicalize().ok());
+        ModelWrites(real.chain(places.iter().cloned()).collect())
+    }
+
+    /// The files that the shell reads at its start are not the model's.
+    fn check_start_files(&self, server: &ServerEnvironment) -> Result<(), String> {
+        let home = server.home.as_ref().map(Path::new).ok_or("the server has no variable HOME")?;
+        let folders = [Some(home), server.zdotdir.as_ref().map(Path::new)];
+        for folder in folders.into_iter().flatten() {
+            if !folder.is_absolute() {
+                return Err(format!("the path of the shell's start-up files, {}, is not absolute", folder.display()));
+            }
+            for name in START_FILES {
+                self.is_out_of_reach(&folder.join(name))?;
+            }
+        }
+        for (name, file) in &server.first {
+            if !file.as_bytes().starts_with(b"/") || file.as_bytes().contains(&b'$') {
+                return Err(format!("the server's variable {name} is not a plain absolute path"));
+            }
+            self.is_out_of_reach(Path::new(file))?;
+        }
+        Ok(())
+    }
+
+    /// Neither a file nor anything on the way to it is where the model or another user may write.
+    fn is_out_of_reach(&self, path: &Path) -> Result<(), String> {
+        self.walk(path).map(drop)
+    }
+
+    /// The interpreter of a script, and its interpreter, are not the model's.
+    fn check_interpreters(&self, program: &Path, path: &OsStr) -> Result<(), String> {
+        let mut at = program.to_owned();
+        for _ in 0..INTERPRETERS_MAX {
+            let Some(words) = interpreter_of(&at)? else { return Ok(()) };
+            let Some(interpreter) = words.first() else { return Ok(()) };
+            if !interpreter.starts_with('/') {
+                return Err(format!("the interpreter of {}, `{interpreter}`, is not an absolute path", at.display()));
+            }
+            let absent = |name: &str| format!("the interpreter of {}, {name}, does not exist", at.display());
+            let found = self.executable(Path::new(interpreter))?.ok_or_else(|| absent(interpreter))?;
+            let is_env = Path::new(interpreter).file_name() == Some(OsStr::new("env"));
+            at = match (is_env, &words[1..]) {
+                (false, _) => found,
+                (true, [name]) if !name.starts_with('-') && !name.contains(['=', '/']) => {
+                    self.on_path(name, path)?.ok_or_else(|| absent(name))?
+                }
+                (true, _) => return Err(format!("the first line of {} is not `env` and a name", at.display())),
+            };
+        }
+        Err(format!("{} has too many interpreters", program.display()))
+    }
+
+    /// The command runs in the repository of the thread, whose settings codex protects, and so are those of the user.
+    fn check_repository(&self, command: &ExactCommand, server: &ServerEnvironment) -> Result<(), String> {
+        let cwd = Path::new(command.cwd());
+        let folder = cwd.join(".git");
+        if !folder.symlink_metadata().is_ok_and(|there| there.is_dir()) {
+            return Err(format!("git may run programs that the model has named: {} has no folder .git", cwd.display()));
+        }
+        if let Some(place) = self.0.iter().find(|place| *place != cwd && folder.starts_with(place)) {
+            return Err(format!(
+                "git may run programs that the model has named: {} is in {}",
+                folder.display(),
+                place.display()
+            ));
+        }
+        if [".gitmodules", ".git/modules"].iter().any(|name| cwd.join(name).symlink_metadata().is_ok()) {
+            return Err(format!("git may run programs that the model has named in a submodule of {}", cwd.display()));
+        }
+        let home = server.home.iter().flat_map(|home| GIT_FILES.map(|name| Path::new(home).join(name)));
+        let other = server.git_config.iter().map(|folder| Path::new(folder).join("git/config"));
+        home.chain(other).try_for_each(|file| self.is_out_of_reach(&file))
     }
 
     /// The first program of this name in the folders of PATH.
@@ -185,7 +357,10 @@ impl ModelWrites {
             }
             let next = at.join(&part);
             if let Some(place) = self.0.iter().find(|place| next.starts_with(place)) {
-                return Err(format!("{} is in {}, where the model may write", next.display(), place.display()));
+                return Err(match next == *place {
+                    true => format!("{} is a folder where the model may write", next.display()),
+                    false => format!("{} is in {}, where the model may write", next.display(), place.display()),
+                });
             }
             if !is_trusted_owner(&folder) {
                 return Err(format!("{} belongs to another user", at.display()));
@@ -226,6 +401,28 @@ impl ModelWrites {
     }
 }
 
+/// The outermost folder of a path that holds a repository.
+fn outermost_repository(cwd: &Path) -> Option<PathBuf> {
+    let holds_one = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+    cwd.ancestors().filter(holds_one).last().map(Path::to_owned)
+}
+
+/// The words of a script's first line, after `#!`; `None` if the file is not such a script.
+fn interpreter_of(program: &Path) -> Result<Option<Vec<String>>, String> {
+    let failed = |error: io::Error| format!("{}: {error}", program.display());
+    let mut head = Vec::new();
+    let opened = match File::open(program) {
+        // A program that can be run but not read is not a script.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    opened.take(SCRIPT_HEAD_BYTES).read_to_end(&mut head).map_err(failed)?;
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).map_err(|_| format!("the first line of {} is not text", program.display()))?;
+    Ok(Some(line.split([' ', '\t']).filter(|word| !word.is_empty()).map(str::to_owned).collect()))
+}
+
 fn parts(path: &Path) -> VecDeque<PathBuf> {
     path.components()
         .filter_map(|part| match part {
@@ -259,11 +456,11 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+    use crate::engine::{Trust, Workspace};
 
-    /// A folder that is not among the temporary ones: the build's.
+    /// A folder outside of any repository. It counts as temporary only if a test says so.
     fn lab() -> tempfile::TempDir {
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
-        let lab = tempfile::tempdir_in(target).expect("a folder");
+        let lab = tempfile::tempdir().expect("a folder");
         set_mode(lab.path(), 0o755);
         lab
     }
@@ -279,11 +476,181 @@ mod tests {
         set_mode(path, 0o755);
     }
 
+    fn check(argv0: &str, cwd: &Path) -> ProgramCheck {
+        let (argv, cwd) = (vec![argv0.to_owned()], cwd.to_string_lossy().into_owned());
+        let trust = Trust { path: true, ..Trust::default() };
+        let command = ExactCommand::new(argv, cwd.clone(), trust, None).expect("BUG: it can be accepted");
+        ProgramCheck { command, shell: None, workspace: Workspace { cwd, places: Vec::new() } }
+    }
+
     fn found(argv0: &str, cwd: &Path, path: &str) -> Result<String, String> {
-        let argv = vec![argv0.to_owned()];
-        let command =
-            ExactCommand::new(argv, cwd.to_string_lossy().into_owned(), true).expect("BUG: it can be accepted");
-        program(&command, None, OsStr::new(path))
+        program(&check(argv0, cwd), &ServerEnvironment { path: path.into(), ..ServerEnvironment::default() })
+    }
+
+    /// A server with a shell and a home.
+    fn server(home: &Path) -> ServerEnvironment {
+        let (home, shell) = (Some(home.into()), Some("/bin/sh".into()));
+        ServerEnvironment { home, shell, ..ServerEnvironment::default() }
+    }
+
+    fn in_shell(check: ProgramCheck, shell: &str) -> ProgramCheck {
+        ProgramCheck { shell: Some(shell.to_owned()), ..check }
+    }
+
+    fn why(checked: Result<String, String>) -> String {
+        checked.expect_err("it is refused")
+    }
+
+    #[test]
+    fn start_files_of_the_shell_are_out_of_reach() {
+        let lab = lab();
+        let root = lab.path().canonicalize().expect("it is there");
+        let (cwd, home) = (root.join("proj"), root.join("home"));
+        fs::create_dir_all(cwd.join("etc")).expect("a folder");
+        fs::create_dir(&home).expect("a folder");
+        let ls = in_shell(check("/bin/ls", &cwd), "/bin/sh");
+        let ok = server(&home);
+        assert!(program(&ls, &ok).is_ok(), "{:?}", program(&ls, &ok));
+        // Below the model's folder, behind a link into it, or in another place.
+        assert!(why(program(&ls, &server(&cwd))).contains("where the model may write"));
+        assert!(why(program(&ls, &server(&cwd.join("etc")))).contains("where the model may write"));
+        let mut elsewhere = ls.clone();
+        elsewhere.workspace.places.push(root.display().to_string());
+        assert!(why(program(&elsewhere, &ok)).contains("where the model may write"));
+        symlink(cwd.join("etc/profile"), home.join(".profile")).expect("a link");
+        assert!(why(program(&ls, &ok)).contains("where the model may write"));
+        fs::remove_file(home.join(".profile")).expect("it is there");
+        let inside = |name: &str| cwd.join(name).into_os_string();
+        let zdotdir = ServerEnvironment { zdotdir: Some(inside("etc")), ..ok.clone() };
+        assert!(why(program(&ls, &zdotdir)).contains("where the model may write"));
+        for file in [inside("x"), "$HOME/x".into(), "x".into(), "/$x".into()] {
+            let first = ServerEnvironment { first: vec![("BASH_ENV", file)], ..ok.clone() };
+            assert!(program(&ls, &first).is_err(), "{first:?}");
+        }
+        let no_home = ServerEnvironment { home: None, ..ok.clone() };
+        assert!(why(program(&ls, &no_home)).contains("no variable HOME"));
+    }
+
+    #[test]
+    fn only_one_shell_is_accepted() {
+        let lab = lab();
+        let root = lab.path().canonicalize().expect("it is there");
+        let (cwd, home) = (root.join("proj"), root.join("home"));
+        fs::create_dir(&cwd).expect("a folder");
+        fs::create_dir(&home).expect("a folder");
+        let ls = check("/bin/ls", &cwd);
+        let server = server(&home);
+        assert!(program(&in_shell(ls.clone(), "/bin/sh"), &server).is_ok());
+        assert!(why(program(&in_shell(ls.clone(), "/bin/bash"), &server)).contains("is not your shell"));
+        let without = ServerEnvironment { shell: None, ..server.clone() };
+        assert!(why(program(&in_shell(ls.clone(), "/bin/sh"), &without)).contains("name the shell in the rule"));
+        let named = ExactCommand::new(
+            vec!["/bin/ls".to_owned()],
+            cwd.display().to_string(),
+            Trust::default(),
+            Some("/bin/bash".to_owned()),
+        );
+        let named = ProgramCheck { command: named.expect("BUG: it can be accepted"), ..ls };
+        assert!(program(&in_shell(named.clone(), "/bin/bash"), &server).is_ok());
+        assert!(program(&in_shell(named, "/bin/sh"), &server).is_err());
+    }
+
+    #[test]
+    fn programs_in_places_of_the_thread_are_refused() {
+        let lab = lab();
+        let root = lab.path().canonicalize().expect("it is there");
+        let cwd = root.join("proj/src");
+        fs::create_dir_all(&cwd).expect("a folder");
+        add_program(&root.join("proj/bin/tool"));
+        add_program(&root.join("bin/tool"));
+        let tool = |name: &str| check(&root.join(name).display().to_string(), &cwd);
+        let with = |of: ProgramCheck, place: &str| {
+            let places = vec![root.join(place).display().to_string()];
+            ProgramCheck { workspace: Workspace { places, ..of.workspace }, ..of }
+        };
+        let server = ServerEnvironment::default();
+        assert!(program(&tool("proj/bin/tool"), &server).is_ok());
+        assert!(why(program(&with(tool("proj/bin/tool"), "proj"), &server)).contains("where the model may write"));
+        assert!(why(program(&with(tool("bin/tool"), "bin"), &server)).contains("where the model may write"));
+        // The repository around the folder.
+        fs::create_dir(root.join("proj/.git")).expect("a folder");
+        assert!(why(program(&tool("proj/bin/tool"), &server)).contains("where the model may write"));
+        assert!(program(&tool("bin/tool"), &server).is_ok());
+    }
+
+    #[test]
+    fn interpreters_are_checked_too() {
+        let lab = lab();
+        let root = lab.path().canonicalize().expect("it is there");
+        let cwd = root.join("proj");
+        fs::create_dir(&cwd).expect("a folder");
+        add_program(&root.join("bin/tool"));
+        add_program(&cwd.join("inside"));
+        add_program(&root.join("bin/outside"));
+        let tool = root.join("bin/tool").display().to_string();
+        let path = format!("{}/bin:/usr/bin:/bin", root.display());
+        let run = |line: &str, path: &str| {
+            fs::write(root.join("bin/tool"), line).expect("a file");
+            found(&tool, &cwd, path)
+        };
+        for fine in ["#!/bin/sh\n", "#! /bin/sh -e\n", "#!/usr/bin/env outside\n", "echo\n", "\u{7f}ELF", ""] {
+            assert!(run(fine, &path).is_ok(), "{fine:?}: {:?}", run(fine, &path));
+        }
+        let inside = format!("#!{}\n", cwd.join("inside").display());
+        assert!(why(run(&inside, &path)).contains("where the model may write"));
+        assert!(why(run("#!/usr/bin/env inside\n", &format!("{}:{path}", cwd.display()))).contains("may write"));
+        for bad in ["#!sh\n", "#!/usr/bin/env -S outside\n", "#!/usr/bin/env A=1 outside\n", "#!/nowhere/sh\n"] {
+            assert!(run(bad, &path).is_err(), "{bad:?}");
+        }
+        // The interpreter is a script of the model's interpreter.
+        fs::write(root.join("bin/outside"), &inside).expect("a file");
+        assert!(why(run("#!/usr/bin/env outside\n", &path)).contains("where the model may write"));
+        symlink("/bin/sh", root.join("bin/link")).expect("a link");
+        assert!(why(found(&root.join("bin/link").display().to_string(), &cwd, "")).contains("runs other programs"));
+    }
+
+    #[test]
+    fn git_runs_only_in_the_repository_of_the_thread() {
+        let lab = lab();
+        let root = lab.path().canonicalize().expect("it is there");
+        let cwd = root.join("proj");
+        fs::create_dir_all(cwd.join(".git")).expect("a folder");
+        add_program(&root.join("bin/git"));
+        let git = check(&root.join("bin/git").display().to_string(), &cwd);
+        let server = server(&root.join("home"));
+        assert!(program(&git, &server).is_ok(), "{:?}", program(&git, &server));
+        let around = Workspace { places: vec![root.join("proj").display().to_string()], ..git.workspace.clone() };
+        assert!(program(&ProgramCheck { workspace: around, ..git.clone() }, &server).is_ok());
+        for name in [".gitmodules", ".git/modules"] {
+            fs::write(cwd.join(name), "").expect("a file");
+            assert!(why(program(&git, &server)).contains("submodule"));
+            fs::remove_file(cwd.join(name)).expect("it is there");
+        }
+        fs::create_dir_all(root.join("home")).expect("a folder");
+        symlink(cwd.join("gitconfig"), root.join("home/.gitconfig")).expect("a link");
+        assert!(why(program(&git, &server)).contains("where the model may write"));
+        fs::remove_file(root.join("home/.gitconfig")).expect("it is there");
+        fs::remove_dir(cwd.join(".git")).expect("it is there");
+        assert!(why(program(&git, &server)).contains("has no folder .git"));
+        fs::write(cwd.join(".git"), "gitdir: /x\n").expect("a file");
+        assert!(why(program(&git, &server)).contains("has no folder .git"));
+    }
+
+    #[test]
+    fn check_that_panics_is_not_counted_for_ever() {
+        let running = Arc::default();
+        let all: Vec<Option<Running>> = (0..=CHECKS_MAX).map(|_| Running::begin(&running)).collect();
+        assert!(all[CHECKS_MAX - 1].is_some() && all[CHECKS_MAX].is_none());
+        drop(all);
+        let thread = std::thread::spawn({
+            let running = Running::begin(&running);
+            move || {
+                let _running = running;
+                panic!("as a check might");
+            }
+        });
+        assert!(thread.join().is_err());
+        assert_eq!(running.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -324,7 +691,10 @@ mod tests {
         assert!(refused("link", &format!("{}/bin", root.display())).contains("where the model may write"));
         assert!(refused("tool", "bin:/usr/bin").contains("relative folder"));
         assert!(refused("tool", ":/usr/bin").contains("relative folder"));
-        assert!(refused("tool", "/tmp/bin:/usr/bin").contains("where the model may write"));
+        let temporary = vec![root.join("bin")];
+        let path = root.join("bin").into_os_string();
+        let server = ServerEnvironment { path, temporary, ..ServerEnvironment::default() };
+        assert!(why(program(&check("tool", &cwd), &server)).contains("where the model may write"));
     }
 
     #[test]

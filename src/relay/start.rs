@@ -16,7 +16,7 @@ use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
 use super::pipes::{Sink, Source};
-use super::program_check::ProgramChecker;
+use super::program_check::{ProgramChecker, ServerEnvironment};
 use super::recorder::Recorder;
 use super::reload;
 use super::serve::Lifecycle;
@@ -221,7 +221,7 @@ impl Start<'_> {
             callers: ApiCallers::default(),
             settings: settings.clone(),
             fragments: FragmentReader::new(settings.assembly().fragments),
-            programs: ProgramChecker::new(server_path.or_else(|| environment.get("PATH")).unwrap_or_default()),
+            programs: ProgramChecker::new(ServerEnvironment::of(environment, server_path)),
             hooks,
             stalls,
         })

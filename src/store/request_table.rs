@@ -162,7 +162,11 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
 fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = ?2, resolved_at = ?3, resolution_source = ?4,
         resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9, program = ?10
-        WHERE request_id = ?1 AND status IN ('pending', 'expired')";
+        WHERE request_id = ?1 AND (status IN ('pending', 'expired') OR ?11 AND status = 'resolved')";
+    const LOST: &str = "UPDATE codex_request_answers SET won = 0 WHERE request_id = ?1";
+    if ended.instead {
+        set(transaction, LOST, params![ended.request_id])?;
+    }
     let (code, message) = ended.error.unzip();
     let values = params![
         ended.request_id,
@@ -175,6 +179,7 @@ fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<us
         message,
         ended.late,
         ended.program,
+        ended.instead,
     ];
     let moved = transaction.prepare_cached(SQL)?.execute(values)?;
     match (&ended.payload, &ended.by) {

@@ -55,9 +55,24 @@ fn rows(live: &Live) -> Vec<Value> {
     live.get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array").clone()
 }
 
+/// A relay whose server says that it is codex 0.169, and that thread `t` began in the folder beside the home.
+fn start_in(home: Home) -> Live {
+    let mut live = Live::start_in(home);
+    opens_thread(&mut live, "0.169.0", r#"{"type":"workspaceWrite","writableRoots":[]}"#);
+    live
+}
+
+fn opens_thread(live: &mut Live, version: &str, sandbox: &str) {
+    live.send(r#"{"id":"init","method":"initialize","params":{"clientInfo":{"name":"x"}}}"#);
+    live.say_plainly(&format!(r#"{{"id":"init","result":{{"userAgent":"x/{version} (Debian)"}}}}"#));
+    live.send(r#"{"id":"open","method":"thread/start","params":{}}"#);
+    let cwd = json!(place(&live.home));
+    live.say_plainly(&format!(r#"{{"id":"open","result":{{"thread":{{"id":"t"}},"cwd":{cwd},"sandbox":{sandbox}}}}}"#));
+}
+
 #[test]
 fn rules_answer_without_asking_the_client() {
-    let mut live = Live::start_in(home());
+    let mut live = start_in(home());
     let cwd = place(&live.home);
     live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
     assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
@@ -82,9 +97,81 @@ fn rules_answer_without_asking_the_client() {
     live.kill();
 }
 
+/// Each refusal asks the client, and the history says why.
+#[test]
+fn accept_needs_a_known_codex_and_a_known_sandbox() {
+    let sandboxed = r#"{"type":"readOnly"}"#;
+    for (version, sandbox, why) in [
+        ("0.150.0", sandboxed, "type into the program"),
+        ("0.169.0", r#"{"type":"dangerFullAccess"}"#, "write everywhere"),
+        ("0.169.0", "null", "the sandbox of this thread is not known"),
+    ] {
+        let mut live = Live::start_in(home());
+        opens_thread(&mut live, version, sandbox);
+        let cwd = place(&live.home);
+        live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
+        eventually("why the rule was refused", || {
+            let events = live.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+            (events.contains("rule_refused") && events.contains(why)).then_some(())
+        });
+        live.kill();
+    }
+}
+
+#[test]
+fn trusted_terminal_accepts_with_an_older_codex() {
+    let home = home();
+    let cwd = place(&home);
+    configure(&home, &rules(&cwd).replace("action = \"accept\"", "action = \"accept\"\ntrust_terminal = true"));
+    let mut live = Live::start_in(home);
+    opens_thread(&mut live, "0.150.0", r#"{"type":"readOnly"}"#);
+    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
+    live.kill();
+}
+
+#[test]
+fn other_shell_than_the_users_is_asked() {
+    let mut live = start_in(home());
+    let cwd = place(&live.home);
+    live.say_plainly(&asks(0, "/bin/ls -l", &cwd).replace("/bin/bash", "/bin/sh"));
+    live.kill();
+}
+
+#[test]
+fn turn_that_widens_the_sandbox_ends_the_accepts() {
+    let mut live = start_in(home());
+    let cwd = place(&live.home);
+    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
+    live.send(r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[],"sandboxPolicy":{"type":"workspaceWrite","writableRoots":["/usr"]}}}"#);
+    live.say_plainly(&asks(1, "/bin/ls -l", &cwd));
+    live.kill();
+}
+
+/// One invalid rule in an edited file leaves the rules as they are; since the file has other rules then, none accepts.
+#[test]
+fn invalid_rule_in_an_edited_file_changes_no_rule() {
+    let mut live = start_in(home());
+    let cwd = place(&live.home);
+    configure(
+        &live.home,
+        &format!("{}[[rules]]\nname = \"bad\"\naction = \"hold\"\n", rules(&cwd).replace("no rm", "other")),
+    );
+    eventually("the mistake in the status", || {
+        let faults = live.get("/sessions/self")["faults"].to_string();
+        (faults.contains("rule 4 (`bad`)") && faults.contains("not applied until it is corrected")).then_some(())
+    });
+    live.say_unseen(&asks(0, "rm -rf x", &cwd));
+    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "decline"}}));
+    let rows = eventually("its row", || Some(rows(&live)).filter(|rows| rows[0]["resolved_by"].is_string()));
+    assert_eq!(rows[0]["resolved_by"], "rule:no rm");
+    live.kill();
+}
+
 #[test]
 fn command_elsewhere_or_with_more_is_asked() {
-    let mut live = Live::start_in(home());
+    let mut live = start_in(home());
     let cwd = place(&live.home);
     let script = "/bin/ls -l";
     live.say_plainly(&asks(0, script, &cwd.join("x")));
@@ -110,7 +197,7 @@ fn command_elsewhere_or_with_more_is_asked() {
 
 #[test]
 fn edited_rule_accepts_nothing_even_before_it_is_read() {
-    let mut live = Live::start_in(home());
+    let mut live = start_in(home());
     let cwd = place(&live.home);
     let whole = rules(&cwd);
     live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
@@ -126,7 +213,7 @@ fn edited_rule_accepts_nothing_even_before_it_is_read() {
 fn new_rule_applies_to_a_running_relay() {
     let home = Home::new();
     fs::create_dir_all(home.path()).expect("a folder");
-    let mut live = Live::start_in(home);
+    let mut live = start_in(home);
     let cwd = place(&live.home);
     live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
     let loaded_at = |live: &Live| live.get("/sessions/self")["config"]["loaded_at"].clone();
@@ -147,7 +234,7 @@ fn folder_behind_a_link_is_asked() {
     let link = place(&home).join("link");
     std::os::unix::fs::symlink(&real, &link).expect("a link");
     configure(&home, &rules(&link));
-    let mut live = Live::start_in(home);
+    let mut live = start_in(home);
     live.say_plainly(&asks(0, "/bin/ls -l", &link));
     let tried = live.tool(&["rules", "test", "--request", "0"]);
     let said = String::from_utf8(tried.stdout).expect("it is text");
@@ -161,7 +248,7 @@ fn invalid_rule_is_reported_and_others_go_on() {
     let cwd = place(&home);
     let broken = "[[rules]]\nname = \"all\"\nmatch = { kind = \"command\", argv = [\"rm\"] }\naction = \"accept\"\n";
     configure(&home, &format!("{broken}{}", rules(&cwd)));
-    let mut live = Live::start_in(home);
+    let mut live = start_in(home);
     live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
     assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
     live.say_plainly(&asks(1, "rm x", &cwd));
@@ -182,7 +269,7 @@ fn invalid_rule_is_reported_and_others_go_on() {
 fn rules_are_listed_with_their_counts() {
     let home = home();
     assert_eq!(told(&tool(&home, &["rules", "--json"]))["rules"][0]["matched"], 0);
-    let mut live = Live::start_in(home);
+    let mut live = start_in(home);
     let cwd = place(&live.home);
     for id in 0..2 {
         live.say_unseen(&asks(id, "/bin/ls -l", &cwd));

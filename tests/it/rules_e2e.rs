@@ -1,6 +1,7 @@
 //! Rules with the real codex: an accepted command runs, a declined one tells the model why, and all others are asked.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -17,7 +18,7 @@ fn rules(lab: &Lab) -> String {
     let cwd = lab.cwd().canonicalize().expect("it is there");
     format!(
         "[[rules]]\nname = \"git here\"\nmatch = {{ kind = \"command\", argv = {argv:?}, cwd = {cwd:?} }}\n\
-         action = \"accept\"\ntrust_path = true\n\
+         action = \"accept\"\ntrust_path = true\ntrust_repository = true\n\
          [[rules]]\nname = \"no rm\"\nmatch = {{ kind = \"command\", argv_prefix = [\"rm\", \"-rf\"] }}\naction = \"decline\"\n\
          reason = \"not on a friday\"\n"
     )
@@ -36,7 +37,9 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     // Some releases call the model once more for the reason.
     script.push(says());
     let model = Model::start(script);
-    let lab = Lab::new(&model);
+    let mut lab = Lab::new(&model);
+    // The lab is among the temporary files, where the model may write.
+    lab.home = PathBuf::from("/");
     let config = rules(&lab);
     fs::create_dir(lab.cwd().join("build")).expect("a folder");
     let Some(mut real) = Real::in_lab(TEST, &config, lab, model) else { return };
@@ -53,14 +56,23 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     real.completed("completed");
 
     start_turn(&mut real.peer, &real.thread, "go on");
-    real.completed("completed");
+    if release.has(Ability::AskingAboutInput) {
+        real.completed("completed");
+    } else {
+        let (asked, undecided) = real.asked(COMMAND);
+        assert_eq!(undecided["rule"], json!(null));
+        let events = real.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+        assert!(events.contains("may let the model type into the program"), "{events}");
+        real.peer.answer(&asked, json!({"decision": "accept"}));
+        real.completed("completed");
+    }
     let accepted = row(&real, 1);
-    assert_eq!(
-        (&accepted["resolution_source"], &accepted["resolved_by"], &accepted["resolved_payload"]),
-        (&json!("policy"), &json!("rule:git here"), &json!({"decision": "accept"})),
-        "{accepted:#}"
-    );
-    assert!(accepted["program"].as_str().is_some_and(|program| program.ends_with("/git")), "{accepted:#}");
+    assert_eq!(accepted["resolved_payload"], json!({"decision": "accept"}), "{accepted:#}");
+    if release.has(Ability::AskingAboutInput) {
+        let by = (&accepted["resolution_source"], &accepted["resolved_by"]);
+        assert_eq!(by, (&json!("policy"), &json!("rule:git here")), "{accepted:#}");
+        assert!(accepted["program"].as_str().is_some_and(|program| program.ends_with("/git")), "{accepted:#}");
+    }
 
     start_turn(&mut real.peer, &real.thread, "go on");
     real.completed("completed");

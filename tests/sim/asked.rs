@@ -34,6 +34,8 @@ pub struct Deciding {
     pub payload: String,
     /// The client's answer and its line.
     pub runner_up: Option<(Vec<u8>, String)>,
+    /// When the client's answer has waited long enough.
+    pub due: Option<Duration>,
     pub over: Option<Over>,
 }
 
@@ -87,6 +89,8 @@ pub struct Asked {
     pub may_wait: bool,
     /// A side has received the request, or its answer, before it was stored.
     pub was_late: bool,
+    /// The earlier answer that the ledger was slow to store: after a kill, its row may have that one.
+    pub overtaken: Option<String>,
     pub end: Option<End>,
 }
 

@@ -29,6 +29,8 @@ pub enum Event {
     RunnerUp,
     /// A runner-up that is sent because the other answer could not be stored.
     SentRunnerUp,
+    /// A runner-up that is sent because the ledger takes too long for the other answer.
+    TiredRunnerUp,
     /// A request that the server withdrew while an answer was being stored.
     OverWhileDeciding,
     /// A line that waited for the ledger until the deadline.
@@ -76,7 +78,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 39] = [
+    const ALL: [Event; 40] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -92,6 +94,7 @@ impl Event {
         Event::LostAnswer,
         Event::RunnerUp,
         Event::SentRunnerUp,
+        Event::TiredRunnerUp,
         Event::OverWhileDeciding,
         Event::HoldUntilDeadline,
         Event::Expiry,

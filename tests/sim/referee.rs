@@ -99,7 +99,7 @@ impl Referee {
         self.happened.add(Event::OddLine, u64::from(is_odd));
         match (from, Message::read(line)) {
             (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
-                Some((id, payload)) if self.asked.contains_key(&id) => self.client_answers(id, line, payload),
+                Some((id, payload)) if self.asked.contains_key(&id) => self.client_answers(now, id, line, payload),
                 Some(_) | None => self.to_server.push_back(line.to_vec()),
             },
             (Side::Server, None) => self.to_client.push_back(Due { line: line.to_vec(), row: None }),
@@ -146,6 +146,7 @@ impl Referee {
                     unconfirmed,
                     may_wait: false,
                     was_late: false,
+                    overtaken: None,
                     end: None,
                 };
                 self.asked.insert(id, asked);
@@ -160,7 +161,7 @@ impl Referee {
     }
 
     /// The client answers: the first answer wins, and later ones are stored and not forwarded.
-    fn client_answers(&mut self, id: u64, line: &[u8], payload: String) {
+    fn client_answers(&mut self, now: Duration, id: u64, line: &[u8], payload: String) {
         let asked = self.asked.get_mut(&id).expect("it was looked for");
         match &mut asked.state {
             State::Pending if asked.is_open && asked.shown == Shown::Yes => {
@@ -171,6 +172,7 @@ impl Referee {
             State::Deciding(deciding) if deciding.runner_up.is_none() && asked.shown == Shown::Yes => {
                 self.happened.count(Event::RunnerUp);
                 deciding.runner_up = Some((line.to_vec(), payload));
+                deciding.due = Some(now + HOLD_MAX);
             }
             _ => {
                 let goes_on = asked.may_wait && !asked.is_open;
@@ -239,7 +241,7 @@ impl Referee {
             Some(asked) if matches!(asked.state, State::Pending) => match decision {
                 "accept" | "decline" | "cancel" => {
                     let payload = format!("{{\"decision\":\"{decision}\"}}");
-                    let deciding = Deciding { api_call, payload, runner_up: None, over: None };
+                    let deciding = Deciding { api_call, payload, runner_up: None, due: None, over: None };
                     asked.state = State::Deciding(Box::new(deciding));
                     return;
                 }
@@ -315,7 +317,7 @@ impl Referee {
     fn decided(&mut self, id: u64, done: bool) {
         let asked = self.asked.get_mut(&id).expect("it was asked");
         let State::Deciding(deciding) = std::mem::replace(&mut asked.state, State::Pending) else { return };
-        let Deciding { api_call, payload, runner_up, over } = *deciding;
+        let Deciding { api_call, payload, runner_up, due: _, over } = *deciding;
         self.replies.insert(api_call, if done { Reply::Kept } else { Reply::NotKept });
         let is_open = over.is_none();
         match (done, over, runner_up) {
@@ -379,6 +381,21 @@ impl Referee {
             self.holds.remove(&token);
             let (id, _, about) = self.commits[&token];
             self.goes_on(id, about);
+        }
+        let tired = |asked: &Asked| match &asked.state {
+            State::Deciding(deciding) => deciding.over.is_none() && deciding.due.is_some_and(|due| due <= now),
+            _ => false,
+        };
+        for (id, asked) in self.asked.iter_mut().filter(|(_, asked)| tired(asked)) {
+            let State::Deciding(deciding) = std::mem::replace(&mut asked.state, State::Pending) else { continue };
+            let Some((line, payload)) = deciding.runner_up else { continue };
+            self.happened.count(Event::TiredRunnerUp);
+            self.is_distrusting = true;
+            self.replies.insert(deciding.api_call, Reply::NotKept);
+            asked.overtaken = Some(deciding.payload);
+            asked.wins(RequestSource::Client, payload, true);
+            self.to_server.push_back(line);
+            self.commits.retain(|_, (of, _, about)| of != id || !matches!(about, About::Decision));
         }
         for asked in self.asked.values_mut().filter(|asked| asked.is_overdue(now)) {
             self.happened.count(Event::Expiry);

@@ -59,7 +59,7 @@ impl Rows {
             }
             LedgerEntry::RequestEnded(end) => match self.requests.get_mut(&end.request_id) {
                 Some(row) => {
-                    row.ends += 1;
+                    row.ends += u32::from(!end.instead || row.ends == 0);
                     row.late |= end.late;
                     (row.status, row.source, row.payload) = (end.status, Some(end.source), end.payload);
                     if row.ends > 1 {

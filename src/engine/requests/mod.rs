@@ -20,6 +20,8 @@ mod items;
 mod kind;
 mod open;
 mod ruled;
+mod runner_up;
+mod server_facts;
 #[cfg(test)]
 mod simulation;
 
@@ -35,6 +37,7 @@ use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, Reques
 use super::lines::{Seen, form, kept_answer};
 use super::rules::Rule;
 use super::verdict::Verdict;
+use super::workspaces::Workspaces;
 use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
@@ -103,6 +106,10 @@ pub(super) struct Requests {
     is_trusted: bool,
     tokens: Token,
     explanations: Vec<Explanation>,
+    /// Where models may write.
+    pub(super) workspaces: Workspaces,
+    /// The server asks before the model types into a running program.
+    asks_about_input: bool,
 }
 
 /// A decline reason for the model.
@@ -132,6 +139,8 @@ impl Requests {
             is_trusted: true,
             tokens: tokens_before,
             explanations: Vec::new(),
+            workspaces: Workspaces::default(),
+            asks_about_input: false,
         }
     }
 
@@ -166,7 +175,10 @@ impl Requests {
         let expiry = expiry.filter_map(|request| request.expires_at);
         let notify = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let notify = notify.filter_map(|request| request.notify_at);
-        let ruled = self.open.values().filter_map(Request::rule_due);
+        let ruled = self
+            .open
+            .values()
+            .filter_map(|request| [request.rule_due(), request.runner_up_due()].into_iter().flatten().min());
         self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).chain(ruled).min()
     }
 
@@ -212,7 +224,7 @@ impl Requests {
         let is_for_human = kind.is_for_human();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
-        let ruled = self.ruling(kind, message.params, &shown, about);
+        let ruled = self.ruling(kind, message, &shown, about);
         // Without a row, only the client could answer.
         let is_held = (self.settings.hold || ruled.holds()) && is_for_human && self.is_trusted;
         let is_withheld = is_held || ruled.answers();
@@ -294,21 +306,6 @@ impl Requests {
         self.hold(now, token, decision);
     }
 
-    /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
-    pub(super) fn forward_late(&mut self, request_id: String, clients: &Clients, effects: &mut Vec<Effect>) {
-        let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
-        if let Some(request) = request
-            && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
-        {
-            let conns: Vec<Conn> = request.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
-            if conns.is_empty() {
-                return;
-            }
-            effects.push(Effect::PassLate { conns, line });
-        }
-        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
-    }
-
     /// The client answers: decides whether and when its answer goes to the server.
     pub(super) fn client_answers(
         &mut self,
@@ -351,6 +348,7 @@ impl Requests {
             State::Pending if request.withheld.is_none() => {}
             State::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
                 deciding.runner_up = Some((seen.line.to_vec(), given));
+                deciding.runner_up_due = Some(now.elapsed + HOLD_MAX);
                 decision.line = Passage::Withhold;
                 return;
             }
@@ -409,7 +407,13 @@ impl Requests {
         let id = id.clone();
         let payload = answer::kept(&request.verdict, &answer.result.to_string());
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
-        let deciding = Deciding { decider: Decider::Api(api_call, source), answer, runner_up: None, over: None };
+        let deciding = Deciding {
+            decider: Decider::Api(api_call, source),
+            answer,
+            runner_up: None,
+            runner_up_due: None,
+            over: None,
+        };
         request.state = State::Deciding(Box::new(deciding));
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         let token = self.token(Commit::Decides(id));
@@ -451,20 +455,15 @@ impl Requests {
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, clients: &Clients, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
-        let Deciding { decider, answer, runner_up, over } = *deciding;
+        let Deciding { decider, answer, runner_up, runner_up_due: _, over } = *deciding;
         if !done {
             decider.reply(ApiReply::NotKept, effects);
             if let Some(why) = over {
                 effects.extend(runner_up.map(|(_, given)| Effect::keep(LedgerEntry::AnswerLost(Box::new(given)))));
                 self.end(now, id, &why, effects);
             } else if let Some((bytes, given)) = runner_up {
-                request.is_answered(Conn::OWN, self.last_conn);
                 let end = RequestEnd { late: true, ..RequestEnd::answered(given, RequestStatus::Resolved) };
-                request.end = self.is_hub.then(|| Box::new(end.clone()));
-                resolve(end, effects);
-                self.tokens += 1;
-                effects.push(inject(bytes, &request.verdict, self.tokens));
-                self.await_dispatch(self.tokens, id);
+                self.runner_up_wins(id, bytes, end, effects);
             } else {
                 self.rule_gives_up(now, id, clients, effects);
             }

@@ -117,6 +117,8 @@ pub(super) struct Deciding {
     pub(super) answer: CheckedAnswer,
     /// A later answer of the client, sent if the first cannot be stored.
     pub(super) runner_up: Option<(Vec<u8>, GivenRow)>,
+    /// When the later answer has waited long enough.
+    pub(super) runner_up_due: Option<Duration>,
     /// Why the server no longer needs an answer, if so.
     pub(super) over: Option<Why>,
 }
@@ -195,6 +197,14 @@ impl Request {
     pub(super) fn is_answered(&mut self, over: Conn, newest: Conn) {
         self.state = State::Answered;
         self.answered = Some(AnsweredOver { over, newest });
+    }
+
+    /// When a client's answer that waits for another to be stored is sent; never if the server does not want it any more.
+    pub(super) fn runner_up_due(&self) -> Option<Duration> {
+        match &self.state {
+            State::Deciding(deciding) if deciding.over.is_none() => deciding.runner_up_due,
+            State::Deciding(_) | State::Pending | State::Answered | State::Sent | State::Expired => None,
+        }
     }
 
     /// The rows before a request with this id and these parameters, including this one.
@@ -347,6 +357,21 @@ impl Requests {
         }
     }
 
+    /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
+    pub(super) fn forward_late(&mut self, request_id: String, clients: &Clients, effects: &mut Vec<Effect>) {
+        let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
+        if let Some(request) = request
+            && let Some(Withheld::Until(line)) = request.withheld.take_if(|held| matches!(held, Withheld::Until(_)))
+        {
+            let conns: Vec<Conn> = request.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
+            if conns.is_empty() {
+                return;
+            }
+            effects.push(Effect::PassLate { conns, line });
+        }
+        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+    }
+
     /// Expires requests and releases holds whose deadline passed.
     pub(in crate::engine) fn tick(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
         let is_over = |(token, until): &(Token, Duration)| (*until <= now.elapsed).then_some(*token);
@@ -368,6 +393,7 @@ impl Requests {
             }
         }
         self.rules_tick(now, clients, effects);
+        self.runners_up_tick(now, effects);
         for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
             if request.notify_at.is_some_and(|at| at <= now.elapsed) {
                 request.notify_at = None;

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::{self, CheckedAnswer};
@@ -17,8 +16,9 @@ use super::{About, HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
-use crate::engine::rules::{Asked, AskedCommand, Does, ProgramCheck, RuleAction, ruling};
-use crate::wire::{Conn, RpcId};
+use crate::engine::rules::{Asked, Does, InThread, ProgramCheck, RuleAction, ruling};
+use crate::protocol::ItemPlace;
+use crate::wire::{Conn, Members, Message, RpcId};
 
 /// How long the client waits for a request while a rule is at work.
 const RULE_MAX: Duration = HOLD_MAX;
@@ -102,6 +102,12 @@ impl Decider {
 }
 
 impl Request {
+    /// Whether an answer can let the model write in more places.
+    fn asks_for_more(&self) -> bool {
+        let root = self.params.as_deref().and_then(Members::of).and_then(|params| params.get("grantRoot"));
+        self.kind == RequestKind::Permissions || root.is_some_and(|root| root.get() != "null")
+    }
+
     pub(super) fn rule_due(&self) -> Option<Duration> {
         self.rule.as_ref().map(|rule| rule.due)
     }
@@ -141,7 +147,7 @@ impl Requests {
     pub(super) fn ruling(
         &self,
         kind: RequestKind,
-        params: Option<&RawValue>,
+        message: &Message<'_>,
         shown: &Value,
         about: About<'_>,
     ) -> RuledRequest {
@@ -149,26 +155,26 @@ impl Requests {
             return RuledRequest::default();
         }
         let changes = about.changes.map(read);
-        let Some(asked) = Asked::of(kind, params, shown, changes.as_ref()) else { return RuledRequest::default() };
+        let Some(mut asked) = Asked::of(kind, message.params, shown, changes.as_ref()) else {
+            return RuledRequest::default();
+        };
+        let thread_id = ItemPlace::of(message.params).thread_id;
+        let asks_about_input = self.asks_about_input;
+        asked.is_in(|| InThread { workspace: self.workspaces.of(thread_id.as_deref()), asks_about_input });
+        if message.repeated_member {
+            asked.bar("a member of the request is repeated");
+        }
         let found = ruling(&self.settings.rules, &asked);
         let barred = found.barred.into_iter().map(|(rule, why)| (rule.name.clone(), why)).collect();
-        let by = found.rule.map(|rule| {
+        let by = found.rule.and_then(|rule| {
             let name = rule.name.clone();
             match &rule.does {
                 Does::Accept(command) => {
-                    let shell = match &asked {
-                        Asked::Command(AskedCommand { plain: Ok(plain), .. }) => plain.shell.clone(),
-                        Asked::Command(_)
-                        | Asked::FileChange { .. }
-                        | Asked::Permissions { .. }
-                        | Asked::Questions
-                        | Asked::Elicitation => None,
-                    };
-                    let check = ProgramCheck { command: command.clone(), shell };
-                    By::Accept { name, check: Box::new(check) }
+                    let check = ProgramCheck::of(command, &asked)?;
+                    Some(By::Accept { name, check: Box::new(check) })
                 }
-                Does::Decline { of: _, reason } => By::Decline { name, reason: reason.clone() },
-                Does::Hold { of: _ } => By::Hold { name },
+                Does::Decline { of: _, reason } => Some(By::Decline { name, reason: reason.clone() }),
+                Does::Hold { of: _ } => Some(By::Hold { name }),
             }
         });
         RuledRequest { by, barred }
@@ -184,6 +190,9 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         let Some(request) = self.open.get_mut(id) else { return };
+        if request.asks_for_more() {
+            self.workspaces.asks_for_more(request.row.place.thread_id.as_deref());
+        }
         let request_id = request.row.request_id.clone();
         decision.then.extend(ruled.barred.into_iter().map(|(rule, reason)| refused(&request_id, rule, reason)));
         let due = now.elapsed + RULE_MAX;
@@ -259,7 +268,8 @@ impl Requests {
         let program = rule.program.clone();
         let end = RequestEnd { program, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         request.end = self.is_hub.then(|| Box::new(end.clone()));
-        let deciding = Deciding { decider: Decider::Rule(rule), answer, runner_up: None, over: None };
+        let deciding =
+            Deciding { decider: Decider::Rule(rule), answer, runner_up: None, runner_up_due: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
         let token = self.token(Commit::Decides(id.clone()));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
@@ -309,16 +319,17 @@ mod tests {
     use super::super::RequestSettings;
     use super::*;
     use crate::engine::interface::{ApiRequest, Incoming, Passage};
-    use crate::engine::rules::{ExactCommand, Matcher, Rule, Words};
+    use crate::engine::rules::{ExactCommand, Matcher, Rule, Trust, Words};
     use crate::engine::{
         AssemblySettings, ContextSettings, Engine, EngineSettings, Input, Peer, ServerOwner, Transport,
     };
     use crate::wire::{Line, LineEnd, Side};
 
-    const ASK: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc 'git status'","cwd":"/p"}}"#;
+    const ASK: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc '/bin/ls -l'","cwd":"/p"}}"#;
     const REMOVE: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc 'rm -rf x'","cwd":"/p"}}"#;
     const OTHER: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc make","cwd":"/p"}}"#;
-    const MORE: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc 'git status'","cwd":"/p","networkApprovalContext":{}}}"#;
+    const MORE: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u","itemId":"i","command":"/bin/bash -lc '/bin/ls -l'","cwd":"/p","networkApprovalContext":{}}}"#;
+    const THREAD: &str = r#"{"thread":{"id":"t"},"cwd":"/p","sandbox":{"type":"workspaceWrite","writableRoots":[]}}"#;
     const RESOLVED: &str = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#;
     const ACCEPT: &str = r#"{"id":0,"result":{"decision":"accept"}}"#;
 
@@ -327,8 +338,8 @@ mod tests {
     }
 
     fn rules() -> Vec<Rule> {
-        let status =
-            ExactCommand::new(words(&["git", "status"]), "/p".to_owned(), true).expect("BUG: it can be accepted");
+        let status = ExactCommand::new(words(&["/bin/ls", "-l"]), "/p".to_owned(), Trust::default(), None)
+            .expect("BUG: it can be accepted");
         let first = |name: &str| Matcher::Command { argv: Some(Words::First(words(&[name]))), cwd: None };
         vec![
             Rule { name: "status".to_owned(), does: Does::Accept(status) },
@@ -369,6 +380,8 @@ mod tests {
             });
             let opened = Input::SessionOpened { generation: "g".to_owned() };
             engine.handle(now(0), opened, &mut Vec::new());
+            engine.requests.server_is(Some("0.169.0"));
+            engine.requests.thread_opened(serde_json::from_str(THREAD).ok());
             Play(engine)
         }
 
@@ -383,9 +396,17 @@ mod tests {
         }
 
         fn line_on(&mut self, conn: u32, from: Side, line: &str) -> String {
+            self.line_on_at(0, conn, from, line)
+        }
+
+        fn line_at(&mut self, elapsed_ms: u64, from: Side, line: &str) -> String {
+            self.line_on_at(elapsed_ms, 0, from, line)
+        }
+
+        fn line_on_at(&mut self, elapsed_ms: u64, conn: u32, from: Side, line: &str) -> String {
             let mut effects = Vec::new();
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            let decision = self.0.read(now(0), Conn(conn), from, Incoming::Line(line), &mut effects);
+            let decision = self.0.read(now(elapsed_ms), Conn(conn), from, Incoming::Line(line), &mut effects);
             let decision = decision.expect("BUG: no line is held");
             let passes = match decision.line {
                 Passage::Forward => "forward",
@@ -427,7 +448,9 @@ mod tests {
             LedgerEntry::RequestOpened(row) => format!("opened by {}", row.rule.as_deref().unwrap_or("-")),
             LedgerEntry::RequestEnded(end) => {
                 let by = end.by.as_deref().unwrap_or("-");
-                format!("{} {} {by} {}", end.status.name(), end.source.name(), end.program.as_deref().unwrap_or("-"))
+                let instead = if end.instead { " instead" } else { "" };
+                let program = end.program.as_deref().unwrap_or("-");
+                format!("{} {} {by} {program}{instead}", end.status.name(), end.source.name())
             }
             other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_lowercase(),
         };
@@ -456,9 +479,9 @@ mod tests {
     #[test]
     fn accepted_command_is_checked_stored_and_answered() {
         let mut play = Play::start(RequestSettings::default());
-        assert_eq!(play.line(Side::Server, ASK), "asks-held first1(opened by status) check2(git status) withhold");
+        assert_eq!(play.line(Side::Server, ASK), "asks-held first1(opened by status) check2(/bin/ls -l) withhold");
         assert_eq!(play.committed(1, true), "release1 note");
-        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "commit3(resolved policy rule:status /usr/bin/git)");
+        assert_eq!(play.checked(2, Ok("/usr/bin/ls")), "commit3(resolved policy rule:status /usr/bin/ls)");
         assert_eq!(
             play.committed(3, true),
             r#"note applied(accept status) inject({"id":0,"result":{"decision":"accept"}})"#
@@ -478,7 +501,7 @@ mod tests {
         play.committed(1, true);
         assert_eq!(play.checked(2, Err("no")), "refused(status: no) late0");
         assert!(play.line(Side::Client, ACCEPT).starts_with("note first3(resolved client"));
-        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+        assert_eq!(play.checked(2, Ok("/usr/bin/ls")), "");
     }
 
     #[test]
@@ -488,7 +511,7 @@ mod tests {
         play.committed(1, true);
         assert_eq!(play.0.next_deadline(), Some(RULE_MAX));
         assert_eq!(play.at(250, Input::Tick), "refused(status: the check of its program took over 250 ms) late0");
-        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+        assert_eq!(play.checked(2, Ok("/usr/bin/ls")), "");
     }
 
     #[test]
@@ -548,18 +571,101 @@ mod tests {
     }
 
     #[test]
+    fn answer_waits_for_a_hung_ledger_only_so_long() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, REMOVE);
+        play.committed(1, true);
+        play.at(250, Input::Tick);
+        assert_eq!(play.line_at(300, Side::Client, ACCEPT), "withhold");
+        assert_eq!(play.0.next_deadline(), Some(Duration::from_millis(300) + HOLD_MAX));
+        assert_eq!(play.at(549, Input::Tick), "");
+        assert_eq!(play.at(550, Input::Tick), format!("note keep(resolved client client - instead) inject({ACCEPT})"));
+        // The rule's answer is stored after all: it is not sent, and the row gets the other.
+        assert_eq!(play.committed(2, true), "");
+        assert_eq!(play.at(551, Input::Written(3)), "keep(requestdispatched)");
+        assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) forward");
+    }
+
+    #[test]
+    fn caller_that_hangs_hears_when_the_client_has_won() {
+        let mut play = Play::start(RequestSettings::default());
+        let other = OTHER.replace("make", "id");
+        play.line(Side::Server, &other);
+        play.committed(1, true);
+        assert_eq!(play.respond(), "commit2(resolved api me -)");
+        assert_eq!(play.line(Side::Client, ACCEPT), "withhold");
+        let sent = play.at(250, Input::Tick);
+        assert!(sent.starts_with("reply(notkept) note keep(resolved client"), "{sent}");
+    }
+
+    #[test]
+    fn withdrawn_request_sends_no_withheld_answer() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, REMOVE);
+        play.committed(1, true);
+        play.at(250, Input::Tick);
+        play.line_at(300, Side::Client, ACCEPT);
+        play.line(Side::Server, RESOLVED);
+        assert_eq!((play.at(600, Input::Tick).as_str(), play.0.next_deadline()), ("", None));
+    }
+
+    #[test]
+    fn repeated_member_of_the_request_bars_an_accept() {
+        let mut play = Play::start(RequestSettings::default());
+        let (head, params) = ASK.split_once("\"params\":").expect("BUG: it has some");
+        let twice = format!("{head}\"params\":{},\"params\":{params}", params.trim_end_matches('}').to_owned() + "}");
+        let actual = play.line(Side::Server, &twice);
+        assert!(!actual.contains("check"), "{actual}");
+    }
+
+    #[test]
+    fn unknown_version_or_thread_asks_the_client() {
+        let check = |version: Option<&str>, thread: Option<&str>, expect: bool| {
+            let mut play = Play::start(RequestSettings::default());
+            play.0.requests.workspaces = super::super::Workspaces::default();
+            play.0.requests.server_is(version);
+            play.0.requests.thread_opened(thread.and_then(|thread| serde_json::from_str(thread).ok()));
+            let actual = play.line(Side::Server, ASK);
+            assert_eq!(actual.contains("check"), expect, "{version:?} {thread:?}: {actual}");
+            assert_eq!(actual.contains("refused(status: "), !expect, "{version:?} {thread:?}: {actual}");
+        };
+        check(Some("0.169.0"), Some(THREAD), true);
+        check(Some("0.170.2"), Some(THREAD), true);
+        check(Some("1.0.0"), Some(THREAD), true);
+        for version in [None, Some("0.150.0"), Some("0.168.9"), Some("0.0.0"), Some("x"), Some("0.169.0-alpha.1")] {
+            check(version, Some(THREAD), false);
+        }
+        check(Some("0.169.0"), None, false);
+        let full = THREAD.replace("workspaceWrite", "dangerFullAccess");
+        check(Some("0.169.0"), Some(&full), false);
+    }
+
+    #[test]
+    fn wider_permissions_end_the_accepts_of_a_thread() {
+        for asks in [
+            r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"t","itemId":"j","permissions":{}}}"#,
+            r#"{"id":7,"method":"item/fileChange/requestApproval","params":{"threadId":"t","itemId":"j","grantRoot":"/x"}}"#,
+        ] {
+            let mut play = Play::start(RequestSettings::default());
+            play.line(Side::Server, asks);
+            let actual = play.line(Side::Server, ASK);
+            assert!(actual.contains("wider permissions") && !actual.contains("check"), "{actual}");
+        }
+    }
+
+    #[test]
     fn caller_may_answer_before_the_check() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.committed(1, true);
         assert_eq!(play.respond(), "commit3(resolved api me -)");
-        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+        assert_eq!(play.checked(2, Ok("/usr/bin/ls")), "");
         assert!(play.committed(3, true).contains("\"decision\":\"decline\""));
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, ASK);
         play.committed(1, true);
         play.respond();
-        play.checked(2, Ok("/usr/bin/git"));
+        play.checked(2, Ok("/usr/bin/ls"));
         assert_eq!(play.committed(3, false), "reply(notkept) late0");
     }
 
@@ -569,7 +675,7 @@ mod tests {
         play.line(Side::Server, ASK);
         assert_eq!(play.line(Side::Server, ASK), "withhold");
         play.committed(1, true);
-        play.checked(2, Ok("/usr/bin/git"));
+        play.checked(2, Ok("/usr/bin/ls"));
         assert_eq!(play.line(Side::Server, ASK), "withhold");
         play.committed(3, true);
         assert_eq!(play.line(Side::Server, ASK), "withhold");
@@ -583,7 +689,7 @@ mod tests {
         play.line(Side::Server, ASK);
         play.committed(1, true);
         assert_eq!(play.line(Side::Server, RESOLVED), "note keep(resolved server - -) forward");
-        assert_eq!(play.checked(2, Ok("/usr/bin/git")), "");
+        assert_eq!(play.checked(2, Ok("/usr/bin/ls")), "");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A seeded simulation: clients, callers, servers and a ledger act at random, with crashes between any two effects.
 //!
 //! Invariants: a request ends once and is never reopened, the server receives at most one answer, the sent answer is
-//! the stored one, and after a crash no row of an earlier run is open.
+//! the stored one, and after a crash no row of an earlier run is open. Half of the seeds have rules: no rule answers a request
+//! that it does not match, and none accepts a command whose check has failed or of whose thread nothing is known.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::engine::attached_client::{Clients, ServerOwner};
 use crate::engine::interface::{Decision, Effect, Now, Passage, Token};
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
+use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
 use crate::engine::verdict::Verdict;
 use crate::wire::{Body, Conn, Message};
 
@@ -64,6 +66,12 @@ struct World {
     /// Answers of ours that the server has not read.
     on_their_way: VecDeque<(u64, String, Option<Token>)>,
     asked: u64,
+    has_rules: bool,
+    /// The commands of this run, by raw request id; `None` if its thread is not known.
+    commands: BTreeMap<u64, (&'static str, bool)>,
+    /// Checks without a result, and the successful ones.
+    checks: VecDeque<Token>,
+    has_passed: bool,
     /// The ledger sometimes fails or stalls.
     is_shaky: bool,
 }
@@ -71,11 +79,15 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        let is_shaky = dice.roll(2) == 0;
+        let (is_shaky, has_rules) = (dice.roll(2) == 0, dice.roll(2) == 0);
         World {
             dice,
             generation: 0,
-            requests: fresh(0),
+            requests: fresh(0, has_rules),
+            has_rules,
+            commands: BTreeMap::new(),
+            checks: VecDeque::new(),
+            has_passed: false,
             clients: Clients::new(ServerOwner::Client),
             now: Now { unix_us: 1, elapsed: Duration::ZERO },
             rows: BTreeMap::new(),
@@ -91,7 +103,7 @@ impl World {
     fn step(&mut self) {
         let mut effects = Vec::new();
         let id = self.dice.roll(self.asked + 1);
-        match self.dice.roll(14) {
+        match self.dice.roll(15) {
             0..=2 => self.server_asks(&mut effects),
             3 | 4 => self.client_answers(id, &mut effects),
             5 | 6 => self.somebody_answers(id, &mut effects),
@@ -113,6 +125,7 @@ impl World {
                 self.requests.tick(self.now, &self.clients, &mut effects);
             }
             11 | 12 => self.server_reads(&mut effects),
+            13 => self.check_ends(&mut effects),
             _ if self.dice.roll(8) == 0 => return self.crash(),
             _ => {}
         }
@@ -128,8 +141,12 @@ impl World {
     fn server_asks(&mut self, effects: &mut Vec<Effect>) {
         let id = self.asked;
         self.asked += 1;
+        let command = COMMANDS[self.dice.roll(COMMANDS.len() as u64) as usize];
+        let is_known = self.dice.roll(4) > 0;
+        let thread = if is_known { "t" } else { "unknown" };
+        self.commands.insert(id, (command, is_known));
         let line = format!(
-            r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u","itemId":"i{id}"}}}}"#
+            r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"{thread}","turnId":"u","itemId":"i{id}","command":"{command}","cwd":"/p"}}}}"#
         );
         let body = Body::parse(line.as_bytes());
         let Body::Message(message) = &body else { panic!("no message") };
@@ -141,7 +158,30 @@ impl World {
             body: &body,
             opened: None,
         };
-        self.requests.opened(&seen, message, About::default(), &mut Decision::default(), effects);
+        let mut decision = Decision::default();
+        self.requests.opened(&seen, message, About::default(), &mut decision, effects);
+        effects.extend(decision.then);
+    }
+
+    /// The check of a program ends.
+    fn check_ends(&mut self, effects: &mut Vec<Effect>) {
+        let Some(token) = self.checks.pop_front() else { return };
+        let checked = if self.dice.roll(3) == 0 { Err("no".to_owned()) } else { Ok("/bin/ls".to_owned()) };
+        self.has_passed |= checked.is_ok();
+        self.requests.program_checked(self.now, token, checked, &self.clients, effects);
+    }
+
+    /// A rule answers only what it matches.
+    fn check_rule(&self, by: &str, request_id: &str, payload: Option<&str>) {
+        let id: u64 = request_id.rsplit('-').next().and_then(|id| id.parse().ok()).expect("BUG: ids are numbers here");
+        let (command, is_known) = self.commands[&id];
+        let expect = match by {
+            "rule:list" => (LIST, r#"{"decision":"accept"}"#),
+            "rule:no rm" => (REMOVE, r#"{"decision":"decline"}"#),
+            other => panic!("{other} answers {id}"),
+        };
+        assert_eq!((command, payload), (expect.0, Some(expect.1)), "{by} answers {id}");
+        assert!(by != "rule:list" || (is_known && self.has_passed), "{by} answers {id}");
     }
 
     fn client_answers(&mut self, id: u64, effects: &mut Vec<Effect>) {
@@ -205,7 +245,7 @@ impl World {
             }
             LedgerEntry::RequestEnded(end) => {
                 if let Some(row) = self.rows.get_mut(&end.request_id)
-                    && matches!(row.status, RequestStatus::Pending | RequestStatus::Expired)
+                    && (matches!(row.status, RequestStatus::Pending | RequestStatus::Expired) || end.instead)
                 {
                     (row.status, row.payload, row.source) = (end.status, end.payload, Some(end.source));
                 }
@@ -247,7 +287,14 @@ impl World {
             if self.dice.roll(200) == 0 {
                 return self.crash();
             }
-            if let Effect::Order(Order::Commit(token, entry)) = effect {
+            if let Effect::CheckProgram(token, _) = effect {
+                self.checks.push_back(token);
+            } else if let Effect::Order(Order::Commit(token, entry)) = effect {
+                if let LedgerEntry::RequestEnded(end) = &entry
+                    && end.source == RequestSource::Policy
+                {
+                    self.check_rule(end.by.as_deref().unwrap_or_default(), &end.request_id, end.payload.as_deref());
+                }
                 self.queue.push_back((Told::Whether(token), entry));
             } else if let Effect::Order(Order::KeepFirst(token, entry)) = effect {
                 self.queue.push_back((Told::First(token), entry));
@@ -298,7 +345,9 @@ impl World {
         self.sent.clear();
         self.asked = 0;
         self.generation += 1;
-        self.requests = fresh(self.generation);
+        self.requests = fresh(self.generation, self.has_rules);
+        self.commands.clear();
+        (self.checks, self.has_passed) = (VecDeque::new(), false);
         for row in self.rows.values_mut().filter(|row| row.generation < self.generation) {
             if matches!(row.status, RequestStatus::Pending | RequestStatus::Expired) {
                 row.status = RequestStatus::Orphaned;
@@ -334,9 +383,29 @@ impl World {
     }
 }
 
-fn fresh(generation: u64) -> Requests {
+const LIST: &str = "/bin/ls -l";
+const REMOVE: &str = "rm x";
+const COMMANDS: [&str; 4] = [LIST, REMOVE, "make", "id"];
+
+fn rules() -> Vec<Rule> {
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let list = ExactCommand::new(words(LIST), "/p".to_owned(), Trust::default(), None).expect("BUG: acceptable");
+    let of = |line: &str| Matcher::Command { argv: Some(Words::First(words(line))), cwd: None };
+    vec![
+        Rule { name: "list".to_owned(), does: Does::Accept(list) },
+        Rule { name: "no rm".to_owned(), does: Does::Decline { of: of("rm"), reason: None } },
+        Rule { name: "make".to_owned(), does: Does::Hold { of: of("make") } },
+    ]
+}
+
+fn fresh(generation: u64, has_rules: bool) -> Requests {
     let expiry = vec![(RequestType::Approval, Duration::from_millis(500))];
-    let mut requests = Requests::new(RequestSettings { expiry, ..RequestSettings::default() }, ServerOwner::Client, 0);
+    let rules = if has_rules { rules() } else { Vec::new() };
+    let settings = RequestSettings { expiry, rules, ..RequestSettings::default() };
+    let mut requests = Requests::new(settings, ServerOwner::Client, 0);
+    let thread = r#"{"thread":{"id":"t"},"cwd":"/p","sandbox":{"type":"readOnly"}}"#;
+    requests.thread_opened(serde_json::from_str(thread).ok());
+    requests.server_is(Some("0.169.0"));
     requests.session_opened(generation.to_string());
     requests
 }

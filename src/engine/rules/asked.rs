@@ -35,6 +35,24 @@ pub(crate) struct AskedCommand {
     pub(crate) cwd: Option<String>,
     /// Why no rule may accept it, whatever the command is.
     pub(crate) bar: Option<String>,
+    pub(crate) in_thread: InThread,
+}
+
+/// The thread and the server of a command, as far as they are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InThread {
+    /// `Err` says why no rule may accept commands of this thread.
+    pub(crate) workspace: Result<Workspace, String>,
+    /// Codex asks before the model types into a running program.
+    pub(crate) asks_about_input: bool,
+}
+
+/// The folders of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Workspace {
+    pub(crate) cwd: String,
+    /// Folders in which a model may have written.
+    pub(crate) places: Vec<String>,
 }
 
 impl Asked {
@@ -58,6 +76,20 @@ impl Asked {
             Subject::Elicitation => Asked::Elicitation,
         })
     }
+
+    /// Sets the thread of a command.
+    pub(crate) fn is_in(&mut self, in_thread: impl FnOnce() -> InThread) {
+        if let Asked::Command(command) = self {
+            command.in_thread = in_thread();
+        }
+    }
+
+    /// Bars every rule from accepting it.
+    pub(crate) fn bar(&mut self, why: &str) {
+        if let Asked::Command(command) = self {
+            command.bar.get_or_insert_with(|| why.to_owned());
+        }
+    }
 }
 
 fn command(kind: RequestKind, params: Option<&RawValue>, shown: &Value) -> AskedCommand {
@@ -76,15 +108,19 @@ fn command(kind: RequestKind, params: Option<&RawValue>, shown: &Value) -> Asked
     };
     let cwd = shown["cwd"].as_str().map(str::to_owned);
     let argv = plain.as_ref().map_or(&[][..], |plain| &plain.argv);
-    let bar = bar(kind, params, argv).or_else(|| {
+    let bar = bar(kind, params, (argv, words.as_deref().unwrap_or_default())).or_else(|| {
         let is_clear = cwd.as_deref().is_none_or(is_whole_path);
         (!is_clear).then(|| "the folder has `.`, `..` or a doubled slash".to_owned())
     });
-    AskedCommand { plain, words: words.and_then(rough_words), cwd, bar }
+    let in_thread = InThread { workspace: Err("the thread is not known".to_owned()), asks_about_input: false };
+    AskedCommand { plain, words: words.and_then(rough_words), cwd, bar, in_thread }
 }
 
+/// The words of a command, and those of its whole line, which may begin with a shell.
+type AskedWords<'a> = (&'a [String], &'a [String]);
+
 /// The member of a request for a command that bars a rule from accepting it, if there is one.
-fn bar(kind: RequestKind, params: Option<&RawValue>, argv: &[String]) -> Option<String> {
+fn bar(kind: RequestKind, params: Option<&RawValue>, words: AskedWords<'_>) -> Option<String> {
     let Some(members) = params.and_then(Members::of) else {
         return Some("its parameters are not an object".to_owned());
     };
@@ -94,8 +130,10 @@ fn bar(kind: RequestKind, params: Option<&RawValue>, argv: &[String]) -> Option<
             return Some(format!("the member `{name}` is repeated"));
         }
         seen.push(name);
-        let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
-        if !is_harmless(kind, name, &value, argv) {
+        let Ok(value) = serde_json::from_str::<Value>(value.get()) else {
+            return Some(format!("the value of `{name}` cannot be read"));
+        };
+        if !is_harmless(kind, name, &value, words) {
             return Some(match is_known(kind, name) {
                 false => format!("the member `{name}` is not known"),
                 true => format!("the value of `{name}` asks for more than this command, or is not known"),
@@ -142,7 +180,7 @@ fn is_known(kind: RequestKind, name: &str) -> bool {
     }
 }
 
-fn is_harmless(kind: RequestKind, name: &str, value: &Value, argv: &[String]) -> bool {
+fn is_harmless(kind: RequestKind, name: &str, value: &Value, (argv, line): AskedWords<'_>) -> bool {
     if !is_known(kind, name) {
         return false;
     }
@@ -150,8 +188,10 @@ fn is_harmless(kind: RequestKind, name: &str, value: &Value, argv: &[String]) ->
     match name {
         "threadId" | "turnId" | "itemId" | "callId" | "conversationId" => value.is_string(),
         "startedAtMs" => value.is_number() || value.is_null(),
-        "command" => value.is_string() || value.is_null() || value.is_array(),
-        "cwd" | "reason" => value.is_string() || value.is_null(),
+        // A request that says `null` is not about its item's command.
+        "command" => value.is_string() || value.is_array(),
+        "cwd" => value.is_string(),
+        "reason" => value.is_string() || value.is_null(),
         "kind" => value == "command" || value.is_null(),
         "environmentId" => value == "local" || value.is_null(),
         // A part of another command, or an answer for another program.
@@ -159,7 +199,14 @@ fn is_harmless(kind: RequestKind, name: &str, value: &Value, argv: &[String]) ->
         "additionalPermissions" | "networkApprovalContext" => value.is_null(),
         "proposedNetworkPolicyAmendments" => value.is_null() || count == Some(0),
         // Codex reads the line as well: it must have found one command, and the same.
-        "commandActions" | "parsedCmd" => value.is_null() || count.is_some_and(|count| count <= 1),
+        "commandActions" | "parsedCmd" => {
+            let is_same = |words: Vec<String>| words == argv || words == line;
+            let is_this = |action: &Value| {
+                let command = action["command"].as_str().or_else(|| action["cmd"].as_str());
+                command.and_then(shlex::split).is_some_and(is_same)
+            };
+            value.is_null() || value.as_array().is_some_and(|actions| actions.len() <= 1 && actions.iter().all(is_this))
+        }
         "proposedExecpolicyAmendment" => value.as_array().map_or(value.is_null(), |words| {
             words.len() <= argv.len() && words.iter().zip(argv).all(|(word, of_argv)| word == of_argv)
         }),

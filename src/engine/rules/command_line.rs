@@ -101,16 +101,21 @@ pub(super) fn plain_words(words: &[String]) -> Result<PlainCommand, Unclear> {
 /// The shell of the system and its script; `None` if the first word is not the name of a shell.
 fn run_by_shell(words: &[String]) -> Result<Option<(&str, &str)>, Unclear> {
     let Some(program) = words.first() else { return Ok(None) };
-    let (folder, name) =
-        program.rsplit_once('/').map_or((None, program.as_str()), |(folder, name)| (Some(folder), name));
+    let name = program.rsplit('/').next().unwrap_or_default();
     if !SHELLS.contains(&name) {
         return Ok(None);
     }
-    let is_of_system = folder.is_some_and(|folder| SHELL_FOLDERS.contains(&folder));
     match words {
-        [shell, flag, script] if is_of_system && (flag == "-c" || flag == "-lc") => Ok(Some((shell, script))),
+        [shell, flag, script] if is_shell_of_system(shell) && (flag == "-c" || flag == "-lc") => {
+            Ok(Some((shell, script)))
+        }
         _ => Err(Unclear::Shell),
     }
+}
+
+/// Whether a path is that of a shell of the system.
+pub(super) fn is_shell_of_system(path: &str) -> bool {
+    path.rsplit_once('/').is_some_and(|(folder, name)| SHELLS.contains(&name) && SHELL_FOLDERS.contains(&folder))
 }
 
 /// The words of a line that every shell takes for one simple command of exactly these words.

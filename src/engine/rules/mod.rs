@@ -11,17 +11,20 @@
 
 mod asked;
 mod command_line;
+mod programs;
 
 use std::fmt;
 
-pub(crate) use asked::{Asked, AskedCommand};
+pub(crate) use asked::{Asked, AskedCommand, InThread, Workspace};
+pub(crate) use programs::runs_others;
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
 use super::requests::{RequestKind, Subject, with_item};
 use crate::protocol::named;
-use command_line::{LINE_BYTES_MAX, WORDS_MAX, is_plain_program};
+use command_line::{LINE_BYTES_MAX, WORDS_MAX, is_plain_program, is_shell_of_system};
+use programs::BUILT_IN;
 
 /// A rule of the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +61,20 @@ named! {
 pub(crate) struct ExactCommand {
     argv: Vec<String>,
     cwd: String,
+    trust: Trust,
+    /// The only shell that may run it; the user's own if none is named.
+    shell: Option<String>,
+}
+
+/// The dangers that the user takes with a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Trust {
     /// The shell may look the program up on its PATH.
-    trust_path: bool,
+    pub(crate) path: bool,
+    /// The model may type into the program, if codex does not ask about that.
+    pub(crate) terminal: bool,
+    /// `git` may run the programs that the repository names, wherever it is.
+    pub(crate) repository: bool,
 }
 
 /// Requests that a rule declines or holds.
@@ -91,160 +106,26 @@ pub struct ProgramCheck {
     pub(crate) command: ExactCommand,
     /// The shell that runs it, if one does.
     pub(crate) shell: Option<String>,
+    pub(crate) workspace: Workspace,
 }
 
-/// Reserved words, and commands that are part of some shell. A shell does not look for a file with such a name.
-const BUILT_IN: &[&str] = &[
-    ".",
-    ":",
-    "[",
-    "alias",
-    "always",
-    "autoload",
-    "bg",
-    "bind",
-    "bindkey",
-    "break",
-    "builtin",
-    "bye",
-    "caller",
-    "case",
-    "cd",
-    "chdir",
-    "command",
-    "compadd",
-    "comparguments",
-    "compcall",
-    "compctl",
-    "compdescribe",
-    "compfiles",
-    "compgen",
-    "compgroups",
-    "complete",
-    "compopt",
-    "compquote",
-    "compset",
-    "comptags",
-    "comptry",
-    "compvalues",
-    "continue",
-    "coproc",
-    "declare",
-    "dirs",
-    "disable",
-    "disown",
-    "do",
-    "done",
-    "echo",
-    "echotc",
-    "echoti",
-    "elif",
-    "else",
-    "emulate",
-    "enable",
-    "end",
-    "esac",
-    "eval",
-    "exec",
-    "exit",
-    "export",
-    "false",
-    "fc",
-    "fg",
-    "fi",
-    "float",
-    "for",
-    "foreach",
-    "function",
-    "functions",
-    "getcap",
-    "getconf",
-    "getln",
-    "getopts",
-    "hash",
-    "help",
-    "hist",
-    "history",
-    "if",
-    "in",
-    "integer",
-    "jobs",
-    "kill",
-    "let",
-    "limit",
-    "local",
-    "log",
-    "logout",
-    "mapfile",
-    "namespace",
-    "newgrp",
-    "nocorrect",
-    "noglob",
-    "nohup",
-    "popd",
-    "print",
-    "printf",
-    "private",
-    "pushd",
-    "pushln",
-    "pwd",
-    "r",
-    "read",
-    "readarray",
-    "readonly",
-    "redirect",
-    "rehash",
-    "repeat",
-    "return",
-    "sched",
-    "select",
-    "set",
-    "setopt",
-    "shift",
-    "shopt",
-    "sleep",
-    "source",
-    "stop",
-    "suspend",
-    "test",
-    "then",
-    "time",
-    "times",
-    "trap",
-    "true",
-    "ttyctl",
-    "type",
-    "typeset",
-    "ulimit",
-    "umask",
-    "unalias",
-    "unfunction",
-    "unhash",
-    "unlimit",
-    "unset",
-    "unsetopt",
-    "until",
-    "vared",
-    "wait",
-    "whence",
-    "where",
-    "which",
-    "while",
-    "zcompile",
-    "zformat",
-    "zle",
-    "zmodload",
-    "zparseopts",
-    "zregexparse",
-    "zstyle",
-];
-
-/// Programs that run other programs, so that the checked file is not the program that acts.
-const RUNS_OTHERS: &[&str] = &[
-    "ash", "bash", "busybox", "chroot", "csh", "dash", "doas", "env", "fish", "ksh", "ksh93", "mksh", "nice", "nohup",
-    "pkexec", "rbash", "rksh", "runuser", "rzsh", "script", "setsid", "sh", "ssh", "stdbuf", "su", "sudo", "tcsh",
-    "time", "timeout", "unshare", "watch", "xargs", "zsh",
-];
+impl ProgramCheck {
+    /// The check of a command that a rule accepts; `None` if it is not known well enough.
+    pub(crate) fn of(command: &ExactCommand, asked: &Asked) -> Option<ProgramCheck> {
+        match asked {
+            Asked::Command(AskedCommand { plain: Ok(plain), in_thread, .. }) => Some(ProgramCheck {
+                command: command.clone(),
+                shell: plain.shell.clone(),
+                workspace: in_thread.workspace.clone().ok()?,
+            }),
+            Asked::Command(_)
+            | Asked::FileChange { .. }
+            | Asked::Permissions { .. }
+            | Asked::Questions
+            | Asked::Elicitation => None,
+        }
+    }
+}
 
 /// The facts of a stored request; see [`Asked::of`].
 pub(crate) fn asked(kind: RequestKind, params: &Value, item: Option<&Value>, changes: Option<&Value>) -> Option<Asked> {
@@ -303,7 +184,12 @@ impl ExactCommand {
     /// # Errors
     ///
     /// A message with the remedy, if such a command can never be accepted.
-    pub(crate) fn new(argv: Vec<String>, cwd: String, trust_path: bool) -> Result<ExactCommand, String> {
+    pub(crate) fn new(
+        argv: Vec<String>,
+        cwd: String,
+        trust: Trust,
+        shell: Option<String>,
+    ) -> Result<ExactCommand, String> {
         let Some(program) = argv.first() else { return Err("argv: it is empty".to_owned()) };
         if argv.len() > WORDS_MAX || argv.iter().map(String::len).sum::<usize>() > LINE_BYTES_MAX {
             return Err(format!("argv: the limits are {WORDS_MAX} words and {LINE_BYTES_MAX} bytes"));
@@ -316,13 +202,13 @@ impl ExactCommand {
             return Err(format!("argv: `{program}` is neither a plain name nor an absolute path of a program"));
         }
         let name = program.rsplit('/').next().unwrap_or_default();
-        if runs_others(name) {
-            return Err(format!("argv: a rule does not accept `{name}`, because it runs other programs"));
+        if let Some(why) = runs_others(name) {
+            return Err(format!("argv: a rule does not accept `{name}`, because it {why}"));
         }
         if !is_path && BUILT_IN.contains(&name) {
             return Err(format!("argv: `{name}` is built into some shells; give the path of the program"));
         }
-        if !is_path && !trust_path {
+        if !is_path && !trust.path {
             return Err(format!(
                 "argv: the shell that codex starts looks `{name}` up on its PATH, which your profile may change; give the path \
                  of the program, or add `trust_path = true` to the rule"
@@ -331,7 +217,12 @@ impl ExactCommand {
         if !is_whole_path(&cwd) {
             return Err(format!("cwd: `{cwd}` is not an absolute path without `.`, `..` and a slash at its end"));
         }
-        Ok(ExactCommand { argv, cwd, trust_path })
+        if let Some(shell) = shell.as_deref().filter(|shell| !is_shell_of_system(shell)) {
+            return Err(format!(
+                "shell: `{shell}` is not bash, sh, dash, ksh or zsh in /bin, /usr/bin or /usr/local/bin, with its whole path"
+            ));
+        }
+        Ok(ExactCommand { argv, cwd, trust, shell })
     }
 
     pub(crate) fn argv(&self) -> &[String] {
@@ -342,12 +233,22 @@ impl ExactCommand {
         &self.cwd
     }
 
-    pub(crate) fn trust_path(&self) -> bool {
-        self.trust_path
+    pub(crate) fn trust(&self) -> Trust {
+        self.trust
+    }
+
+    pub(crate) fn shell(&self) -> Option<&str> {
+        self.shell.as_deref()
+    }
+
+    /// Whether it is `git`, which runs programs that its repository names, and the user does not trust every repository.
+    pub(crate) fn must_know_repository(&self) -> bool {
+        let name = self.argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+        !self.trust.repository && (name == "git" || name.starts_with("git-"))
     }
 
     fn check(&self, asked: &Asked) -> Result<(), Miss> {
-        let Asked::Command(AskedCommand { plain, cwd, bar, .. }) = asked else {
+        let Asked::Command(AskedCommand { plain, cwd, bar, in_thread, .. }) = asked else {
             return differs("it accepts only commands");
         };
         let plain = plain.as_ref().map_err(|why| Miss::Differs(why.to_string()))?;
@@ -359,9 +260,26 @@ impl ExactCommand {
             Some(cwd) => return differs(format!("it runs in {cwd}, not in {}", self.cwd)),
             None => return differs("the request does not say where the command runs"),
         }
-        match bar {
-            Some(bar) => Err(Miss::Barred(bar.clone())),
-            None => Ok(()),
+        let barred = |why: String| Err(Miss::Barred(why));
+        if let Some(bar) = bar {
+            return barred(bar.clone());
+        }
+        if !in_thread.asks_about_input && !self.trust.terminal {
+            return barred(
+                "this version of codex may let the model type into the program without asking; codex 0.169 asks"
+                    .to_owned(),
+            );
+        }
+        match &in_thread.workspace {
+            Err(why) => barred(why.clone()),
+            Ok(workspace) if self.must_know_repository() && workspace.cwd != self.cwd => barred(format!(
+                "git may run programs that the model has named in {}, which is not the folder of the thread",
+                self.cwd
+            )),
+            Ok(_) if self.must_know_repository() && !in_thread.asks_about_input => {
+                barred("this version of codex may not protect the settings of git".to_owned())
+            }
+            Ok(_) => Ok(()),
         }
     }
 }
@@ -433,11 +351,6 @@ fn check_place(wanted: Option<&Place>, cwd: Option<&str>) -> Result<(), Miss> {
     }
 }
 
-/// Whether a program runs other programs.
-pub(super) fn runs_others(name: &str) -> bool {
-    RUNS_OTHERS.contains(&name)
-}
-
 /// Whether a path is absolute, without `.`, `..`, doubled slashes and a slash at its end. Without links, each folder has one
 /// such spelling.
 pub(crate) fn is_whole_path(path: &str) -> bool {
@@ -465,7 +378,8 @@ fn is_below(path: &str, folder: &str) -> bool {
 #[must_use]
 pub fn acceptable_words(line: &str) -> Option<Vec<String>> {
     let argv = command_line::plain_command(line).ok()?.argv;
-    ExactCommand::new(argv.clone(), "/".to_owned(), true).is_ok().then_some(argv)
+    let trust = Trust { path: true, ..Trust::default() };
+    ExactCommand::new(argv.clone(), "/".to_owned(), trust, None).is_ok().then_some(argv)
 }
 
 /// The rule that decides on a request, and the accept rules before it that the request bars.

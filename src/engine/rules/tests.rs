@@ -9,8 +9,10 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
+const TRUST: Trust = Trust { path: true, terminal: false, repository: false };
+
 fn accept(name: &str, argv: &[&str], cwd: &str) -> Rule {
-    let exact = ExactCommand::new(words(argv), cwd.to_owned(), true).expect("BUG: it can be accepted");
+    let exact = ExactCommand::new(words(argv), cwd.to_owned(), TRUST, None).expect("BUG: it can be accepted");
     Rule { name: name.to_owned(), does: Does::Accept(exact) }
 }
 
@@ -35,7 +37,14 @@ fn asks_for(command: &str) -> Value {
 
 fn asked(kind: RequestKind, params: &Value) -> Option<Asked> {
     let raw = serde_json::value::to_raw_value(params).expect("BUG: it is JSON");
-    Asked::of(kind, Some(&raw), params, None)
+    Some(in_thread(Asked::of(kind, Some(&raw), params, None)?))
+}
+
+/// In a thread that began in the folder of the rules, with a codex that asks about input.
+fn in_thread(mut asked: Asked) -> Asked {
+    let workspace = Ok(Workspace { cwd: "/home/me/proj".to_owned(), places: Vec::new() });
+    asked.is_in(|| InThread { workspace, asks_about_input: true });
+    asked
 }
 
 /// The name of the rule that decides, or why the accept rules do not.
@@ -89,6 +98,9 @@ fn every_extra_bars_an_accept() {
         ("approvalId", json!("a")),
         ("commandActions", json!([{}, {}])),
         ("commandActions", json!("x")),
+        ("commandActions", json!([{"type": "unknown", "command": "git push"}])),
+        ("commandActions", json!([{"type": "unknown"}])),
+        ("commandActions", json!([7])),
         ("proposedExecpolicyAmendment", json!(["git", "push"])),
         ("proposedExecpolicyAmendment", json!(["git", "status", "x"])),
         ("proposedExecpolicyAmendment", json!("git status")),
@@ -105,7 +117,7 @@ fn every_extra_bars_an_accept() {
         r#"{"command":"/bin/bash -lc 'git push'","cwd":"/home/me/proj","command":"/bin/bash -lc 'git status'"}"#;
     let raw: &serde_json::value::RawValue = serde_json::from_str(repeated).expect("BUG: it is JSON");
     let params: Value = serde_json::from_str(repeated).expect("BUG: it is JSON");
-    let asked = Asked::of(RequestKind::Command, Some(raw), &params, None).expect("it is a command");
+    let asked = Asked::of(RequestKind::Command, Some(raw), &params, None).map(in_thread).expect("it is a command");
     assert_eq!(ruling(&git_status(), &asked).barred.len(), 1);
 }
 
@@ -208,7 +220,7 @@ fn old_and_incomplete_requests() {
     let mut shown = params;
     shown["command"] = json!("/bin/bash -lc 'git status'");
     shown["cwd"] = json!("/home/me/proj");
-    let asked = Asked::of(RequestKind::Command, Some(&raw), &shown, None).expect("it is a command");
+    let asked = Asked::of(RequestKind::Command, Some(&raw), &shown, None).map(in_thread).expect("it is a command");
     assert!(ruling(&git_status(), &asked).rule.is_some());
 }
 
@@ -231,8 +243,9 @@ fn files_are_matched_by_folder() {
 
 #[test]
 fn commands_that_are_never_accepted() {
-    let check = |argv: &[&str], cwd: &str, trust_path: bool, expect: &str| {
-        let why = ExactCommand::new(words(argv), cwd.to_owned(), trust_path).expect_err("it is refused");
+    let check = |argv: &[&str], cwd: &str, path: bool, expect: &str| {
+        let trust = Trust { path, ..TRUST };
+        let why = ExactCommand::new(words(argv), cwd.to_owned(), trust, None).expect_err("it is refused");
         assert!(why.contains(expect), "{argv:?}: {why}");
     };
     check(&[], "/p", true, "it is empty");
@@ -244,6 +257,27 @@ fn commands_that_are_never_accepted() {
     for program in ["bash", "/bin/sh", "env", "/usr/bin/env", "sudo", "xargs", "nohup", "time", "timeout"] {
         check(&[program, "x"], "/p", true, "runs other programs");
     }
+    for program in [
+        "python",
+        "python3",
+        "/usr/bin/python3.12",
+        "node",
+        "perl5.36.0",
+        "ruby3.1",
+        "less",
+        "vim.tiny",
+        "nano",
+        "gdb",
+        "ssh",
+        "mysql",
+        "psql",
+        "sqlite3",
+        "bc",
+        "man",
+        "R",
+    ] {
+        check(&[program, "x"], "/p", true, "takes commands");
+    }
     for program in ["eval", "exec", "command", "builtin", "source", "echo", "printf", "test", "if", "while", "repeat"] {
         check(&[program, "x"], "/p", true, "built into some shells");
     }
@@ -251,5 +285,57 @@ fn commands_that_are_never_accepted() {
     for cwd in ["", "p", "./p", "/p/", "/p/../q", "/p//q", "/p/.", "~"] {
         check(&["git"], cwd, true, "not an absolute path");
     }
-    assert!(ExactCommand::new(words(&["/usr/bin/printf", "x"]), "/".to_owned(), false).is_ok());
+    assert!(ExactCommand::new(words(&["/usr/bin/printf", "x"]), "/".to_owned(), Trust::default(), None).is_ok());
+}
+
+#[test]
+fn member_that_cannot_be_read_bars_an_accept() {
+    let params = asks_for("/bin/bash -lc 'git status'");
+    for unreadable in ["1e999".to_owned(), format!("{}{}", "[".repeat(200), "]".repeat(200)), "\"\\ud800\"".to_owned()]
+    {
+        let text = params.to_string().replace("\"ok?\"", &unreadable);
+        let raw: &serde_json::value::RawValue = serde_json::from_str(&text).expect("BUG: it is JSON");
+        let asked = Asked::of(RequestKind::Command, Some(raw), &params, None).map(in_thread).expect("it is a command");
+        let rules = git_status();
+        let ruling = ruling(&rules, &asked);
+        assert!(ruling.rule.is_none() && ruling.barred[0].1.contains("cannot be read"), "{text}");
+    }
+}
+
+#[test]
+fn command_that_is_null_is_not_that_of_its_item() {
+    let params = json!({"threadId": "t", "itemId": "i", "command": null, "cwd": null});
+    let item = json!({"command": "/bin/bash -lc 'git status'", "cwd": "/home/me/proj"});
+    let asked = super::asked(RequestKind::Command, &params, Some(&item), None).map(in_thread).expect("a command");
+    assert!(ruling(&git_status(), &asked).rule.is_none());
+    let absent = json!({"threadId": "t", "itemId": "i"});
+    let asked = super::asked(RequestKind::Command, &absent, Some(&item), None).map(in_thread).expect("a command");
+    assert!(ruling(&git_status(), &asked).rule.is_some());
+}
+
+#[test]
+fn unknown_thread_or_version_bars_an_accept() {
+    let why = |argv: &[&str], trust: Trust, workspace: Result<&str, &str>, asks_about_input: bool| {
+        let exact = ExactCommand::new(words(argv), "/home/me/proj".to_owned(), trust, None).expect("BUG: acceptable");
+        let rules = [Rule { name: "r".to_owned(), does: Does::Accept(exact) }];
+        let line = format!("/bin/bash -lc '{}'", argv.join(" "));
+        let params = json!({"threadId": "t", "command": line, "cwd": "/home/me/proj"});
+        let mut asked = asked(RequestKind::Command, &params).expect("a command");
+        let workspace = workspace.map(|cwd| Workspace { cwd: cwd.to_owned(), places: Vec::new() });
+        asked.is_in(|| InThread { workspace: workspace.map_err(str::to_owned), asks_about_input });
+        ruling(&rules, &asked).barred.first().map(|(_, why)| why.clone()).unwrap_or_default()
+    };
+    let (here, ls, git) = (Ok("/home/me/proj"), &["/bin/ls", "-l"][..], &["/usr/bin/git", "status"][..]);
+    let terminal = Trust { terminal: true, ..Trust::default() };
+    let repository = Trust { repository: true, ..Trust::default() };
+    assert_eq!(why(ls, Trust::default(), here, true), "");
+    assert_eq!(why(ls, Trust::default(), Ok("/elsewhere"), true), "");
+    assert_eq!(why(ls, Trust::default(), Err("not known"), true), "not known");
+    assert!(why(ls, Trust::default(), here, false).contains("type into the program"));
+    assert_eq!(why(ls, terminal, here, false), "");
+    assert_eq!(why(git, Trust::default(), here, true), "");
+    assert!(why(git, Trust::default(), Ok("/home/me"), true).contains("not the folder of the thread"));
+    assert!(why(git, terminal, here, false).contains("may not protect"));
+    assert_eq!(why(git, repository, Ok("/home/me"), true), "");
+    assert_eq!(why(git, Trust { terminal: true, ..repository }, here, false), "");
 }

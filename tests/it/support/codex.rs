@@ -28,6 +28,8 @@ pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
 /// A working directory and a codex home, both fresh.
 pub struct Lab {
     root: tempfile::TempDir,
+    /// The variable `HOME` of its programs.
+    pub home: PathBuf,
     /// The release that runs in it.
     pub release: Release,
 }
@@ -39,7 +41,8 @@ impl Lab {
     }
 
     fn of(release: Release) -> Lab {
-        let lab = Lab { root: tempfile::tempdir().expect("a temporary folder"), release };
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let lab = Lab { home: root.path().to_owned(), root, release };
         fs::create_dir(lab.cwd()).expect("a folder");
         fs::create_dir(lab.codex_home()).expect("a folder");
         lab
@@ -97,7 +100,7 @@ default_mode_request_user_input = true
         with_default_signals(&mut command)
             .current_dir(self.cwd())
             .env("CODEX_HOME", self.codex_home())
-            .env("HOME", self.root())
+            .env("HOME", &self.home)
             .env_remove("RUST_LOG");
         command.stderr(Stdio::null());
         command

@@ -54,6 +54,8 @@ pub enum Ability {
     Reconnection,
     /// A reviewer of codex's own approves or denies in place of the user, and a denial can be overruled.
     AutoReview,
+    /// An approval before the model types into a running program.
+    AskingAboutInput,
     /// The TUI asks the model for a title of a thread, in a thread of its own.
     Titles,
 }
@@ -79,6 +81,7 @@ impl Ability {
             Ability::SharedServer => "TUI that joins a server",
             Ability::Reconnection => "TUI that connects again",
             Ability::AutoReview => "reviewer of its own whose denials can be overruled",
+            Ability::AskingAboutInput => "approvals of input for running programs",
             Ability::Titles => "titles that the TUI asks for",
         }
     }
@@ -189,6 +192,7 @@ impl Release {
             Ability::Reconnection => self.minor >= 153,
             // 0.125 reviews, too, but tells its model less of what was overruled. Those between were not tried.
             Ability::AutoReview => self.minor >= 150,
+            Ability::AskingAboutInput => self.minor >= 169,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }

@@ -52,6 +52,8 @@ impl Home {
     pub fn shim(&self, args: &[&str]) -> Command {
         let mut command = Command::new(SHIM);
         self.adopt(&mut command);
+        // Rules accept only commands in the user's shell.
+        command.env("SHELL", "/bin/bash");
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -103,7 +103,8 @@ impl Ledger {
                 true
             }
             LedgerEntry::RequestEnded(end) => {
-                let Some(row) = self.rows.get_mut(&end.request_id).filter(|row| row.is_open()) else { return false };
+                let is_due = |row: &&mut Row| row.is_open() || end.instead && row.status == RequestStatus::Resolved;
+                let Some(row) = self.rows.get_mut(&end.request_id).filter(is_due) else { return false };
                 row.late |= end.late;
                 (row.status, row.source, row.payload) = (end.status, Some(end.source), end.payload);
                 true

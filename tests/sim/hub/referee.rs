@@ -108,6 +108,8 @@ enum State {
         api_call: ApiCallId,
         payload: String,
         runner_up: Option<(Vec<u8>, String)>,
+        /// When the client's answer has waited long enough.
+        due: Option<Duration>,
         is_over: Option<Over>,
     },
     Answered,
@@ -148,6 +150,8 @@ pub struct Asked {
     is_for_hub: bool,
     has_reached_server: bool,
     pub was_late: bool,
+    /// The earlier answer that the ledger was slow to store: after a kill, its row may have that one.
+    pub overtaken: Option<String>,
     pub end: Option<End>,
 }
 
@@ -263,7 +267,7 @@ impl Referee {
         match (from, message) {
             (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
                 Some((id, payload)) if self.open.contains_key(&id) || self.over.contains_key(&id) => {
-                    self.client_answers(conn, id, line, payload);
+                    self.client_answers((now, conn), id, line, payload);
                 }
                 Some(_) | None => self.expect_at_server(conn, line, None, is_unrecorded),
             },
@@ -353,6 +357,7 @@ impl Referee {
             is_for_hub: conn == Conn::OWN,
             has_reached_server: false,
             was_late: false,
+            overtaken: None,
             end: None,
         });
         let number = self.rows.len() - 1;
@@ -372,7 +377,7 @@ impl Referee {
     }
 
     /// A client answers: the first answer wins; a later one is stored, and passed on only if the first one may be lost.
-    fn client_answers(&mut self, conn: Conn, id: u64, line: &[u8], payload: String) {
+    fn client_answers(&mut self, (now, conn): (Duration, Conn), id: u64, line: &[u8], payload: String) {
         let Some(number) = self.open.get(&id).copied() else {
             return self.loses(self.over[&id], payload);
         };
@@ -386,8 +391,9 @@ impl Referee {
                 asked.is_answer_excused = is_excused;
                 self.expect_at_server(conn, line, Some(number), false);
             }
-            State::Deciding { runner_up, .. } if runner_up.is_none() => {
+            State::Deciding { runner_up, due, .. } if runner_up.is_none() => {
                 self.happened.count(Event::RunnerUp);
+                *due = Some(now + HOLD_MAX);
                 *runner_up = Some((line.to_vec(), payload));
             }
             _ => {
@@ -455,7 +461,7 @@ impl Referee {
             Some(asked) if matches!(asked.state, State::Pending) => match decision {
                 "accept" | "decline" | "cancel" if server_listens => {
                     let payload = format!("{{\"decision\":\"{decision}\"}}");
-                    asked.state = State::Deciding { api_call, payload, runner_up: None, is_over: None };
+                    asked.state = State::Deciding { api_call, payload, runner_up: None, due: None, is_over: None };
                     return;
                 }
                 "accept" | "decline" | "cancel" => Reply::NotReady,
@@ -537,7 +543,7 @@ impl Referee {
 
     fn decided(&mut self, number: RowNumber, done: bool) {
         let asked = &mut self.rows[number];
-        let State::Deciding { api_call, payload, runner_up, is_over } =
+        let State::Deciding { api_call, payload, runner_up, is_over, due: _ } =
             std::mem::replace(&mut asked.state, State::Pending)
         else {
             return;
@@ -621,6 +627,26 @@ impl Referee {
                 About::Expiry => self.policy_answers(number, true),
                 About::Decision => {}
             }
+        }
+        for number in 0..self.rows.len() {
+            let asked = &mut self.rows[number];
+            let is_tired = match &asked.state {
+                State::Deciding { due, is_over, .. } => is_over.is_none() && due.is_some_and(|due| due <= now),
+                _ => false,
+            };
+            let State::Deciding { api_call, payload: earlier, runner_up: Some((line, payload)), .. } =
+                (if is_tired { std::mem::replace(&mut asked.state, State::Answered) } else { continue })
+            else {
+                continue;
+            };
+            self.happened.count(Event::TiredRunnerUp);
+            self.is_distrusting = true;
+            self.replies.insert(api_call, Reply::NotKept);
+            asked.overtaken = Some(earlier);
+            asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
+            (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
+            self.ours.push((line, number));
+            self.commits.retain(|_, (of, about)| *of != number || *about != About::Decision);
         }
         for asked in self.rows.iter_mut().filter(|asked| asked.is_overdue(now)) {
             self.happened.count(Event::Expiry);

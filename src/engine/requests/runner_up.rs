@@ -1,0 +1,38 @@
+//! A client's answer that comes while the ledger stores an earlier answer. It is withheld, because the earlier one wins, but not
+//! for ever: a ledger that hangs must not keep the server from an answer.
+
+use super::open::{Commit, State};
+use super::{Requests, inject, resolve};
+use crate::engine::interface::{ApiReply, Effect, Now};
+use crate::engine::ledger::{RequestEnd, RequestStatus};
+use crate::wire::{Conn, RpcId};
+
+impl Requests {
+    /// Sends the withheld answer of a client.
+    pub(super) fn runner_up_wins(&mut self, id: &RpcId, bytes: Vec<u8>, end: RequestEnd, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        request.is_answered(Conn::OWN, self.last_conn);
+        request.end = self.is_hub.then(|| Box::new(end.clone()));
+        resolve(end, effects);
+        self.tokens += 1;
+        effects.push(inject(bytes, &request.verdict, self.tokens));
+        self.await_dispatch(self.tokens, id);
+    }
+
+    /// Sends the answers of clients that have waited too long for the ledger to store an earlier answer. The earlier one is not
+    /// sent, also if it is stored later.
+    pub(super) fn runners_up_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for id in self.ids_where(|request| request.runner_up_due().is_some_and(|due| due <= now.elapsed)) {
+            let Some(request) = self.open.get_mut(&id) else { continue };
+            let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { continue };
+            self.is_trusted = false;
+            self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if *of == id));
+            request.rule = None;
+            deciding.decider.reply(ApiReply::NotKept, effects);
+            if let Some((bytes, given)) = deciding.runner_up {
+                let end = RequestEnd::answered(given, RequestStatus::Resolved);
+                self.runner_up_wins(&id, bytes, RequestEnd { late: true, instead: true, ..end }, effects);
+            }
+        }
+    }
+}

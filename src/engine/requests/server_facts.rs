@@ -1,0 +1,38 @@
+//! What rules must know about the server and its threads before they accept a command.
+
+use serde_json::value::RawValue;
+
+use super::Requests;
+use crate::engine::rules::RuleAction;
+use crate::protocol::{Event, Method};
+
+/// The first version of codex that asks before the model types into a running program.
+const ASKS_ABOUT_INPUT_SINCE: (u64, u64) = (0, 169);
+
+/// Whether a released version asks. 0.150 is known not to.
+fn asks_about_input(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u64>().ok());
+    let (major, minor, patch) = (parts.next().flatten(), parts.next().flatten(), parts.next().flatten());
+    let is_release = patch.is_some() && parts.next().is_none();
+    is_release && major.zip(minor).is_some_and(|version| version >= ASKS_ABOUT_INPUT_SINCE)
+}
+
+impl Requests {
+    /// The server has told its version, or none that can be read.
+    pub(in crate::engine) fn server_is(&mut self, version: Option<&str>) {
+        self.asks_about_input = version.is_some_and(asks_about_input);
+    }
+
+    /// The server answers a call that opens a thread.
+    pub(in crate::engine) fn thread_opened(&mut self, result: Option<&RawValue>) {
+        let is_needed = self.settings.rules.iter().any(|rule| rule.action() == RuleAction::Accept);
+        self.workspaces.thread_opened(result, is_needed);
+    }
+
+    /// A client calls the server; some calls change where the model may write.
+    pub(in crate::engine) fn settings_called(&mut self, event: &Event<'_>) {
+        if matches!(event.method, Some(Method::TurnStart | Method::ThreadSettingsUpdate)) {
+            self.workspaces.settings_called(event.params);
+        }
+    }
+}
