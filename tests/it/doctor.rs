@@ -187,8 +187,8 @@ file ClientRequest initialize thread/start thread/resume thread/fork thread/unsu
   thread/compact/start turn/start turn/steer turn/interrupt thread/approveGuardianDeniedAction
 file ServerRequest item/commandExecution/requestApproval item/fileChange/requestApproval item/permissions/requestApproval \
   item/tool/requestUserInput item/tool/call mcpServer/elicitation/request currentTime/read
-file ServerNotification error thread/started thread/status/changed thread/closed thread/compacted thread/tokenUsage/updated turn/started \
-  turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
+file ServerNotification error thread/started thread/status/changed thread/settings/updated thread/closed thread/compacted \
+  thread/tokenUsage/updated turn/started turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
   item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
   item/commandExecution/terminalInteraction serverRequest/resolved item/autoApprovalReview/started \
   item/autoApprovalReview/completed account/rateLimits/updated
@@ -220,16 +220,16 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
              thread/start: ephemeral, thread/start: threadSource, thread/fork, thread/unsubscribe, thread/read, \
              thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
-             thread/approveGuardianDeniedAction and 15 more",
+             thread/approveGuardianDeniedAction and 16 more",
         ),
         "0.98.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
              thread/unsubscribe, thread/inject_items, turn/steer, thread/approveGuardianDeniedAction, \
              item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
-             mcpServer/elicitation/request, currentTime/read, thread/status/changed and 5 more",
+             mcpServer/elicitation/request, currentTime/read, thread/status/changed and 6 more",
         ),
-        "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read"),
+        "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read, thread/settings/updated"),
         "0.135.0" => Some("this codex lacks currentTime/read"),
         _ => None,
     };
