@@ -81,7 +81,7 @@ pub enum Canary {
     Stalls,
     /// Passes a second answer to the server.
     PassesSecondAnswer,
-    /// Does not record that clients connect, so that the history counts each delivery.
+    /// Records neither that a hub has started nor that clients connect, so that the history counts each delivery.
     CountsTwice,
     /// Drops what a client has written before it left.
     DropsAtDisconnect,

@@ -200,11 +200,8 @@ impl HubWorld {
             let decision = hub.engine.read(now, conn, from, Incoming::Line(line), &mut before);
             let is_first = |effect: &Effect| matches!(effect, Effect::Note(_) | Effect::Order(_));
             let (first, later): (Vec<_>, Vec<_>) = before.into_iter().partition(is_first);
-            let is_left_out = |effect: &Effect| {
-                self.house.canary == Canary::CountsTwice && format!("{effect:?}").starts_with("Note(ConnOpen")
-            };
-            let first: Vec<Effect> = first.into_iter().filter(|effect| !is_left_out(effect)).collect();
-            for effect in first {
+            let canary = self.house.canary;
+            for effect in first.into_iter().filter(|effect| !is_left_out(canary, effect)) {
                 match effect {
                     Effect::Note(note) => batch.push_note(&note),
                     Effect::Order(order) => self.order(order),
@@ -439,6 +436,9 @@ impl HubWorld {
         let now = self.now();
         let Some(hub) = &mut self.hub else { return };
         let conns: Vec<Conn> = hub.links.keys().copied().collect();
+        if is_left_out(self.house.canary, &effect) {
+            return;
+        }
         match effect {
             Effect::Note(note) => {
                 let mut batch = hub.writer.batch(now);
@@ -586,4 +586,10 @@ impl HubWorld {
             }
         }
     }
+}
+
+/// Whether a broken hub does not record this note.
+fn is_left_out(canary: Canary, effect: &Effect) -> bool {
+    let left_out = ["Note(ConnOpen", "Note(GenerationStarted"];
+    canary == Canary::CountsTwice && left_out.iter().any(|note| format!("{effect:?}").starts_with(note))
 }
