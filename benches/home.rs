@@ -198,7 +198,7 @@ fn turn(records: &mut String, number: u64) {
         let words = format!("cargo test --package part-{command} number_{number}");
         let item = |status: &str, more: &str| {
             format!(
-                r#","item":{{"type":"commandExecution","id":"{id}","command":"{words}","cwd":"/work/project","status":"{status}"{more}}}"#
+                r#","item":{{"type":"commandExecution","id":"{id}","command":"{words}","cwd":"/home/ann/project","status":"{status}"{more}}}"#
             )
         };
         push("item/started", &item("inProgress", ""));
@@ -216,7 +216,7 @@ fn turn(records: &mut String, number: u64) {
     );
     let status = if number.is_multiple_of(50) { "denied" } else { "approved" };
     let review = format!(
-        r#","reviewId":"r{number}","targetItemId":"c5","startedAtMs":1,"completedAtMs":2,"decisionSource":"agent","review":{{"status":"{status}","riskLevel":"low","rationale":"Number {number}."}},"action":{{"type":"command","source":"shell","command":"make number_{number}","cwd":"/work/project"}}"#
+        r#","reviewId":"r{number}","targetItemId":"c5","startedAtMs":1,"completedAtMs":2,"decisionSource":"agent","review":{{"status":"{status}","riskLevel":"low","rationale":"Number {number}."}},"action":{{"type":"command","source":"shell","command":"make number_{number}","cwd":"/home/ann/project"}}"#
     );
     match number % 10 {
         0 => push("item/autoApprovalReview/completed", &review),
