@@ -162,13 +162,8 @@ fn inline_table(fragment: &Fragment) -> String {
 }
 
 fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
-    let listed = match sources.file.remove("fragments") {
-        Some(Value::Array(listed)) => listed,
-        Some(other) => {
-            sources.refuse("fragments", &other, "use `[[fragments]]`, once for each; ");
-            Vec::new()
-        }
-        None => return Setting { value: Vec::new(), source: Source::Default },
+    let Some(listed) = sources.tables("fragments") else {
+        return Setting { value: Vec::new(), source: Source::Default };
     };
     let mut kept: Vec<Fragment> = Vec::new();
     for (index, value) in listed.into_iter().enumerate() {

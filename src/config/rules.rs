@@ -30,13 +30,8 @@ const KINDS: [(&str, Subject, &[&str]); 5] = [
 ];
 
 pub(super) fn resolve(sources: &mut Sources<'_>) -> Setting<Vec<Rule>> {
-    let listed = match sources.file.remove("rules") {
-        Some(Value::Array(listed)) => listed,
-        Some(other) => {
-            sources.refuse("rules", &other, "use `[[rules]]`, once for each; ");
-            Vec::new()
-        }
-        None => return Setting { value: Vec::new(), source: Source::Default },
+    let Some(listed) = sources.tables("rules") else {
+        return Setting { value: Vec::new(), source: Source::Default };
     };
     let mut kept: Vec<Rule> = Vec::new();
     for (index, value) in listed.into_iter().enumerate() {

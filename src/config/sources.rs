@@ -127,6 +127,16 @@ impl Sources<'_> {
             .push(Complaint(format!("config.toml: {name}: {article} {kind} is not valid here; {remedy}it is ignored")));
     }
 
+    /// The tables `[[name]]` of the file; `None` if it has none.
+    pub(super) fn tables(&mut self, name: &str) -> Option<Vec<toml::Value>> {
+        let value = self.file.remove(name)?;
+        if let toml::Value::Array(tables) = value {
+            return Some(tables);
+        }
+        self.refuse(name, &value, &format!("use `[[{name}]]`, once for each; "));
+        Some(Vec::new())
+    }
+
     fn accept<T>(&mut self, what: &str, parsed: Result<T, String>) -> Option<T> {
         parsed.map_err(|why| self.complaints.push(Complaint(format!("{what}: {why}; it is ignored")))).ok()
     }

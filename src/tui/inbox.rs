@@ -2,7 +2,7 @@
 //!
 //! Pure. It opens a request; it never answers one.
 
-use super::keys::{Action, Move};
+use super::keys::Action;
 use super::model::Command;
 use super::model::{Focus, Model, Tone, session_name};
 use super::pressed::{attach, say, show_request};
@@ -91,12 +91,7 @@ pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(inbox) = &mut model.inbox else { return Vec::new() };
     let (at, last) = (chosen(inbox, &rows), rows.len().saturating_sub(1));
     let to = match does {
-        Action::Move(Move::Up) => at.saturating_sub(1),
-        Action::Move(Move::Down) => at + 1,
-        Action::Move(Move::PageUp) => at.saturating_sub(page),
-        Action::Move(Move::PageDown) => at + page,
-        Action::Move(Move::First) => 0,
-        Action::Move(Move::Last) => last,
+        Action::Move(to) => to.in_list(at, last, page),
         Action::Enter => return open(model, rows.into_iter().nth(at)),
         Action::Back => {
             leave(model);

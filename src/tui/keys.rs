@@ -117,6 +117,21 @@ pub(crate) enum Move {
     Last,
 }
 
+impl Move {
+    /// The entry of a list that is chosen after this, from entry `at` on. `page` is in entries.
+    pub(crate) fn in_list(self, at: usize, last: usize, page: usize) -> usize {
+        let to = match self {
+            Move::Up => at.saturating_sub(1),
+            Move::Down => at + 1,
+            Move::PageUp => at.saturating_sub(page),
+            Move::PageDown => at + page,
+            Move::First => 0,
+            Move::Last => last,
+        };
+        to.min(last)
+    }
+}
+
 /// Ways to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {

@@ -160,12 +160,7 @@ fn sessions(model: &mut Model, does: Action) -> Vec<Command> {
     let last = rows.len().saturating_sub(1);
     let at = rows.iter().position(|row| Some(&row.id) == model.list.chosen.as_ref()).unwrap_or(0);
     let to = match does {
-        Action::Move(Move::Up) => at.saturating_sub(1),
-        Action::Move(Move::Down) => at + 1,
-        Action::Move(Move::PageUp) => at.saturating_sub(page),
-        Action::Move(Move::PageDown) => at + page,
-        Action::Move(Move::First) => 0,
-        Action::Move(Move::Last) => last,
+        Action::Move(to) => to.in_list(at, last, page),
         Action::Enter => {
             let id = rows.get(at).map(|row| row.id.clone());
             return id.map_or_else(Vec::new, |id| attach(model, id));

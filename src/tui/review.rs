@@ -138,15 +138,7 @@ fn moved(reading: &mut Reading, to: Move, room: super::doc::Room) {
     };
     let last = reading.diff().map_or(0, |diff| diff.files.len().saturating_sub(1));
     let page = room.rows.max(1);
-    let chosen = match to {
-        Move::Up => chosen.saturating_sub(1),
-        Move::Down => chosen + 1,
-        Move::PageUp => chosen.saturating_sub(page),
-        Move::PageDown => chosen + page,
-        Move::First => 0,
-        Move::Last => last,
-    };
-    reading.files = Some(chosen.min(last));
+    reading.files = Some(to.in_list(chosen, last, page));
 }
 
 /// Shows a file from its start.

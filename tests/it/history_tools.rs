@@ -12,22 +12,9 @@ use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::shim::{Home, SHIM};
 
-const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
-
-/// Starts turn `u1` in thread `t`.
-fn begin_turn(live: &mut Live) {
-    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
-    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
-    assert!(live.turn(1, "t").is_empty());
-    live.take_turn(1);
-    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
-}
-
 /// A relay whose server runs turn `u1` in thread `t`.
 fn in_turn() -> Live {
-    let mut live = Live::start();
-    begin_turn(&mut live);
-    live
+    Live::start().in_turn()
 }
 
 fn item(event: &str, item: &Value) -> String {
@@ -290,8 +277,7 @@ fn actions_are_listed_and_followed() {
     asks(&mut live, 0, "rm x");
     assert_eq!(lines(&follower.line()), ["pending  Approval requested: rm x"]);
     let home = live.kill();
-    let mut live = Live::start_in(home);
-    begin_turn(&mut live);
+    let live = Live::start_in(home).in_turn();
     // The request that ended with the relay is reported as soon as the next relay reports it.
     assert_eq!(lines(&follower.line()).len(), 1);
     follower.end();

@@ -17,20 +17,12 @@ use crate::support::both_ends::{Live, failed, lines_of, next, text, told};
 use crate::support::eventually;
 use crate::support::shim::{Home, SHIM, put_program};
 
-const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
-
 const COMMAND: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u1","itemId":"i0","command":"make","cwd":"/work"}}"#;
 
 /// A relay with these settings, whose server is initialized and runs turn `u1` in thread `t`.
 fn in_turn(home: Home, config: &str) -> Live {
     configure(&home, config);
-    let mut live = Live::start_in(home);
-    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
-    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
-    assert!(live.turn(1, "t").is_empty());
-    live.take_turn(1);
-    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
-    live
+    Live::start_in(home).in_turn()
 }
 
 fn configure(home: &Home, config: &str) {

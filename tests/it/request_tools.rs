@@ -19,17 +19,9 @@ fn command(id: u32, command: &str) -> String {
 
 const QUESTION: &str = r#"{"id":7,"method":"item/tool/requestUserInput","params":{"threadId":"t","turnId":"u1","itemId":"i7","questions":[{"id":"color","header":"Color","question":"Which?","isSecret":false,"options":[{"label":"Red","description":"warm"}]}]}}"#;
 
-const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
-
 /// A relay whose server is initialized and runs turn `u1` in thread `t`.
 pub fn in_turn() -> Live {
-    let mut live = Live::start();
-    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
-    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
-    assert!(live.turn(1, "t").is_empty());
-    live.take_turn(1);
-    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
-    live
+    Live::start().in_turn()
 }
 
 pub fn end_turn(live: &mut Live) {

@@ -12,17 +12,9 @@ use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::shim::{Home, SHIM};
 
-const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
-
 /// A relay in session `session` whose server runs turn `u1` in thread `t`.
 fn in_turn(home: Home, session: &str) -> Live {
-    let mut live = Live::start_in_session(home, session);
-    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
-    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
-    assert!(live.turn(1, "t").is_empty());
-    live.take_turn(1);
-    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
-    live
+    Live::start_in_session(home, session).in_turn()
 }
 
 /// The server reports a finished item of this second of 2026-01-02.

@@ -11,21 +11,13 @@ use crate::support::both_ends::{Live, failed};
 use crate::support::history::history_path;
 use crate::support::shim::Home;
 
-const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
-
 const HOME: &str = "/home/ann";
 
 /// A key with a known shape.
 const KEY: &str = "sk-abcdefghijklmnopqrst";
 
 fn in_turn() -> Live {
-    let mut live = Live::start();
-    assert_eq!(live.send(INITIALIZE), format!("{INITIALIZE}\n"));
-    live.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
-    assert!(live.turn(1, "t").is_empty());
-    live.take_turn(1);
-    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
-    live
+    Live::start().in_turn()
 }
 
 fn completes(live: &mut Live, item: &Value) {

@@ -29,6 +29,8 @@ pub const OTHERS: &str = concat!(
     r#"\"total_commands_run\":1,\"kept\":1,\"dropped\":0,\"commands\":[],\"mcp\":[]}\u001f"#
 );
 
+const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
+
 /// A relay in session `s`, and both ends of it.
 pub struct Live {
     pub home: Home,
@@ -143,6 +145,16 @@ impl Live {
     /// Sends a server line that the client must receive unchanged.
     pub fn say_plainly(&mut self, line: &str) {
         assert_eq!(self.say(line), format!("{line}\n"));
+    }
+
+    /// Initializes the server for the client `ide`, and begins turn `u1` in thread `t`.
+    pub fn in_turn(mut self) -> Live {
+        assert_eq!(self.send(INITIALIZE), format!("{INITIALIZE}\n"));
+        self.say_plainly(r#"{"id":0,"result":{"userAgent":"x/0.169.0 (Debian; x86_64) dumb"}}"#);
+        assert!(self.turn(1, "t").is_empty());
+        self.take_turn(1);
+        self.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
+        self
     }
 
     pub fn take_turn(&mut self, id: u32) {
