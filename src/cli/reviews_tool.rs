@@ -255,16 +255,16 @@ fn short<'a>(id: &'a str, ids: &[&str]) -> &'a str {
 
 /// Overrules a denial.
 pub(super) fn run_overrule(arguments: &OverruleArguments, environment: &Environment) -> Done {
-    let sessions = select_session::listed(arguments.session.name(), environment)?;
-    let (denials, _) = read(&sessions, WhichReviews::Denied, None, environment)?;
-    let (session, review) = find(&arguments.review, &denials)?;
+    let (here, elsewhere) = select_session::here_and_elsewhere(arguments.session.name(), environment)?;
+    let denials_of = |sessions| read(sessions, WhichReviews::Denied, None, environment).map(|(denials, _)| denials);
+    let (here, elsewhere) = (denials_of(&here)?, denials_of(&elsewhere)?);
+    let (session, review) = find(&arguments.review, &here, &elsewhere)?;
     let review_id = text(review, "review_id");
     if !session.is_still_live() {
         return Err(CliError::not_running(session));
     }
-    let path = format!("/sessions/self/codex-reviews/{}/overrule", encoded(review_id));
     let body = json!({ "next_turn": arguments.next_turn }).to_string();
-    let asked = client::post(&session.dir, &path, body);
+    let asked = client::post_within(&session.dir, &client::overrule_path(review_id), body, client::TURN_WAIT_MAX);
     let answer = offline::answered(session, asked)?.ok_or_else(|| CliError::not_running(session))?;
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), review));
@@ -286,27 +286,35 @@ pub(super) fn run_overrule(arguments: &OverruleArguments, environment: &Environm
     }))
 }
 
-/// The denial with this name, and its session.
-fn find<'a>(name: &str, denials: &'a Listed<'a>) -> Result<(&'a Found, &'a Value), CliError> {
+/// The denial with this name, and its session. `latest` is the newest one here; if none is here, the only one elsewhere.
+fn find<'a>(name: &str, here: &'a Listed<'a>, elsewhere: &'a Listed<'a>) -> Result<(&'a Found, &'a Value), CliError> {
     let no_such = |message: String| CliError::exits(NO_SUCH_REQUEST, screen::plain(&message));
-    let named = |(session, review): &'a (&'a Found, Value)| (*session, review);
+    let ambiguous = |matching: &[(&'a Found, &'a Value)]| {
+        let ids: Vec<&str> = matching.iter().take(TOLD_MAX).map(|(_, review)| text(review, "review_id")).collect();
+        no_such(format!("`{name}` matches {} denials: {}", matching.len(), ids.join(", ")))
+    };
+    let each = |denials: &'a Listed<'a>| denials.iter().map(|(session, review)| (*session, review));
     if name == LATEST {
-        let may_be = |(session, review): &&(&Found, Value)| session.live && review["overruled_at"].is_null();
-        let latest = denials.iter().find(may_be).map(named);
-        return latest.ok_or_else(|| {
-            no_such("no denial of a running session is left to overrule".to_owned())
-                .with_remedy("`codex-shim reviews` lists all denials")
-        });
-    }
-    let matching: Vec<_> = denials.iter().filter(|(_, review)| text(review, "review_id").starts_with(name)).collect();
-    match &matching[..] {
-        [one] => Ok(named(one)),
-        [] => Err(no_such(format!("unknown denial `{name}`")).with_remedy("`codex-shim reviews` lists them")),
-        many => {
-            let ids: Vec<&str> = many.iter().take(TOLD_MAX).map(|(_, review)| text(review, "review_id")).collect();
-            Err(no_such(format!("`{name}` matches {} denials: {}", many.len(), ids.join(", ")))
-                .with_remedy("give more of the id, or add --session"))
+        let may_be = |(session, review): &(&Found, &Value)| session.live && review["overruled_at"].is_null();
+        if let Some(newest) = each(here).find(may_be) {
+            return Ok(newest);
         }
+        return match &each(elsewhere).filter(may_be).collect::<Vec<_>>()[..] {
+            [one] => Ok(*one),
+            [] => Err(no_such("no denial of a running session is left to overrule".to_owned())
+                .with_remedy("`codex-shim reviews` lists all denials")),
+            several => Err(ambiguous(several).with_remedy("these are of other folders: name one by its id")),
+        };
+    }
+    let of_id = |is: &dyn Fn(&str) -> bool| -> Vec<(&'a Found, &'a Value)> {
+        each(here).chain(each(elsewhere)).filter(|(_, review)| is(text(review, "review_id"))).collect()
+    };
+    let exact = of_id(&|id| id == name);
+    let matching = if exact.is_empty() { of_id(&|id| !name.is_empty() && id.starts_with(name)) } else { exact };
+    match &matching[..] {
+        [one] => Ok(*one),
+        [] => Err(no_such(format!("unknown denial `{name}`")).with_remedy("`codex-shim reviews` lists them")),
+        several => Err(ambiguous(several).with_remedy("give more of the id, or add --session")),
     }
 }
 
@@ -316,17 +324,13 @@ fn refusal(refused: &Refused, review: &Value) -> CliError {
     match refused.code() {
         "turn_over" => CliError::failed("the turn of this denial is over, so the model would not learn of it now")
             .with_remedy(format!("`codex-shim overrule {id} --next-turn` approves it for the next message")),
-        "review_not_found" => CliError::failed("this denial belongs to an earlier run of the server, which is gone")
-            .with_remedy("ask the model to try again, and overrule the new denial"),
+        "review_not_found" => CliError::failed(
+            "the relay has forgotten this denial: it belongs to an earlier run of the server, or many have followed",
+        )
+        .with_remedy("ask the model to try again, and overrule the new denial"),
         "already_overruled" => CliError::failed("this denial was overruled before"),
         _ => CliError::exits(FAILED, screen::plain(&refused.message)),
     }
-}
-
-/// An id as a part of a path.
-fn encoded(id: &str) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    id.bytes().map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]
@@ -357,6 +361,7 @@ mod tests {
 
     #[test]
     fn ids_are_safe_in_paths() {
-        assert_eq!((encoded("8adf-b_.~"), encoded("a/b?ä")), ("8adf-b_.~".to_owned(), "a%2Fb%3F%C3%A4".to_owned()));
+        assert_eq!(client::overrule_path("8adf-b_.~"), "/sessions/self/codex-reviews/8adf-b_.~/overrule");
+        assert_eq!(client::overrule_path("a/b?ä"), "/sessions/self/codex-reviews/a%2Fb%3F%C3%A4/overrule");
     }
 }

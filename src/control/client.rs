@@ -30,6 +30,9 @@ use crate::wire::LINE_BYTES_MAX;
 /// How long a relay may take to answer.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// How long a relay may take to answer if it waits for the server: longer than it waits itself.
+pub(crate) const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
+
 /// How long to wait for an answer before probing `/healthz`.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
 
@@ -215,6 +218,13 @@ pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError>
 /// As for [`get`].
 pub(crate) fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
     ask_at(dir, Method::POST, path, json.into(), Caller::Tool, wait_max)
+}
+
+/// The path of the call that overrules a denial.
+pub(crate) fn overrule_path(review_id: &str) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    let encoded = |byte: u8| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    format!("/sessions/self/codex-reviews/{}/overrule", review_id.bytes().map(encoded).collect::<String>())
 }
 
 /// [`post_within`] for the terminal UI, which the ledger then records as the source.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::interface::{ApiCallId, ApiReply, OverruleFor};
 use super::{Effect, Engine, free_line, inject};
-use crate::protocol::{Denial, Method};
+use crate::protocol::{Denial, Method, overruled_review};
 use crate::wire::Conn;
 
 /// Most denials that are remembered; the oldest is forgotten first.
@@ -47,6 +47,13 @@ impl Denials {
             self.0.pop_front();
         }
         self.0.push_back(Known { denial, state: State::Stands });
+    }
+
+    /// A client overrules a denial itself. If the server refuses, only the client can call again.
+    pub(super) fn called_by_client(&mut self, params: &RawValue) {
+        if let Some(known) = overruled_review(params).and_then(|review_id| self.of(&review_id)) {
+            known.state = State::Overruled;
+        }
     }
 
     pub(super) fn server_ended(&mut self) {
@@ -123,6 +130,9 @@ mod tests {
         assert!(denials.of("0").is_none() && denials.of("1").is_some());
         denials.reviewed(&params("long", &"x".repeat(CALL_BYTES_MAX)));
         assert!(denials.of("long").is_none());
+        let call = r#"{"threadId":"t","event":{"id":"1","status":"denied"}}"#.to_owned();
+        denials.called_by_client(&RawValue::from_string(call).expect("BUG: it is JSON"));
+        assert_eq!(denials.of("1").map(|known| known.state), Some(State::Overruled));
         denials.server_ended();
         assert!(denials.of("1").is_none());
     }

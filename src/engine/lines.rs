@@ -134,6 +134,9 @@ impl Engine {
                 _,
                 Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork | Method::ThreadCompactStart),
             ) => self.call_about_thread(seen, event, decision),
+            (_, _, Some(Method::ThreadApproveDenied)) => {
+                event.params.into_iter().for_each(|params| self.denials.called_by_client(params));
+            }
             (_, _, _) => {}
         }
     }

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -45,6 +46,19 @@ impl Denial {
         let call = json!({ "threadId": thread_id, "event": event }).to_string();
         Some(Denial { review_id, thread_id, turn_id, call })
     }
+}
+
+/// The review whose denial a call overrules.
+pub(crate) fn overruled_review(params: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Call {
+        event: Event,
+    }
+    #[derive(Deserialize)]
+    struct Event {
+        id: String,
+    }
+    serde_json::from_str(params.get()).ok().map(|call: Call| call.event.id)
 }
 
 /// The action in the names of codex's core.

@@ -29,9 +29,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often all sessions are polled.
 const LIST_EVERY: Duration = Duration::from_secs(2);
 
-/// Timeout for starting or interrupting a turn: the relay gives the server 30 s.
-const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
-
 /// Timeout for storing an answer: the relay allows itself 10 s.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
@@ -278,9 +275,9 @@ pub(super) fn run(call: Call, dir: PathBuf, teller: Teller) -> io::Result<()> {
 }
 
 fn overrule(dir: &Path, asked: &Overruling) -> Result<String, NotOverruled> {
-    let path = format!("/sessions/self/codex-reviews/{}/overrule", asked.review_id);
+    let path = client::overrule_path(&asked.review_id);
     let body = json!({ "next_turn": asked.applies == OverruleFor::NextTurn });
-    let answer = client::post_by_tui(dir, &path, body.to_string(), TURN_WAIT_MAX);
+    let answer = client::post_by_tui(dir, &path, body.to_string(), client::TURN_WAIT_MAX);
     let answer = answer.map_err(|error| NotOverruled::Other(error.to_string()))?;
     if answer.error_code().as_deref() == Some("turn_over") {
         return Err(NotOverruled::TurnOver);
@@ -293,7 +290,7 @@ fn overrule(dir: &Path, asked: &Overruling) -> Result<String, NotOverruled> {
 }
 
 fn post(dir: &Path, path: &str, body: &Value) -> Result<Value, String> {
-    let asked = client::post_by_tui(dir, path, body.to_string(), TURN_WAIT_MAX);
+    let asked = client::post_by_tui(dir, path, body.to_string(), client::TURN_WAIT_MAX);
     asked.map_err(|error| error.to_string())?.document()
 }
 

@@ -357,8 +357,11 @@ pub(super) fn say(model: &mut Model, tone: Tone, text: impl Into<String>) {
     model.note = Some(Note { text: text.into(), tone, about: About::Key, until_us: model.now_us + NOTE_US });
 }
 
-/// Shows a note about an event.
+/// Shows a note about an event. A question that it covers is off: nobody can see what a key would answer.
 pub(super) fn tell(model: &mut Model, tone: Tone, text: impl Into<String>) {
+    if let Some(session) = &mut model.session {
+        session.overruling = None;
+    }
     model.note = Some(Note { text: text.into(), tone, about: About::News, until_us: model.now_us + NOTE_US });
 }
 

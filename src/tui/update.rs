@@ -138,21 +138,35 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             }
             return vec![Command::Look];
         }
-        News::Overruled { result: Ok(told), .. } => tell(model, Tone::Plain, told),
-        News::Overruled { asked, result: Err(NotOverruled::TurnOver) } => {
+        News::Overruled { asked, result } => overruled(model, asked, result),
+        News::Interrupted(Ok(())) => tell(model, Tone::Plain, "the turn is being interrupted"),
+        News::Interrupted(Err(why)) => tell(model, Tone::Bad, format!("not interrupted: {why}")),
+    }
+    Vec::new()
+}
+
+/// The relay answers the call that overrules a denial.
+fn overruled(model: &mut Model, asked: Overruling, result: Result<String, NotOverruled>) {
+    let in_history = |session: &&mut Box<Session>| session.focus == Focus::History;
+    match result {
+        Ok(told) => tell(model, Tone::Plain, told),
+        Err(NotOverruled::Other(why)) => tell(model, Tone::Bad, format!("not overruled: {why}")),
+        Err(NotOverruled::TurnOver) => {
+            let Some(session) = model.session.as_mut().filter(in_history) else {
+                // The next key is meant for something else.
+                return tell(
+                    model,
+                    Tone::Bad,
+                    "not overruled: its turn is over; press o again and stay in the history",
+                );
+            };
             session.overruling = Some(Overruling { applies: OverruleFor::NextTurn, ..asked });
             browse::ask(
                 model,
                 "its turn is over: approve it for your next message? y: yes, any other key: no".to_owned(),
             );
         }
-        News::Overruled { result: Err(NotOverruled::Other(why)), .. } => {
-            tell(model, Tone::Bad, format!("not overruled: {why}"));
-        }
-        News::Interrupted(Ok(())) => tell(model, Tone::Plain, "the turn is being interrupted"),
-        News::Interrupted(Err(why)) => tell(model, Tone::Bad, format!("not interrupted: {why}")),
     }
-    Vec::new()
 }
 
 fn take_events(session: &mut Session, events: Vec<super::timeline::SessionEvent>, now_us: u64) -> Vec<Command> {

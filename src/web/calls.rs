@@ -20,9 +20,6 @@ use crate::engine::Word;
 use crate::store::Found;
 use crate::tui::ask::{Ask, of_row};
 
-/// Timeout for starting or interrupting a turn: the relay gives the server 30 s.
-const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
-
 /// Timeout for storing an answer: the relay allows itself 10 s.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
@@ -122,7 +119,7 @@ pub(super) fn interrupt(found: &Found, interruption: &Interruption) -> Responded
 }
 
 fn post(found: &Found, path: &str, body: &Value) -> Responded {
-    let answer = client::post_by_web(&found.dir, path, body.to_string(), TURN_WAIT_MAX);
+    let answer = client::post_by_web(&found.dir, path, body.to_string(), client::TURN_WAIT_MAX);
     answer.map(passed_on).map_err(|error| no_answer(found, &error))
 }
 

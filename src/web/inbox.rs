@@ -53,6 +53,9 @@ const REQUESTS_BYTES_MAX: usize = 4 << 20;
 /// Most requests in the inbox. Further requests appear after earlier ones have ended.
 const REQUESTS_MAX: usize = 500;
 
+/// Most requests of one session in the inbox, so that it hides no other session.
+const REQUESTS_OF_SESSION_MAX: usize = 100;
+
 /// Ends of requests that are remembered for slow tabs.
 const ENDED_MAX: usize = 128;
 
@@ -288,7 +291,7 @@ impl State {
             if self.requests.iter().any(|known| known.session == found.id && known.request_id == ask.id) {
                 continue;
             }
-            if self.requests.len() == REQUESTS_MAX {
+            if self.requests.len() == REQUESTS_MAX || self.ids_of(&found.id).len() == REQUESTS_OF_SESSION_MAX {
                 break;
             }
             let bytes: usize = self.requests.iter().map(|pending| pending.json.len()).sum();

@@ -195,7 +195,8 @@ async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         tokio::spawn(discard(body));
         return *refusal;
     }
-    let body = if head.uri.path() == SIGN_IN { take_short_body(body).await } else { take_body(body).await };
+    let has_cookie = head.extensions.get::<Visitor>().is_some();
+    let body = if has_cookie { take_body(body).await } else { take_short_body(body).await };
     match body {
         Ok(body) => next.run(Request::from_parts(head, Body::from(body))).await,
         Err(error) => Refusal::from(error).into_response(),
@@ -228,7 +229,7 @@ fn check_head(app: &App, head: &mut Parts) -> Result<(), Box<Response>> {
     Ok(())
 }
 
-/// Reads the body of a sign-in: the only body that is read from a client without a cookie.
+/// Reads the body of a client without a cookie, such as a sign-in.
 async fn take_short_body(body: Body) -> Result<Bytes, BodyError> {
     match timeout(SIGN_IN_WAIT_MAX, to_bytes(body, SIGN_IN_BYTES_MAX)).await {
         Ok(Ok(body)) => Ok(body),

@@ -44,6 +44,11 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
     let mut warnings = view.warnings.clone();
     let cut: u64 = files.iter().filter_map(|file| file["cut_lines"].as_u64()).sum();
     warnings.extend((cut > 0).then(|| format!("{cut} lines of the diff are not shown here: open all of it")));
+    let asked = view.members.iter().filter(|row| row.meant == Meant::Asked);
+    let hidden = asked.map(|row| row.text.len() - kept_bytes(row, room)).sum::<usize>();
+    let hidden =
+        (hidden > 0).then(|| format!("{hidden} bytes of this request are not shown here: see all of it in a terminal"));
+    warnings.extend(hidden.clone());
     json!({
         "session": session.id,
         "session_name": label(session),
@@ -67,7 +72,7 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "files": files,
         "questions": view.questions.iter().map(question).collect::<Vec<_>>(),
         "fields": view.fields.iter().map(field).collect::<Vec<_>>(),
-        "choices": view.choices.iter().map(|one| choice(one, kind.subject())).collect::<Vec<_>>(),
+        "choices": view.choices.iter().map(|one| choice(one, kind.subject(), hidden.as_deref())).collect::<Vec<_>>(),
     })
 }
 
@@ -77,9 +82,15 @@ fn how(session: &Found, ask: &Ask) -> String {
     format!("codex-shim respond {} --session {} {arguments}", ask.id, session.id)
 }
 
+/// The bytes of a text that are shown. What is asked for is never shortened to make room for other requests.
+fn kept_bytes(row: &Row, room: Room) -> usize {
+    let room = if row.meant == Meant::Asked { room.text_bytes.max(IN_LIST.text_bytes) } else { room.text_bytes };
+    row.text.floor_char_boundary(room)
+}
+
 fn member(row: &Row, room: Room) -> Value {
     let style = if row.meant == Meant::Asked { "asked" } else { "plain" };
-    let kept = row.text.floor_char_boundary(room.text_bytes);
+    let kept = kept_bytes(row, room);
     let text = match row.text.len() - kept {
         0 => row.text.clone(),
         more => format!("{} … ({more} more bytes)", &row.text[..kept]),
@@ -165,7 +176,8 @@ fn field(field: &Field) -> Value {
     })
 }
 
-fn choice(choice: &Choice, subject: Option<Subject>) -> Value {
+/// A choice. If the page does not show the whole request (`hidden` says so), accepting it needs a second tap.
+fn choice(choice: &Choice, subject: Option<Subject>, hidden: Option<&str>) -> Value {
     let (gives, body) = match &choice.gives {
         Gives::Body(body) => ("body", body),
         Gives::Reason => ("reason", &Value::Null),
@@ -186,7 +198,7 @@ fn choice(choice: &Choice, subject: Option<Subject>) -> Value {
         "label": words::answer(&choice.label, subject),
         "gives": gives,
         "body": body,
-        "confirm": choice.danger,
+        "confirm": choice.danger.as_deref().or(hidden.filter(|_| matches!(word, "accept" | "accept_for_session" | "offer"))),
     })
 }
 
@@ -284,7 +296,8 @@ pub(super) fn entry(entry: &Entry) -> Value {
         Stage::Failed => "failed",
         Stage::Stopped => "stopped",
     };
-    let asked = if entry.kind == Kind::Request { words::asked(&entry.title) } else { None };
+    let is_answered = entry.kind == Kind::Request && entry.stage != Stage::Open;
+    let asked = if is_answered { words::asked(&entry.title) } else { None };
     let (title, verdict, place) =
         asked.map_or((&*entry.title, None, None), |(what, verdict, place)| (what, Some(verdict), Some(place)));
     json!({
@@ -385,6 +398,22 @@ mod tests {
         {
             assert_eq!(key_of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn command_that_is_cut_takes_a_second_tap() {
+        let shown = |bytes: usize, room| {
+            let mut row = one_of_each_kind().remove(0);
+            row["request_payload"] = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "cwd": "/w" });
+            row["request_payload"]["command"] = json!(format!("echo {}", "x".repeat(bytes)));
+            let shown = request(&found(), None, &of_row(row, 0), room);
+            let accept = shown["choices"].as_array().expect("an array")[0].clone();
+            assert_eq!(accept["word"], "accept");
+            accept["confirm"].to_string()
+        };
+        // Other requests do not shorten what is approved.
+        assert!(!shown(2_000, IN_LONG_LIST).contains("not shown here"));
+        assert!(shown(70_000, IN_LIST).contains("bytes of this request are not shown here"));
     }
 
     #[test]

@@ -292,13 +292,15 @@ fn refused_bodies_are_not_waited_for() {
 }
 
 #[test]
-fn sign_in_reads_only_a_short_body() {
+fn only_a_short_body_is_read_without_a_cookie() {
     let home = Home::new();
     let page = Page::start(&home, &[]);
     let origin = page.origin();
     let headers = [("Host", &origin[7..]), ("Origin", &*origin), JSON];
     let long = json!({ "token": "x".repeat(2_000) }).to_string();
-    assert_eq!(page.asked("POST /api/sign-in", &headers, &long).error(), (413, "body_too_large".to_owned()));
+    for line in ["POST /api/sign-in", "POST /", "POST /app.js"] {
+        assert_eq!(page.asked(line, &headers, &long).error(), (413, "body_too_large".to_owned()), "{line}");
+    }
     page.browser();
 }
 

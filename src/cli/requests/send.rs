@@ -26,9 +26,6 @@ use crate::index::{Cursor, Table};
 use crate::protocol::Method;
 use crate::store::Found;
 
-/// How long the relay may take: it gives the server 30 s.
-const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
-
 /// Sends a message to the model.
 pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> Done {
     let session = running(arguments.session.name(), environment)?;
@@ -48,7 +45,7 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     let at = select_session::argument_for(&session, arguments.session.name(), environment);
     let watch = arguments.wait.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
     let body = with_thread(json!({ "text": says }), thread);
-    let asked = client::post_within(&session.dir, "/sessions/self/input", body, TURN_WAIT_MAX);
+    let asked = client::post_within(&session.dir, "/sessions/self/input", body, client::TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), Call::Send, arguments.thread.as_deref()));
@@ -75,7 +72,7 @@ fn new_thread(session: &Found) -> Result<String, CliError> {
         params["cwd"] = json!(holder.place.cwd);
     }
     let body = json!({ "method": Method::ThreadStart.name(), "params": params }).to_string();
-    let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, TURN_WAIT_MAX))?;
+    let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, client::TURN_WAIT_MAX))?;
     if !answer.status.is_success() {
         return Err(CliError::failed(format!("start a thread: {}", Refused::of(&answer).message)));
     }
@@ -153,7 +150,7 @@ pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: 
     let session = running(arguments.common.session.name(), environment)?;
     let thread = arguments.thread.as_ref().map(|name| thread_named(&session, name, environment)).transpose()?;
     let body = with_thread(json!({}), thread);
-    let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, TURN_WAIT_MAX);
+    let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, client::TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), Call::Interrupt, arguments.thread.as_deref()));
@@ -381,7 +378,7 @@ impl TurnWatch {
         let mut read = Read::of(session.clone(), environment);
         let last = rows(&mut read, None, 1)
             .map_err(|why| CliError::failed(format!("--wait needs the history of this session: {why}")))?;
-        let run = look(session, None).ok().and_then(|document| run_of(&document));
+        let run = run_of(&look(session, None)?);
         Ok(TurnWatch { read, since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0), run, at })
     }
 

@@ -253,6 +253,33 @@ fn denial_is_overruled_after_a_confirmation() {
     assert_eq!(play.done.remove(0), "overrule r NextTurn");
 }
 
+/// What was done, but for texts that were copied.
+fn without_copies(play: &mut Play) -> Vec<String> {
+    std::mem::take(&mut play.done).into_iter().filter(|done| !done.starts_with("copy")).collect()
+}
+
+#[test]
+fn question_that_nobody_sees_is_off() {
+    let over = || News::Overruled {
+        asked: Overruling { review_id: "r".to_owned(), applies: OverruleFor::ThisTurn },
+        result: Err(NotOverruled::TurnOver),
+    };
+    // Another note covers it.
+    let mut play = reviewed("denied");
+    play.step("key o");
+    play.news(News::Interrupted(Err("why".to_owned())));
+    play.step("key y");
+    assert_eq!(without_copies(&mut play), [""; 0]);
+    // The user types something else meanwhile.
+    let mut play = reviewed("denied");
+    play.step("key o y");
+    play.done.clear();
+    play.step("key Tab");
+    play.news(over());
+    play.step("key y");
+    assert_eq!(without_copies(&mut play), [""; 0]);
+}
+
 #[test]
 fn only_denials_can_be_overruled() {
     for status in ["approved", "in_progress", "timed_out"] {
