@@ -337,6 +337,28 @@ fn refusal(refused: &Refused, review: &Value) -> CliError {
 mod tests {
     use super::*;
 
+    fn live(id: &str) -> Found {
+        let (dir, last_used) = (id.into(), std::time::SystemTime::UNIX_EPOCH);
+        Found { id: id.to_owned(), dir, live: true, holder: None, repository: None, last_used }
+    }
+
+    #[test]
+    fn latest_is_here_or_the_only_one_elsewhere() {
+        let (one, other) = (live("one"), live("other"));
+        let denial = |session, id: &str| (session, json!({ "review_id": id }));
+        let check = |name: &str, here: &Listed<'_>, elsewhere: &Listed<'_>, expect: &str| {
+            let found = find(name, here, elsewhere).map(|(_, review)| text(review, "review_id").to_owned());
+            assert_eq!(found.unwrap_or_else(|error| error.message), expect, "{name}");
+        };
+        let (a, b) = (denial(&one, "aa"), denial(&other, "aa-2"));
+        check("latest", &vec![a.clone()], &vec![b.clone()], "aa");
+        check("latest", &vec![], &vec![b.clone()], "aa-2");
+        check("latest", &vec![], &vec![a.clone(), b.clone()], "`latest` matches 2 denials: aa, aa-2");
+        check("aa", &vec![], &vec![a.clone(), b.clone()], "aa");
+        check("a", &vec![a.clone()], &vec![b], "`a` matches 2 denials: aa, aa-2");
+        check("", &vec![a], &vec![], "unknown denial ``");
+    }
+
     #[test]
     fn ids_are_cut_while_unique() {
         let ids = ["8adfefc5-a1", "8adfefc5-b2", "short"];
