@@ -132,6 +132,10 @@ impl Requests {
         if self.read_at.as_ref() == Some(&now) {
             return;
         }
+        if pending == 0 {
+            self.asks.clear();
+            return;
+        }
         let Some(rows) = pending_rows(dir) else { return };
         // The count and the ledger are not read atomically.
         self.read_at = (rows.len() as u64 == pending).then_some(now);
