@@ -59,7 +59,7 @@ pub(crate) use requests::{
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub(crate) use rules::{
     Asked, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words, Workspace,
-    asked, is_whole_path, runs_others,
+    asked, is_git, is_whole_path, runs_others,
 };
 pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;

@@ -8,8 +8,7 @@
 //! - the folder's path has no link in it, so that it is the folder that the rule names;
 //! - the shell is the user's or the rule's, and no file that it reads at its start lies where the model may write;
 //! - no folder on the way to the program or its interpreter, and no folder of PATH before it, can be written by another user,
-//!   or lies where the model may write;
-//! - for `git`, the repository is that of the thread, and codex protects its settings.
+//!   or lies where the model may write.
 //!
 //! It never runs anything. Another PATH, as a login shell may set, is out of its sight.
 
@@ -26,7 +25,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::config::{Environment, Flags, Settings};
-use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others};
+use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, is_git, runs_others};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
@@ -54,9 +53,6 @@ const START_FILES: [&str; 10] = [
     ".zshrc",
 ];
 
-/// Settings of git in the home folder.
-const GIT_FILES: [&str; 2] = [".gitconfig", ".config/git/config"];
-
 /// One program with the names of many.
 const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
 
@@ -77,7 +73,6 @@ pub(crate) struct ServerEnvironment {
     zdotdir: Option<OsString>,
     /// Folders of temporary files.
     temporary: Vec<PathBuf>,
-    git_config: Option<OsString>,
     /// `BASH_ENV` and `ENV`: files that a shell runs first.
     first: Vec<(&'static str, OsString)>,
 }
@@ -93,7 +88,6 @@ impl ServerEnvironment {
             shell: get("SHELL"),
             zdotdir: get("ZDOTDIR"),
             temporary: temporary.into_iter().flatten().chain([std::env::temp_dir()]).collect(),
-            git_config: get("XDG_CONFIG_HOME"),
             first: ["BASH_ENV", "ENV"].into_iter().filter_map(|name| Some((name, get(name)?))).collect(),
         }
     }
@@ -204,10 +198,10 @@ fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, S
     if let Some(why) = runs_others(&real_name).filter(|_| !OF_MANY_NAMES.contains(&&*real_name)) {
         return Err(format!("{name} is {}, which {why}", found.display()));
     }
-    model_writes.check_interpreters(&found, &server.path)?;
-    if command.must_know_repository() {
-        model_writes.check_repository(command, server)?;
+    if is_git(&real_name) && !command.trust().repository {
+        return Err(format!("{name} is {}, which can run files that the model writes", found.display()));
     }
+    model_writes.check_interpreters(&found, &server.path)?;
     Ok(found.to_string_lossy().into_owned())
 }
 
@@ -289,28 +283,6 @@ impl ModelWrites {
             };
         }
         Err(format!("{} has too many interpreters", program.display()))
-    }
-
-    /// The command runs in the repository of the thread, whose settings codex protects, and so are those of the user.
-    fn check_repository(&self, command: &ExactCommand, server: &ServerEnvironment) -> Result<(), String> {
-        let cwd = Path::new(command.cwd());
-        let folder = cwd.join(".git");
-        if !folder.symlink_metadata().is_ok_and(|there| there.is_dir()) {
-            return Err(format!("git may run programs that the model has named: {} has no folder .git", cwd.display()));
-        }
-        if let Some(place) = self.0.iter().find(|place| *place != cwd && folder.starts_with(place)) {
-            return Err(format!(
-                "git may run programs that the model has named: {} is in {}",
-                folder.display(),
-                place.display()
-            ));
-        }
-        if [".gitmodules", ".git/modules"].iter().any(|name| cwd.join(name).symlink_metadata().is_ok()) {
-            return Err(format!("git may run programs that the model has named in a submodule of {}", cwd.display()));
-        }
-        let home = server.home.iter().flat_map(|home| GIT_FILES.map(|name| Path::new(home).join(name)));
-        let other = server.git_config.iter().map(|folder| Path::new(folder).join("git/config"));
-        home.chain(other).try_for_each(|file| self.is_out_of_reach(&file))
     }
 
     /// The first program of this name in the folders of PATH.
@@ -607,33 +579,11 @@ mod tests {
         assert!(why(run("#!/usr/bin/env outside\n", &path)).contains("where the model may write"));
         symlink("/bin/sh", root.join("bin/link")).expect("a link");
         assert!(why(found(&root.join("bin/link").display().to_string(), &cwd, "")).contains("runs other programs"));
-    }
-
-    #[test]
-    fn git_runs_only_in_the_repository_of_the_thread() {
-        let lab = lab();
-        let root = lab.path().canonicalize().expect("it is there");
-        let cwd = root.join("proj");
-        fs::create_dir_all(cwd.join(".git")).expect("a folder");
         add_program(&root.join("bin/git"));
-        let git = check(&root.join("bin/git").display().to_string(), &cwd);
-        let server = server(&root.join("home"));
-        assert!(program(&git, &server).is_ok(), "{:?}", program(&git, &server));
-        let around = Workspace { places: vec![root.join("proj").display().to_string()], ..git.workspace.clone() };
-        assert!(program(&ProgramCheck { workspace: around, ..git.clone() }, &server).is_ok());
-        for name in [".gitmodules", ".git/modules"] {
-            fs::write(cwd.join(name), "").expect("a file");
-            assert!(why(program(&git, &server)).contains("submodule"));
-            fs::remove_file(cwd.join(name)).expect("it is there");
-        }
-        fs::create_dir_all(root.join("home")).expect("a folder");
-        symlink(cwd.join("gitconfig"), root.join("home/.gitconfig")).expect("a link");
-        assert!(why(program(&git, &server)).contains("where the model may write"));
-        fs::remove_file(root.join("home/.gitconfig")).expect("it is there");
-        fs::remove_dir(cwd.join(".git")).expect("it is there");
-        assert!(why(program(&git, &server)).contains("has no folder .git"));
-        fs::write(cwd.join(".git"), "gitdir: /x\n").expect("a file");
-        assert!(why(program(&git, &server)).contains("has no folder .git"));
+        symlink("git", root.join("bin/g")).expect("a link");
+        assert!(
+            why(found(&root.join("bin/g").display().to_string(), &cwd, "")).contains("files that the model writes")
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod programs;
 use std::fmt;
 
 pub(crate) use asked::{Asked, AskedCommand, InThread, Workspace};
-pub(crate) use programs::runs_others;
+pub(crate) use programs::{is_git, runs_others};
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
@@ -73,7 +73,7 @@ pub(crate) struct Trust {
     pub(crate) path: bool,
     /// The model may type into the program, if codex does not ask about that.
     pub(crate) terminal: bool,
-    /// `git` may run the programs that the repository names, wherever it is.
+    /// `git` may run files that the model writes.
     pub(crate) repository: bool,
 }
 
@@ -205,6 +205,13 @@ impl ExactCommand {
         if let Some(why) = runs_others(name) {
             return Err(format!("argv: a rule does not accept `{name}`, because it {why}"));
         }
+        // Settings and folders that the model may write name the files that `git status` runs.
+        if is_git(name) && !trust.repository {
+            return Err(format!(
+                "argv: `{name}` can run files that the model writes; if you accept that, add `trust_repository = true` to \
+                 the rule"
+            ));
+        }
         if !is_path && BUILT_IN.contains(&name) {
             return Err(format!("argv: `{name}` is built into some shells; give the path of the program"));
         }
@@ -241,12 +248,6 @@ impl ExactCommand {
         self.shell.as_deref()
     }
 
-    /// Whether it is `git`, which runs programs that its repository names, and the user does not trust every repository.
-    pub(crate) fn must_know_repository(&self) -> bool {
-        let name = self.argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
-        !self.trust.repository && (name == "git" || name.starts_with("git-"))
-    }
-
     fn check(&self, asked: &Asked) -> Result<(), Miss> {
         let Asked::Command(AskedCommand { plain, cwd, bar, in_thread, .. }) = asked else {
             return differs("it accepts only commands");
@@ -272,13 +273,6 @@ impl ExactCommand {
         }
         match &in_thread.workspace {
             Err(why) => barred(why.clone()),
-            Ok(workspace) if self.must_know_repository() && workspace.cwd != self.cwd => barred(format!(
-                "git may run programs that the model has named in {}, which is not the folder of the thread",
-                self.cwd
-            )),
-            Ok(_) if self.must_know_repository() && !in_thread.asks_about_input => {
-                barred("this version of codex may not protect the settings of git".to_owned())
-            }
             Ok(_) => Ok(()),
         }
     }
@@ -378,7 +372,7 @@ fn is_below(path: &str, folder: &str) -> bool {
 #[must_use]
 pub fn acceptable_words(line: &str) -> Option<Vec<String>> {
     let argv = command_line::plain_command(line).ok()?.argv;
-    let trust = Trust { path: true, ..Trust::default() };
+    let trust = Trust { path: true, repository: true, ..Trust::default() };
     ExactCommand::new(argv.clone(), "/".to_owned(), trust, None).is_ok().then_some(argv)
 }
 
