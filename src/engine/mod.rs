@@ -165,6 +165,9 @@ impl Engine {
         match input {
             Input::ServerStarted { pid, adopted } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
+                if adopted {
+                    self.requests.workspaces.server_adopted();
+                }
                 if self.clients.own().is_served() && !self.is_hub {
                     self.initialize(effects);
                 }

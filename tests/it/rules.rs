@@ -104,7 +104,7 @@ fn accept_needs_a_known_codex_and_a_known_sandbox() {
     for (version, sandbox, why) in [
         ("0.150.0", sandboxed, "type into the program"),
         ("0.169.0", r#"{"type":"dangerFullAccess"}"#, "write everywhere"),
-        ("0.169.0", "null", "the sandbox of this thread is not known"),
+        ("0.169.0", "null", "the sandbox of a thread is not known"),
     ] {
         let mut live = Live::start_in(home());
         opens_thread(&mut live, version, sandbox);

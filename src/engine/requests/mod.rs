@@ -52,6 +52,7 @@ pub(crate) use kind::{
 };
 pub use kind::{RequestKind, RequestType};
 use open::{Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
+use ruled::asks_for_more;
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -206,11 +207,11 @@ impl Requests {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
-        let (Some(raw_id), Some(method), Some(generation)) =
-            (message.id, message.method.as_deref(), self.generation.clone())
-        else {
-            return;
-        };
+        let (Some(raw_id), Some(method)) = (message.id, message.method.as_deref()) else { return };
+        if asks_for_more(method, message.params) {
+            self.workspaces.asks_for_more();
+        }
+        let Some(generation) = self.generation.clone() else { return };
         let (now, id) = (seen.now, RpcId::from_raw(raw_id));
         if self.is_known(seen, message, &id, decision, effects) {
             return;

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::{self, CheckedAnswer};
@@ -101,13 +102,14 @@ impl Decider {
     }
 }
 
-impl Request {
-    /// Whether an answer can let the model write in more places.
-    fn asks_for_more(&self) -> bool {
-        let root = self.params.as_deref().and_then(Members::of).and_then(|params| params.get("grantRoot"));
-        self.kind == RequestKind::Permissions || root.is_some_and(|root| root.get() != "null")
-    }
+/// Whether an answer to a request can let the model write in more places, or may.
+pub(super) fn asks_for_more(method: &str, params: Option<&RawValue>) -> bool {
+    let root = params.and_then(Members::of).and_then(|params| params.get("grantRoot"));
+    let kind = RequestKind::of(method);
+    matches!(kind, Some(RequestKind::Permissions | RequestKind::Other)) || root.is_some_and(|root| root.get() != "null")
+}
 
+impl Request {
     pub(super) fn rule_due(&self) -> Option<Duration> {
         self.rule.as_ref().map(|rule| rule.due)
     }
@@ -190,9 +192,6 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         let Some(request) = self.open.get_mut(id) else { return };
-        if request.asks_for_more() {
-            self.workspaces.asks_for_more(request.row.place.thread_id.as_deref());
-        }
         let request_id = request.row.request_id.clone();
         decision.then.extend(ruled.barred.into_iter().map(|(rule, reason)| refused(&request_id, rule, reason)));
         let due = now.elapsed + RULE_MAX;
@@ -619,6 +618,25 @@ mod tests {
     }
 
     #[test]
+    fn adopted_server_gets_no_accepts() {
+        for (adopted, expect) in [(false, true), (true, false)] {
+            let mut play = Play::start(RequestSettings::default());
+            play.at(0, Input::ServerStarted { pid: 1, adopted });
+            let actual = play.line(Side::Server, ASK);
+            assert_eq!((actual.contains("check"), actual.contains("taken over")), (expect, !expect), "{actual}");
+        }
+    }
+
+    #[test]
+    fn line_that_is_too_long_ends_all_accepts() {
+        let mut play = Play::start(RequestSettings::default());
+        let (now, last) = (now(0), Incoming::LastPiece { line_bytes: 1 });
+        drop(play.0.read(now, Conn(0), Side::Client, last, &mut Vec::new()));
+        let actual = play.line(Side::Server, ASK);
+        assert!(actual.contains("a long message was not read") && !actual.contains("check"), "{actual}");
+    }
+
+    #[test]
     fn unknown_version_or_thread_asks_the_client() {
         let check = |version: Option<&str>, thread: Option<&str>, expect: bool| {
             let mut play = Play::start(RequestSettings::default());
@@ -641,9 +659,12 @@ mod tests {
     }
 
     #[test]
-    fn wider_permissions_end_the_accepts_of_a_thread() {
+    fn wider_permissions_end_all_accepts() {
         for asks in [
             r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"t","itemId":"j","permissions":{}}}"#,
+            r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"child","itemId":"j","permissions":{}}}"#,
+            r#"{"method":"item/autoApprovalReview/started","params":{"threadId":"t","action":{"type":"applyPatch"}}}"#,
+            r#"{"method":"item/autoApprovalReview/completed","params":{"threadId":"t","action":{"type":"requestPermissions"}}}"#,
             r#"{"id":7,"method":"item/fileChange/requestApproval","params":{"threadId":"t","itemId":"j","grantRoot":"/x"}}"#,
         ] {
             let mut play = Play::start(RequestSettings::default());
@@ -651,6 +672,27 @@ mod tests {
             let actual = play.line(Side::Server, ASK);
             assert!(actual.contains("wider permissions") && !actual.contains("check"), "{actual}");
         }
+    }
+
+    #[test]
+    fn request_that_is_not_opened_counts_too() {
+        let full = |play: &mut Play| {
+            for id in 0..super::super::OPEN_MAX {
+                let other = OTHER.replace("\"id\":0", &format!("\"id\":{}", id + 10));
+                play.line(Side::Server, &other.replace("bash -lc make", "bash -lc id"));
+            }
+        };
+        let unopened = |play: &mut Play| play.0.requests.generation = None;
+        let check = |step: &dyn Fn(&mut Play), asks: &str| {
+            let mut play = Play::start(RequestSettings::default());
+            step(&mut play);
+            play.line(Side::Server, asks);
+            assert!(play.0.requests.workspaces.of(Some("t")).is_err(), "{asks}");
+        };
+        let permissions = r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"o"}}"#;
+        check(&full, permissions);
+        check(&unopened, permissions);
+        check(&|_| {}, r#"{"id":7,"method":"item/new/requestApproval","params":{"threadId":"o"}}"#);
     }
 
     #[test]

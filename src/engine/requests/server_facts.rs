@@ -25,14 +25,17 @@ impl Requests {
 
     /// The server answers a call that opens a thread.
     pub(in crate::engine) fn thread_opened(&mut self, result: Option<&RawValue>) {
-        let is_needed = self.settings.rules.iter().any(|rule| rule.action() == RuleAction::Accept);
-        self.workspaces.thread_opened(result, is_needed);
+        self.workspaces.thread_opened(result, self.may_accept());
     }
 
     /// A client calls the server; some calls change where the model may write.
     pub(in crate::engine) fn settings_called(&mut self, event: &Event<'_>) {
         if matches!(event.method, Some(Method::TurnStart | Method::ThreadSettingsUpdate)) {
-            self.workspaces.settings_called(event.params);
+            self.workspaces.settings_called(event.params, self.may_accept());
         }
+    }
+
+    fn may_accept(&self) -> bool {
+        self.settings.rules.iter().any(|rule| rule.action() == RuleAction::Accept)
     }
 }
