@@ -262,6 +262,7 @@ impl Requests {
             answered: None,
             may_be_lost: false,
             is_unstored: false,
+            is_stored_late: false,
             end: None,
             state: State::Pending,
         };
@@ -365,6 +366,7 @@ impl Requests {
         request.is_answered(seen.conn, self.last_conn);
         let request_id = request.row.request_id.clone();
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        let end = request.ended(end);
         request.end = self.is_hub.then(|| Box::new(end.clone()));
         effects.push(resolved_note(&end));
         let entry = LedgerEntry::RequestEnded(Box::new(end));
@@ -416,7 +418,7 @@ impl Requests {
             over: None,
         };
         request.state = State::Deciding(Box::new(deciding));
-        let end = RequestEnd::answered(given, RequestStatus::Resolved);
+        let end = request.ended(RequestEnd::answered(given, RequestStatus::Resolved));
         let token = self.token(Commit::Decides(id));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
     }
@@ -430,6 +432,9 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
+        if matches!(self.commits.get(&token), Some(Commit::Decides(_))) {
+            self.rules_tick(now, clients, effects);
+        }
         self.is_trusted = done;
         let was_waited_for = self.release(token, effects);
         match (self.commits.remove(&token), done) {

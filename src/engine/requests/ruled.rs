@@ -110,6 +110,15 @@ pub(super) fn asks_for_more(method: &str, params: Option<&RawValue>) -> bool {
 }
 
 impl Request {
+    /// The accept of a rule is being stored, and the server still wants an answer.
+    fn is_being_accepted(&self) -> bool {
+        let is_accept = |decider: &Decider| match decider {
+            Decider::Rule(rule) => rule.action == RuleAction::Accept,
+            Decider::Api(..) => false,
+        };
+        matches!(&self.state, State::Deciding(deciding) if is_accept(&deciding.decider) && deciding.over.is_none())
+    }
+
     pub(super) fn rule_due(&self) -> Option<Duration> {
         self.rule.as_ref().map(|rule| rule.due)
     }
@@ -225,6 +234,7 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
+        self.rules_tick(now, clients, effects);
         let waits = |request: &Request| request.rule.as_ref().is_some_and(|rule| rule.check == Some(token));
         let Some(id) = self.ids_where(waits).into_iter().next() else { return };
         let Some(request) = self.open.get_mut(&id) else { return };
@@ -295,7 +305,8 @@ impl Requests {
         }
     }
 
-    /// Ends the work of rules that take too long. An answer that is being stored still counts if it is stored before another.
+    /// Ends the work of rules that take too long. A decline that is being stored still counts if it is stored before another
+    /// answer. An accept does not, because the program may have changed since its check.
     pub(super) fn rules_tick(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
         for id in self.ids_where(|request| request.rule_due().is_some_and(|due| due <= now.elapsed)) {
             let Some(request) = self.open.get_mut(&id) else { continue };
@@ -303,6 +314,9 @@ impl Requests {
                 let what = if rule.check.is_some() { "the check of its program" } else { "to store its answer" };
                 let reason = format!("{what} took over {} ms", RULE_MAX.as_millis());
                 effects.push(refused(&request.row.request_id, rule.name.clone(), reason));
+            }
+            if request.is_being_accepted() {
+                self.give_up_storing(&id, effects);
             }
             self.rule_gives_up(now, &id, clients, effects);
         }
@@ -567,6 +581,37 @@ mod tests {
         assert_eq!(play.line(Side::Client, ACCEPT), "withhold");
         let sent = play.committed(2, true);
         assert!(sent.starts_with("keep(answerlost) note applied(decline no rm) inject("), "{sent}");
+    }
+
+    #[test]
+    fn accept_that_is_stored_late_is_not_sent() {
+        let hung = || {
+            let mut play = Play::start(RequestSettings::default());
+            play.line(Side::Server, ASK);
+            play.committed(1, true);
+            play.checked(2, Ok("/usr/bin/ls"));
+            play
+        };
+        let given_up = "refused(status: to store its answer took over 250 ms) late0";
+        let mut play = hung();
+        assert_eq!(play.at(250, Input::Tick), given_up);
+        assert_eq!(play.committed(3, true), "");
+        let answered = play.line(Side::Client, ACCEPT);
+        assert_eq!(answered, "note first4(resolved client client - instead) hold4 forward");
+        // The commit itself may be what ends the wait.
+        let mut play = hung();
+        assert_eq!(play.at(900, Input::Committed { token: 3, done: true }), given_up);
+        assert_eq!(play.line(Side::Server, RESOLVED), "note keep(resolved server - - instead) forward");
+        let mut play = hung();
+        play.at(250, Input::Tick);
+        assert_eq!(play.respond(), "commit4(resolved api me - instead)");
+        assert!(play.committed(4, true).contains("\"decision\":\"decline\""));
+        // A check that ends late.
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        let checked = Input::ProgramChecked { token: 2, checked: Ok("/usr/bin/ls".to_owned()) };
+        assert_eq!(play.at(900, checked), "refused(status: the check of its program took over 250 ms) late0");
     }
 
     #[test]
