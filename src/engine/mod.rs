@@ -58,8 +58,8 @@ pub(crate) use requests::{
 };
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub(crate) use rules::{
-    Asked, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words, Workspace,
-    asked, is_git, is_whole_path, runs_others,
+    Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words,
+    Workspace, asked, is_git, is_whole_path, runs_others,
 };
 pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;

@@ -301,6 +301,9 @@ fn rules_test_tells_what_would_happen() {
     let accepted = tried(&["--", "/bin/ls", "-l"]);
     assert_eq!((&accepted["decision"], &accepted["rule"]), (&json!("accept"), &json!("list")), "{accepted:#}");
     assert!(text(&accepted["program"]).ends_with("/ls"));
+    assert!(text(&accepted["assumes"]).contains("the thread began in the folder of the command"), "{accepted:#}");
+    let shown = tool(&home, &["rules", "test", "--", "/bin/ls", "-l"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("Assumed: the thread began"), "{shown:?}");
     assert_eq!(tried(&["--", "rm", "-rf", "/"])["decision"], "decline");
     assert_eq!(tried(&["--", "make && x"])["decision"], "hold");
     let other = tried(&["--cwd", "/", "--", "/bin/ls", "-l"]);

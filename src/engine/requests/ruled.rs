@@ -17,7 +17,7 @@ use super::{About, HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
-use crate::engine::rules::{Asked, Does, InThread, ProgramCheck, RuleAction, ruling};
+use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
 use crate::protocol::ItemPlace;
 use crate::wire::{Conn, Members, Message, RpcId};
 
@@ -177,15 +177,12 @@ impl Requests {
         }
         let found = ruling(&self.settings.rules, &asked);
         let barred = found.barred.into_iter().map(|(rule, why)| (rule.name.clone(), why)).collect();
-        let by = found.rule.and_then(|rule| {
+        let by = found.rule.map(|(rule, decides)| {
             let name = rule.name.clone();
-            match &rule.does {
-                Does::Accept(command) => {
-                    let check = ProgramCheck::of(command, &asked)?;
-                    Some(By::Accept { name, check: Box::new(check) })
-                }
-                Does::Decline { of: _, reason } => Some(By::Decline { name, reason: reason.clone() }),
-                Does::Hold { of: _ } => Some(By::Hold { name }),
+            match decides {
+                Decides::Accept(check) => By::Accept { name, check },
+                Decides::Decline { reason } => By::Decline { name, reason: reason.map(str::to_owned) },
+                Decides::Hold => By::Hold { name },
             }
         });
         RuledRequest { by, barred }
@@ -332,7 +329,7 @@ mod tests {
     use super::super::RequestSettings;
     use super::*;
     use crate::engine::interface::{ApiRequest, Incoming, Passage};
-    use crate::engine::rules::{ExactCommand, Matcher, Rule, Trust, Words};
+    use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
     use crate::engine::{
         AssemblySettings, ContextSettings, Engine, EngineSettings, Input, Peer, ServerOwner, Transport,
     };

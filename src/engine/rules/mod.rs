@@ -109,22 +109,12 @@ pub struct ProgramCheck {
     pub(crate) workspace: Workspace,
 }
 
-impl ProgramCheck {
-    /// The check of a command that a rule accepts; `None` if it is not known well enough.
-    pub(crate) fn of(command: &ExactCommand, asked: &Asked) -> Option<ProgramCheck> {
-        match asked {
-            Asked::Command(AskedCommand { plain: Ok(plain), in_thread, .. }) => Some(ProgramCheck {
-                command: command.clone(),
-                shell: plain.shell.clone(),
-                workspace: in_thread.workspace.clone().ok()?,
-            }),
-            Asked::Command(_)
-            | Asked::FileChange { .. }
-            | Asked::Permissions { .. }
-            | Asked::Questions
-            | Asked::Elicitation => None,
-        }
-    }
+/// What a rule that matches does about the request.
+#[derive(Debug)]
+pub(crate) enum Decides<'a> {
+    Accept(Box<ProgramCheck>),
+    Decline { reason: Option<&'a str> },
+    Hold,
 }
 
 /// The facts of a stored request; see [`Asked::of`].
@@ -150,11 +140,12 @@ impl Rule {
         }
     }
 
-    /// Whether it decides on a request, or why not.
-    pub(crate) fn check(&self, asked: &Asked) -> Result<(), Miss> {
+    /// What it does about a request, or why it does not match.
+    pub(crate) fn check(&self, asked: &Asked) -> Result<Decides<'_>, Miss> {
         match &self.does {
-            Does::Accept(exact) => exact.check(asked),
-            Does::Decline { of, .. } | Does::Hold { of } => of.check(asked),
+            Does::Accept(exact) => exact.check(asked).map(|check| Decides::Accept(Box::new(check))),
+            Does::Decline { of, reason } => of.check(asked).map(|()| Decides::Decline { reason: reason.as_deref() }),
+            Does::Hold { of } => of.check(asked).map(|()| Decides::Hold),
         }
     }
 }
@@ -176,7 +167,7 @@ impl fmt::Display for Miss {
     }
 }
 
-fn differs(why: impl Into<String>) -> Result<(), Miss> {
+fn differs<T>(why: impl Into<String>) -> Result<T, Miss> {
     Err(Miss::Differs(why.into()))
 }
 
@@ -248,7 +239,7 @@ impl ExactCommand {
         self.shell.as_deref()
     }
 
-    fn check(&self, asked: &Asked) -> Result<(), Miss> {
+    fn check(&self, asked: &Asked) -> Result<ProgramCheck, Miss> {
         let Asked::Command(AskedCommand { plain, cwd, bar, in_thread, .. }) = asked else {
             return differs("it accepts only commands");
         };
@@ -273,7 +264,9 @@ impl ExactCommand {
         }
         match &in_thread.workspace {
             Err(why) => barred(why.clone()),
-            Ok(_) => Ok(()),
+            Ok(workspace) => {
+                Ok(ProgramCheck { command: self.clone(), shell: plain.shell.clone(), workspace: workspace.clone() })
+            }
         }
     }
 }
@@ -379,7 +372,7 @@ pub fn acceptable_words(line: &str) -> Option<Vec<String>> {
 /// The rule that decides on a request, and the accept rules before it that the request bars.
 #[derive(Debug, Default)]
 pub(crate) struct Ruling<'a> {
-    pub(crate) rule: Option<&'a Rule>,
+    pub(crate) rule: Option<(&'a Rule, Decides<'a>)>,
     pub(crate) barred: Vec<(&'a Rule, String)>,
 }
 
@@ -388,7 +381,7 @@ pub(crate) fn ruling<'a>(rules: &'a [Rule], asked: &Asked) -> Ruling<'a> {
     let mut ruling = Ruling::default();
     for rule in rules {
         match rule.check(asked) {
-            Ok(()) => return Ruling { rule: Some(rule), ..ruling },
+            Ok(decides) => return Ruling { rule: Some((rule, decides)), ..ruling },
             Err(Miss::Barred(why)) => ruling.barred.push((rule, why)),
             Err(Miss::Differs(_)) => {}
         }

@@ -52,7 +52,7 @@ fn decided(rules: &[Rule], kind: RequestKind, params: &Value) -> String {
     let Some(asked) = asked(kind, params) else { return "nobody".to_owned() };
     let ruling = ruling(rules, &asked);
     let barred = ruling.barred.iter().map(|(rule, why)| format!("{} barred: {why}", rule.name));
-    barred.chain(ruling.rule.map(|rule| rule.name.clone())).collect::<Vec<_>>().join(", ")
+    barred.chain(ruling.rule.map(|(rule, _)| rule.name.clone())).collect::<Vec<_>>().join(", ")
 }
 
 fn git_status() -> Vec<Rule> {
