@@ -201,6 +201,7 @@ impl Engine {
                 }
             }
             (Some(id), Some(method)) => {
+                self.requests.server_asks(method, event.params);
                 if event.method == Some(Method::CurrentTimeRead) {
                     self.time_is_asked(event.params, &mut decision.then);
                 }

@@ -6,7 +6,7 @@
 //!
 //! - `config.toml` still has the rules that decided, so that a rule that is being edited or was removed accepts nothing;
 //! - the folder's path has no link in it, so that it is the folder that the rule names;
-//! - the shell is the user's or the rule's, and no file that it reads at its start lies where the model may write;
+//! - the shell is the user's or the rule's, and no file that it reads before the command lies where the model may write;
 //! - no folder on the way to the program or its interpreter, and no folder of PATH before it, can be written by another user,
 //!   or lies where the model may write.
 //!
@@ -53,6 +53,9 @@ const START_FILES: [&str; 10] = [
     ".zshrc",
 ];
 
+/// Folder of scripts in codex's home that a shell may read before a command. Source: the feature `shell_snapshot` of codex.
+const SNAPSHOTS: &str = "shell_snapshots";
+
 /// One program with the names of many.
 const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
 
@@ -71,6 +74,7 @@ pub(crate) struct ServerEnvironment {
     home: Option<OsString>,
     shell: Option<OsString>,
     zdotdir: Option<OsString>,
+    codex_home: PathBuf,
     /// Folders of temporary files.
     temporary: Vec<PathBuf>,
     /// `BASH_ENV` and `ENV`: files that a shell runs first.
@@ -87,6 +91,7 @@ impl ServerEnvironment {
             home: get("HOME"),
             shell: get("SHELL"),
             zdotdir: get("ZDOTDIR"),
+            codex_home: environment.codex_home(),
             temporary: temporary.into_iter().flatten().chain([std::env::temp_dir()]).collect(),
             first: ["BASH_ENV", "ENV"].into_iter().filter_map(|name| Some((name, get(name)?))).collect(),
         }
@@ -236,15 +241,16 @@ impl ModelWrites {
         ModelWrites(real.chain(places.iter().cloned()).collect())
     }
 
-    /// The files that the shell reads at its start are not the model's.
+    /// The files that the shell reads before the command are not the model's.
     fn check_start_files(&self, server: &ServerEnvironment) -> Result<(), String> {
         let home = server.home.as_ref().map(Path::new).ok_or("the server has no variable HOME")?;
-        let folders = [Some(home), server.zdotdir.as_ref().map(Path::new)];
-        for folder in folders.into_iter().flatten() {
+        let zdotdir = server.zdotdir.as_ref().map_or(home, Path::new);
+        let folders = [(home, &START_FILES[..]), (zdotdir, &START_FILES), (&server.codex_home, &[SNAPSHOTS])];
+        for (folder, names) in folders {
             if !folder.is_absolute() {
                 return Err(format!("the path of the shell's start-up files, {}, is not absolute", folder.display()));
             }
-            for name in START_FILES {
+            for name in names {
                 self.is_out_of_reach(&folder.join(name))?;
             }
         }
@@ -259,7 +265,10 @@ impl ModelWrites {
 
     /// Neither a file nor anything on the way to it is where the model or another user may write.
     fn is_out_of_reach(&self, path: &Path) -> Result<(), String> {
-        self.walk(path).map(drop)
+        match self.walk(path)? {
+            Some((real, file)) => has_one_name(&real, &file, own_uid()),
+            None => Ok(()),
+        }
     }
 
     /// The interpreter of a script, and its interpreter, are not the model's.
@@ -308,10 +317,10 @@ impl ModelWrites {
         if !file.is_file() || file.mode() & EXECUTABLE == 0 {
             return Ok(None);
         }
-        match writable_by_others(&file) {
-            true => Err(format!("other users can write to {}", real.display())),
-            false => Ok(Some(real)),
+        if writable_by_others(&file) {
+            return Err(format!("other users can write to {}", real.display()));
         }
+        has_one_name(&real, &file, own_uid()).map(|()| Some(real))
     }
 
     /// Follows a path part by part, as the kernel does, and checks each folder on the way.
@@ -416,6 +425,17 @@ fn is_trusted_owner(there: &Metadata) -> bool {
     there.uid() == 0 || there.uid() == own_uid()
 }
 
+/// A file of ours has no other name, under which the model may write to it. Programs of the system often have several, so
+/// root's files are not refused, also if we run as root.
+fn has_one_name(path: &Path, file: &Metadata, own_uid: u32) -> Result<(), String> {
+    match file.is_file() && file.nlink() > 1 && file.uid() == own_uid && own_uid != 0 {
+        true => {
+            Err(format!("{} has another name (a hard link), which may be where the model may write", path.display()))
+        }
+        false => Ok(()),
+    }
+}
+
 /// A group that has the number of the user is taken for the user's own.
 fn writable_by_others(there: &Metadata) -> bool {
     let by_group = there.mode() & GROUP_WRITES != 0 && there.gid() != own_uid();
@@ -461,8 +481,8 @@ mod tests {
 
     /// A server with a shell and a home.
     fn server(home: &Path) -> ServerEnvironment {
-        let (home, shell) = (Some(home.into()), Some("/bin/sh".into()));
-        ServerEnvironment { home, shell, ..ServerEnvironment::default() }
+        let (codex_home, shell) = (home.join(".codex"), Some("/bin/sh".into()));
+        ServerEnvironment { home: Some(home.into()), shell, codex_home, ..ServerEnvironment::default() }
     }
 
     fn in_shell(check: ProgramCheck, shell: &str) -> ProgramCheck {
@@ -499,6 +519,17 @@ mod tests {
             let first = ServerEnvironment { first: vec![("BASH_ENV", file)], ..ok.clone() };
             assert!(program(&ls, &first).is_err(), "{first:?}");
         }
+        for codex_home in [cwd.join("codex"), "codex".into()] {
+            let in_reach = ServerEnvironment { codex_home, ..ok.clone() };
+            assert!(program(&ls, &in_reach).is_err(), "{in_reach:?}");
+        }
+        fs::create_dir_all(home.join("other")).expect("a folder");
+        let fine = ServerEnvironment { codex_home: home.join("other"), ..ok.clone() };
+        assert!(program(&ls, &fine).is_ok(), "{:?}", program(&ls, &fine));
+        fs::create_dir(home.join(".codex")).expect("a folder");
+        symlink(cwd.join("etc"), home.join(".codex/shell_snapshots")).expect("a link");
+        assert!(why(program(&ls, &ok)).contains("where the model may write"));
+        assert!(program(&ls, &fine).is_ok());
         let no_home = ServerEnvironment { home: None, ..ok.clone() };
         assert!(why(program(&ls, &no_home)).contains("no variable HOME"));
     }
@@ -584,6 +615,25 @@ mod tests {
         assert!(
             why(found(&root.join("bin/g").display().to_string(), &cwd, "")).contains("files that the model writes")
         );
+    }
+
+    #[test]
+    fn own_file_with_another_name_is_refused() {
+        let lab = lab();
+        let (file, link) = (lab.path().join("tool"), lab.path().join("link"));
+        fs::write(&file, "").expect("a file");
+        // Only root can give it away; root's own files are not refused.
+        drop(std::os::unix::fs::chown(&file, Some(1_000), None));
+        let refused = |own_uid: u32| {
+            let there = file.metadata().expect("it is there");
+            has_one_name(&file, &there, own_uid).is_err()
+        };
+        let owner = file.metadata().expect("it is there").uid();
+        assert!(!refused(owner));
+        fs::hard_link(&file, &link).expect("a link");
+        assert!(refused(owner));
+        assert!(!refused(owner + 1) && !refused(0));
+        assert!(has_one_name(lab.path(), &lab.path().metadata().expect("it is there"), owner).is_ok());
     }
 
     #[test]

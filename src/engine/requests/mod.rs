@@ -52,7 +52,6 @@ pub(crate) use kind::{
 };
 pub use kind::{RequestKind, RequestType};
 use open::{Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
-use ruled::asks_for_more;
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -207,11 +206,11 @@ impl Requests {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
-        let (Some(raw_id), Some(method)) = (message.id, message.method.as_deref()) else { return };
-        if asks_for_more(method, message.params) {
-            self.workspaces.asks_for_more();
-        }
-        let Some(generation) = self.generation.clone() else { return };
+        let (Some(raw_id), Some(method), Some(generation)) =
+            (message.id, message.method.as_deref(), self.generation.clone())
+        else {
+            return;
+        };
         let (now, id) = (seen.now, RpcId::from_raw(raw_id));
         if self.is_known(seen, message, &id, decision, effects) {
             return;
@@ -222,12 +221,11 @@ impl Requests {
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
-        let is_for_human = kind.is_for_human();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
         let ruled = self.ruling(kind, message, &shown, about);
         // Without a row, only the client could answer.
-        let is_held = (self.settings.hold || ruled.holds()) && is_for_human && self.is_trusted;
+        let is_held = (self.settings.hold || ruled.holds()) && kind.is_for_human() && self.is_trusted;
         let is_withheld = is_held || ruled.answers();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         self.is_asked_again(&id);

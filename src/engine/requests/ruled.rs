@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::{self, CheckedAnswer};
@@ -19,7 +18,7 @@ use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
 use crate::protocol::ItemPlace;
-use crate::wire::{Conn, Members, Message, RpcId};
+use crate::wire::{Conn, Message, RpcId};
 
 /// How long the client waits for a request while a rule is at work.
 const RULE_MAX: Duration = HOLD_MAX;
@@ -100,13 +99,6 @@ impl Decider {
             })),
         }
     }
-}
-
-/// Whether an answer to a request can let the model write in more places, or may.
-pub(super) fn asks_for_more(method: &str, params: Option<&RawValue>) -> bool {
-    let root = params.and_then(Members::of).and_then(|params| params.get("grantRoot"));
-    let kind = RequestKind::of(method);
-    matches!(kind, Some(RequestKind::Permissions | RequestKind::Other)) || root.is_some_and(|root| root.get() != "null")
 }
 
 impl Request {
