@@ -338,8 +338,8 @@ fn program_of(decides: Decides<'_>, server: &ServerEnvironment) -> Result<Option
 }
 
 /// See [`in_usual_thread`].
-const ASSUMED: &str = "Assumed: the thread began in the folder of the command, its sandbox is known, no model of its server may \
-                       write elsewhere, the server has this tool's environment, and codex is 0.169 or newer.";
+const ASSUMED: &str = "the thread began in the folder of the command, its sandbox is known, no model of its server may \
+                       write elsewhere, the server has this tool's environment, and codex is 0.169 or newer";
 
 /// A command in a thread that began in the command's folder.
 fn in_usual_thread(mut asked: Asked) -> Asked {
@@ -373,7 +373,8 @@ fn as_answer(what: &str, document: &TestDocument, to: Screen) -> String {
     let columns =
         vec![Column::whole("RULE"), Column::whole("ACTION"), Column::whole("MATCHES"), Column::text("WHY NOT")];
     let rows: Vec<Vec<Cell>> = document.rules.iter().map(row).collect();
-    let assumed = document.assumes.map(|assumed| screen::fitted(&format!("\n{assumed}\n"), screen::columns(to)));
+    let assumed =
+        document.assumes.map(|assumed| screen::fitted(&format!("\nAssumed: {assumed}.\n"), screen::columns(to)));
     format!("{outcome}\n{}{}", Table::of(columns, rows, to), assumed.unwrap_or_default())
 }
 
