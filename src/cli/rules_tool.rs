@@ -16,9 +16,7 @@ use super::{CliError, Done, FAILED};
 use super::{complete, say, select_session};
 use crate::config::{Complaint, Environment, Flags, Settings, conditions};
 use crate::control::answer::kind_of;
-use crate::engine::{
-    Asked, Does, InThread, Matcher, Miss, Place, ProgramCheck, RequestKind, Rule, Words, Workspace, asked,
-};
+use crate::engine::{Asked, Decides, Does, InThread, Matcher, Miss, Place, RequestKind, Rule, Words, Workspace, asked};
 use crate::relay::{ServerEnvironment, program_in_time};
 use crate::store::{Found, RuleUse, rule_uses};
 
@@ -231,6 +229,8 @@ struct TestDocument {
     program: Option<String>,
     /// Why nobody but you decides.
     why: Option<String>,
+    /// The facts that an accept needs and that are not known here.
+    assumes: Option<&'static str>,
     rules: Vec<TriedRule>,
 }
 
@@ -295,6 +295,9 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironmen
         Ok(asked) => in_usual_thread(asked),
         Err(why) => return TestDocument { why: Some(why), ..document },
     };
+    if matches!(asked, Asked::Command(_)) && rules.iter().any(|rule| matches!(rule.does(), Does::Accept(_))) {
+        document.assumes = Some(ASSUMED);
+    }
     for rule in rules {
         let checked = rule.check(&asked);
         let is_first = document.rule.is_none() && document.why.is_none();
@@ -304,8 +307,8 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironmen
             matches: checked.is_ok(),
             why: checked.as_ref().err().map(Miss::to_string),
         };
-        if checked.is_ok() && is_first {
-            match program_of(rule, &asked, server) {
+        if let Some(decides) = checked.ok().filter(|_| is_first) {
+            match program_of(decides, server) {
                 Ok(program) => {
                     document.decision = rule.action().name();
                     document.rule = Some(tried.name.clone());
@@ -327,15 +330,16 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironmen
 }
 
 /// The checked program of a rule that accepts; `None` for other rules.
-fn program_of(rule: &Rule, asked: &Asked, server: &ServerEnvironment) -> Result<Option<String>, String> {
-    match rule.does() {
-        Does::Accept(command) => match ProgramCheck::of(command, asked) {
-            Some(check) => program_in_time(check, server.clone(), CHECK_MAX).map(Some),
-            None => Ok(None),
-        },
-        Does::Decline { .. } | Does::Hold { .. } => Ok(None),
+fn program_of(decides: Decides<'_>, server: &ServerEnvironment) -> Result<Option<String>, String> {
+    match decides {
+        Decides::Accept(check) => program_in_time(*check, server.clone(), CHECK_MAX).map(Some),
+        Decides::Decline { .. } | Decides::Hold => Ok(None),
     }
 }
+
+/// See [`in_usual_thread`].
+const ASSUMED: &str = "the thread began in the folder of the command, its sandbox is known, no model of its server may \
+                       write elsewhere, the server has this tool's environment, and codex is 0.169 or newer";
 
 /// A command in a thread that began in the command's folder.
 fn in_usual_thread(mut asked: Asked) -> Asked {
@@ -369,7 +373,9 @@ fn as_answer(what: &str, document: &TestDocument, to: Screen) -> String {
     let columns =
         vec![Column::whole("RULE"), Column::whole("ACTION"), Column::whole("MATCHES"), Column::text("WHY NOT")];
     let rows: Vec<Vec<Cell>> = document.rules.iter().map(row).collect();
-    format!("{outcome}\n{}", Table::of(columns, rows, to))
+    let assumed =
+        document.assumes.map(|assumed| screen::fitted(&format!("\nAssumed: {assumed}.\n"), screen::columns(to)));
+    format!("{outcome}\n{}{}", Table::of(columns, rows, to), assumed.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ impl Engine {
             (Incoming::Piece, Side::Client) => (None, true),
             (Incoming::Piece, Side::Server) => (None, self.clients.of_mut(conn).receives_piece()),
             (Incoming::LastPiece { line_bytes }, _) => {
+                self.requests.workspaces.line_skipped();
                 let omitted = Omitted { reason: OmittedReason::Size, line_bytes, method: None, id: None };
                 let passes = from == Side::Client || self.clients.of_mut(conn).receives_last_piece();
                 (Some(Form::Omitted(Box::new(omitted))), passes)
@@ -203,6 +204,7 @@ impl Engine {
                 }
             }
             (Some(id), Some(method)) => {
+                self.requests.server_asks(method, event.params);
                 if event.method == Some(Method::CurrentTimeRead) {
                     self.time_is_asked(event.params, &mut decision.then);
                 }
@@ -295,7 +297,11 @@ impl Engine {
                     self.requests.item_completed(now, &place, effects);
                 }
             }
-            (Some(Method::ReviewCompleted), Some(params)) => self.denials.reviewed(params),
+            (Some(Method::ReviewStarted), Some(params)) => self.requests.workspaces.reviewed(params),
+            (Some(Method::ReviewCompleted), Some(params)) => {
+                self.requests.workspaces.reviewed(params);
+                self.denials.reviewed(params);
+            }
             (Some(Method::RateLimitsUpdated), Some(params)) => {
                 decision.then.extend(self.rate_limits.reported(params).map(Effect::Note));
             }

@@ -58,8 +58,8 @@ pub(crate) use requests::{
 };
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub(crate) use rules::{
-    Asked, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words, Workspace,
-    asked, is_whole_path, runs_others,
+    Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words,
+    Workspace, asked, is_git, is_whole_path, runs_others,
 };
 pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;
@@ -165,6 +165,9 @@ impl Engine {
         match input {
             Input::ServerStarted { pid, adopted } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
+                if adopted {
+                    self.requests.workspaces.server_adopted();
+                }
                 if self.clients.own().is_served() && !self.is_hub {
                     self.initialize(effects);
                 }

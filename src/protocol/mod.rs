@@ -19,7 +19,7 @@ pub(crate) use method::{
     names_method_with_secret_members, names_secret_method, stand_in,
 };
 
-pub(crate) use review::{Denial, overruled_review};
+pub(crate) use review::{Denial, overruled_review, review_widens};
 
 /// Prefix of notification methods until early 2026.
 pub(crate) const EARLY_PREFIX: &str = "codex/event/";

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::wire::Members;
+
 /// An action that codex's own reviewer has denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Denial {
@@ -59,6 +61,15 @@ pub(crate) fn overruled_review(params: &RawValue) -> Option<String> {
         id: String,
     }
     serde_json::from_str(params.get()).ok().map(|call: Call| call.event.id)
+}
+
+/// Actions under review that let the model write no more files than the sandbox and a command do.
+const OF_SANDBOX: [&str; 5] = ["command", "execve", "mcpToolCall", "networkAccess", "writeStdin"];
+
+/// Whether the action of a review lets the model write in more places, or is not known. It may be a patch or a request for permissions.
+pub(crate) fn review_widens(params: &RawValue) -> bool {
+    let action = Members::of(params).and_then(|params| params.get("action")).and_then(Members::of);
+    action.and_then(|action| action.text("type")).is_none_or(|of| !OF_SANDBOX.contains(&of.as_str()))
 }
 
 /// The action in the names of codex's core.
@@ -174,5 +185,20 @@ mod tests {
             json!({"type": "request_permissions", "reason": null,
                 "permissions": {"file_system": {"entries": entries, "glob_scan_max_depth": 3}}}),
         );
+    }
+
+    #[test]
+    fn reviews_of_patches_and_permissions_widen() {
+        let widens = |action: &str| {
+            let params = RawValue::from_string(format!(r#"{{"threadId":"t","action":{action}}}"#));
+            review_widens(&params.expect("BUG: it is JSON"))
+        };
+        for action in ["requestPermissions", "applyPatch", "newThing"] {
+            assert!(widens(&format!(r#"{{"type":"{action}"}}"#)), "{action}");
+        }
+        assert!(widens("null") && widens("{}"));
+        for action in OF_SANDBOX {
+            assert!(!widens(&format!(r#"{{"type":"{action}"}}"#)), "{action}");
+        }
     }
 }

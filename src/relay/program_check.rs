@@ -6,10 +6,9 @@
 //!
 //! - `config.toml` still has the rules that decided, so that a rule that is being edited or was removed accepts nothing;
 //! - the folder's path has no link in it, so that it is the folder that the rule names;
-//! - the shell is the user's or the rule's, and no file that it reads at its start lies where the model may write;
+//! - the shell is the user's or the rule's, and no file that it reads before the command lies where the model may write;
 //! - no folder on the way to the program or its interpreter, and no folder of PATH before it, can be written by another user,
-//!   or lies where the model may write;
-//! - for `git`, the repository is that of the thread, and codex protects its settings.
+//!   or lies where the model may write.
 //!
 //! It never runs anything. Another PATH, as a login shell may set, is out of its sight.
 
@@ -26,7 +25,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::config::{Environment, Flags, Settings};
-use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others};
+use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, is_git, runs_others};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
@@ -54,8 +53,8 @@ const START_FILES: [&str; 10] = [
     ".zshrc",
 ];
 
-/// Settings of git in the home folder.
-const GIT_FILES: [&str; 2] = [".gitconfig", ".config/git/config"];
+/// Folder of scripts in codex's home that a shell may read before a command. Source: the feature `shell_snapshot` of codex.
+const SNAPSHOTS: &str = "shell_snapshots";
 
 /// One program with the names of many.
 const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
@@ -75,9 +74,9 @@ pub(crate) struct ServerEnvironment {
     home: Option<OsString>,
     shell: Option<OsString>,
     zdotdir: Option<OsString>,
+    codex_home: PathBuf,
     /// Folders of temporary files.
     temporary: Vec<PathBuf>,
-    git_config: Option<OsString>,
     /// `BASH_ENV` and `ENV`: files that a shell runs first.
     first: Vec<(&'static str, OsString)>,
 }
@@ -92,8 +91,8 @@ impl ServerEnvironment {
             home: get("HOME"),
             shell: get("SHELL"),
             zdotdir: get("ZDOTDIR"),
+            codex_home: environment.codex_home(),
             temporary: temporary.into_iter().flatten().chain([std::env::temp_dir()]).collect(),
-            git_config: get("XDG_CONFIG_HOME"),
             first: ["BASH_ENV", "ENV"].into_iter().filter_map(|name| Some((name, get(name)?))).collect(),
         }
     }
@@ -204,10 +203,10 @@ fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, S
     if let Some(why) = runs_others(&real_name).filter(|_| !OF_MANY_NAMES.contains(&&*real_name)) {
         return Err(format!("{name} is {}, which {why}", found.display()));
     }
-    model_writes.check_interpreters(&found, &server.path)?;
-    if command.must_know_repository() {
-        model_writes.check_repository(command, server)?;
+    if is_git(&real_name) && !command.trust().repository {
+        return Err(format!("{name} is {}, which can run files that the model writes", found.display()));
     }
+    model_writes.check_interpreters(&found, &server.path)?;
     Ok(found.to_string_lossy().into_owned())
 }
 
@@ -242,15 +241,16 @@ impl ModelWrites {
         ModelWrites(real.chain(places.iter().cloned()).collect())
     }
 
-    /// The files that the shell reads at its start are not the model's.
+    /// The files that the shell reads before the command are not the model's.
     fn check_start_files(&self, server: &ServerEnvironment) -> Result<(), String> {
         let home = server.home.as_ref().map(Path::new).ok_or("the server has no variable HOME")?;
-        let folders = [Some(home), server.zdotdir.as_ref().map(Path::new)];
-        for folder in folders.into_iter().flatten() {
+        let zdotdir = server.zdotdir.as_ref().map_or(home, Path::new);
+        let folders = [(home, &START_FILES[..]), (zdotdir, &START_FILES), (&server.codex_home, &[SNAPSHOTS])];
+        for (folder, names) in folders {
             if !folder.is_absolute() {
                 return Err(format!("the path of the shell's start-up files, {}, is not absolute", folder.display()));
             }
-            for name in START_FILES {
+            for name in names {
                 self.is_out_of_reach(&folder.join(name))?;
             }
         }
@@ -265,7 +265,10 @@ impl ModelWrites {
 
     /// Neither a file nor anything on the way to it is where the model or another user may write.
     fn is_out_of_reach(&self, path: &Path) -> Result<(), String> {
-        self.walk(path).map(drop)
+        match self.walk(path)? {
+            Some((real, file)) => has_one_name(&real, &file, own_uid()),
+            None => Ok(()),
+        }
     }
 
     /// The interpreter of a script, and its interpreter, are not the model's.
@@ -291,28 +294,6 @@ impl ModelWrites {
         Err(format!("{} has too many interpreters", program.display()))
     }
 
-    /// The command runs in the repository of the thread, whose settings codex protects, and so are those of the user.
-    fn check_repository(&self, command: &ExactCommand, server: &ServerEnvironment) -> Result<(), String> {
-        let cwd = Path::new(command.cwd());
-        let folder = cwd.join(".git");
-        if !folder.symlink_metadata().is_ok_and(|there| there.is_dir()) {
-            return Err(format!("git may run programs that the model has named: {} has no folder .git", cwd.display()));
-        }
-        if let Some(place) = self.0.iter().find(|place| *place != cwd && folder.starts_with(place)) {
-            return Err(format!(
-                "git may run programs that the model has named: {} is in {}",
-                folder.display(),
-                place.display()
-            ));
-        }
-        if [".gitmodules", ".git/modules"].iter().any(|name| cwd.join(name).symlink_metadata().is_ok()) {
-            return Err(format!("git may run programs that the model has named in a submodule of {}", cwd.display()));
-        }
-        let home = server.home.iter().flat_map(|home| GIT_FILES.map(|name| Path::new(home).join(name)));
-        let other = server.git_config.iter().map(|folder| Path::new(folder).join("git/config"));
-        home.chain(other).try_for_each(|file| self.is_out_of_reach(&file))
-    }
-
     /// The first program of this name in the folders of PATH.
     fn on_path(&self, name: &str, path: &OsStr) -> Result<Option<PathBuf>, String> {
         for folder in std::env::split_paths(path) {
@@ -336,10 +317,10 @@ impl ModelWrites {
         if !file.is_file() || file.mode() & EXECUTABLE == 0 {
             return Ok(None);
         }
-        match writable_by_others(&file) {
-            true => Err(format!("other users can write to {}", real.display())),
-            false => Ok(Some(real)),
+        if writable_by_others(&file) {
+            return Err(format!("other users can write to {}", real.display()));
         }
+        has_one_name(&real, &file, own_uid()).map(|()| Some(real))
     }
 
     /// Follows a path part by part, as the kernel does, and checks each folder on the way.
@@ -444,6 +425,17 @@ fn is_trusted_owner(there: &Metadata) -> bool {
     there.uid() == 0 || there.uid() == own_uid()
 }
 
+/// A file of ours has no other name, under which the model may write to it. Programs of the system often have several, so
+/// root's files are not refused, also if we run as root.
+fn has_one_name(path: &Path, file: &Metadata, own_uid: u32) -> Result<(), String> {
+    match file.is_file() && file.nlink() > 1 && file.uid() == own_uid && own_uid != 0 {
+        true => {
+            Err(format!("{} has another name (a hard link), which may be where the model may write", path.display()))
+        }
+        false => Ok(()),
+    }
+}
+
 /// A group that has the number of the user is taken for the user's own.
 fn writable_by_others(there: &Metadata) -> bool {
     let by_group = there.mode() & GROUP_WRITES != 0 && there.gid() != own_uid();
@@ -489,8 +481,8 @@ mod tests {
 
     /// A server with a shell and a home.
     fn server(home: &Path) -> ServerEnvironment {
-        let (home, shell) = (Some(home.into()), Some("/bin/sh".into()));
-        ServerEnvironment { home, shell, ..ServerEnvironment::default() }
+        let (codex_home, shell) = (home.join(".codex"), Some("/bin/sh".into()));
+        ServerEnvironment { home: Some(home.into()), shell, codex_home, ..ServerEnvironment::default() }
     }
 
     fn in_shell(check: ProgramCheck, shell: &str) -> ProgramCheck {
@@ -527,6 +519,17 @@ mod tests {
             let first = ServerEnvironment { first: vec![("BASH_ENV", file)], ..ok.clone() };
             assert!(program(&ls, &first).is_err(), "{first:?}");
         }
+        for codex_home in [cwd.join("codex"), "codex".into()] {
+            let in_reach = ServerEnvironment { codex_home, ..ok.clone() };
+            assert!(program(&ls, &in_reach).is_err(), "{in_reach:?}");
+        }
+        fs::create_dir_all(home.join("other")).expect("a folder");
+        let fine = ServerEnvironment { codex_home: home.join("other"), ..ok.clone() };
+        assert!(program(&ls, &fine).is_ok(), "{:?}", program(&ls, &fine));
+        fs::create_dir(home.join(".codex")).expect("a folder");
+        symlink(cwd.join("etc"), home.join(".codex/shell_snapshots")).expect("a link");
+        assert!(why(program(&ls, &ok)).contains("where the model may write"));
+        assert!(program(&ls, &fine).is_ok());
         let no_home = ServerEnvironment { home: None, ..ok.clone() };
         assert!(why(program(&ls, &no_home)).contains("no variable HOME"));
     }
@@ -607,33 +610,30 @@ mod tests {
         assert!(why(run("#!/usr/bin/env outside\n", &path)).contains("where the model may write"));
         symlink("/bin/sh", root.join("bin/link")).expect("a link");
         assert!(why(found(&root.join("bin/link").display().to_string(), &cwd, "")).contains("runs other programs"));
+        add_program(&root.join("bin/git"));
+        symlink("git", root.join("bin/g")).expect("a link");
+        assert!(
+            why(found(&root.join("bin/g").display().to_string(), &cwd, "")).contains("files that the model writes")
+        );
     }
 
     #[test]
-    fn git_runs_only_in_the_repository_of_the_thread() {
+    fn own_file_with_another_name_is_refused() {
         let lab = lab();
-        let root = lab.path().canonicalize().expect("it is there");
-        let cwd = root.join("proj");
-        fs::create_dir_all(cwd.join(".git")).expect("a folder");
-        add_program(&root.join("bin/git"));
-        let git = check(&root.join("bin/git").display().to_string(), &cwd);
-        let server = server(&root.join("home"));
-        assert!(program(&git, &server).is_ok(), "{:?}", program(&git, &server));
-        let around = Workspace { places: vec![root.join("proj").display().to_string()], ..git.workspace.clone() };
-        assert!(program(&ProgramCheck { workspace: around, ..git.clone() }, &server).is_ok());
-        for name in [".gitmodules", ".git/modules"] {
-            fs::write(cwd.join(name), "").expect("a file");
-            assert!(why(program(&git, &server)).contains("submodule"));
-            fs::remove_file(cwd.join(name)).expect("it is there");
-        }
-        fs::create_dir_all(root.join("home")).expect("a folder");
-        symlink(cwd.join("gitconfig"), root.join("home/.gitconfig")).expect("a link");
-        assert!(why(program(&git, &server)).contains("where the model may write"));
-        fs::remove_file(root.join("home/.gitconfig")).expect("it is there");
-        fs::remove_dir(cwd.join(".git")).expect("it is there");
-        assert!(why(program(&git, &server)).contains("has no folder .git"));
-        fs::write(cwd.join(".git"), "gitdir: /x\n").expect("a file");
-        assert!(why(program(&git, &server)).contains("has no folder .git"));
+        let (file, link) = (lab.path().join("tool"), lab.path().join("link"));
+        fs::write(&file, "").expect("a file");
+        // Only root can give it away; root's own files are not refused.
+        drop(std::os::unix::fs::chown(&file, Some(1_000), None));
+        let refused = |own_uid: u32| {
+            let there = file.metadata().expect("it is there");
+            has_one_name(&file, &there, own_uid).is_err()
+        };
+        let owner = file.metadata().expect("it is there").uid();
+        assert!(!refused(owner));
+        fs::hard_link(&file, &link).expect("a link");
+        assert!(refused(owner));
+        assert!(!refused(owner + 1) && !refused(0));
+        assert!(has_one_name(lab.path(), &lab.path().metadata().expect("it is there"), owner).is_ok());
     }
 
     #[test]

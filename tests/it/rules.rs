@@ -104,7 +104,7 @@ fn accept_needs_a_known_codex_and_a_known_sandbox() {
     for (version, sandbox, why) in [
         ("0.150.0", sandboxed, "type into the program"),
         ("0.169.0", r#"{"type":"dangerFullAccess"}"#, "write everywhere"),
-        ("0.169.0", "null", "the sandbox of this thread is not known"),
+        ("0.169.0", "null", "the sandbox of a thread is not known"),
     ] {
         let mut live = Live::start_in(home());
         opens_thread(&mut live, version, sandbox);
@@ -301,6 +301,9 @@ fn rules_test_tells_what_would_happen() {
     let accepted = tried(&["--", "/bin/ls", "-l"]);
     assert_eq!((&accepted["decision"], &accepted["rule"]), (&json!("accept"), &json!("list")), "{accepted:#}");
     assert!(text(&accepted["program"]).ends_with("/ls"));
+    assert!(text(&accepted["assumes"]).contains("the thread began in the folder of the command"), "{accepted:#}");
+    let shown = tool(&home, &["rules", "test", "--", "/bin/ls", "-l"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("Assumed: the thread began"), "{shown:?}");
     assert_eq!(tried(&["--", "rm", "-rf", "/"])["decision"], "decline");
     assert_eq!(tried(&["--", "make && x"])["decision"], "hold");
     let other = tried(&["--cwd", "/", "--", "/bin/ls", "-l"]);

@@ -38,7 +38,7 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     script.push(says());
     let model = Model::start(script);
     let mut lab = Lab::new(&model);
-    // The lab is among the temporary files, where the model may write.
+    // The lab, with its codex home, is among the temporary files, where the model may write.
     lab.home = PathBuf::from("/");
     let config = rules(&lab);
     fs::create_dir(lab.cwd().join("build")).expect("a folder");

@@ -221,12 +221,11 @@ impl Requests {
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
-        let is_for_human = kind.is_for_human();
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
         let ruled = self.ruling(kind, message, &shown, about);
         // Without a row, only the client could answer.
-        let is_held = (self.settings.hold || ruled.holds()) && is_for_human && self.is_trusted;
+        let is_held = (self.settings.hold || ruled.holds()) && kind.is_for_human() && self.is_trusted;
         let is_withheld = is_held || ruled.answers();
         let name = self.free_name(request_name(&generation, &id, raw_id.get()));
         self.is_asked_again(&id);
@@ -261,6 +260,7 @@ impl Requests {
             answered: None,
             may_be_lost: false,
             is_unstored: false,
+            is_stored_late: false,
             end: None,
             state: State::Pending,
         };
@@ -364,6 +364,7 @@ impl Requests {
         request.is_answered(seen.conn, self.last_conn);
         let request_id = request.row.request_id.clone();
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        let end = request.ended(end);
         request.end = self.is_hub.then(|| Box::new(end.clone()));
         effects.push(resolved_note(&end));
         let entry = LedgerEntry::RequestEnded(Box::new(end));
@@ -415,7 +416,7 @@ impl Requests {
             over: None,
         };
         request.state = State::Deciding(Box::new(deciding));
-        let end = RequestEnd::answered(given, RequestStatus::Resolved);
+        let end = request.ended(RequestEnd::answered(given, RequestStatus::Resolved));
         let token = self.token(Commit::Decides(id));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
     }
@@ -429,6 +430,9 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
+        if matches!(self.commits.get(&token), Some(Commit::Decides(_))) {
+            self.rules_tick(now, clients, effects);
+        }
         self.is_trusted = done;
         let was_waited_for = self.release(token, effects);
         match (self.commits.remove(&token), done) {

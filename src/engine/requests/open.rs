@@ -68,6 +68,8 @@ pub(super) struct Request {
     pub(super) may_be_lost: bool,
     /// Its row could not be stored at once, and is retried.
     pub(super) is_unstored: bool,
+    /// An answer that was given up may still be stored, and is to be replaced then.
+    pub(super) is_stored_late: bool,
     /// The answer that the ledger gets. Only a hub keeps it.
     pub(super) end: Option<Box<RequestEnd>>,
     pub(super) state: State,
@@ -219,6 +221,11 @@ impl Request {
         self.answered_before
     }
 
+    /// The end that the ledger gets.
+    pub(super) fn ended(&self, end: RequestEnd) -> RequestEnd {
+        RequestEnd { instead: end.instead || self.is_stored_late, ..end }
+    }
+
     fn is_repeated_by(&self, message: &Message<'_>) -> bool {
         message.method.as_deref() == Some(&*self.row.method)
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
@@ -334,6 +341,7 @@ impl Requests {
         };
         let late = !self.is_trusted;
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        let end = request.ended(end);
         self.tokens += 1;
         self.by_policy.insert(self.tokens, (id.clone(), end));
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
@@ -440,11 +448,14 @@ impl Requests {
             (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
-                resolve(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN), effects);
+                resolve(request.ended(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN)), effects);
             }
             (State::Pending | State::Expired, Why::ServerExited) => {
                 let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
-                resolve(RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED), effects);
+                resolve(
+                    request.ended(RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED)),
+                    effects,
+                );
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);

@@ -16,9 +16,9 @@ use super::{About, HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
-use crate::engine::rules::{Asked, Does, InThread, ProgramCheck, RuleAction, ruling};
+use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
 use crate::protocol::ItemPlace;
-use crate::wire::{Conn, Members, Message, RpcId};
+use crate::wire::{Conn, Message, RpcId};
 
 /// How long the client waits for a request while a rule is at work.
 const RULE_MAX: Duration = HOLD_MAX;
@@ -102,10 +102,13 @@ impl Decider {
 }
 
 impl Request {
-    /// Whether an answer can let the model write in more places.
-    fn asks_for_more(&self) -> bool {
-        let root = self.params.as_deref().and_then(Members::of).and_then(|params| params.get("grantRoot"));
-        self.kind == RequestKind::Permissions || root.is_some_and(|root| root.get() != "null")
+    /// The accept of a rule is being stored, and the server still wants an answer.
+    fn is_being_accepted(&self) -> bool {
+        let is_accept = |decider: &Decider| match decider {
+            Decider::Rule(rule) => rule.action == RuleAction::Accept,
+            Decider::Api(..) => false,
+        };
+        matches!(&self.state, State::Deciding(deciding) if is_accept(&deciding.decider) && deciding.over.is_none())
     }
 
     pub(super) fn rule_due(&self) -> Option<Duration> {
@@ -166,15 +169,12 @@ impl Requests {
         }
         let found = ruling(&self.settings.rules, &asked);
         let barred = found.barred.into_iter().map(|(rule, why)| (rule.name.clone(), why)).collect();
-        let by = found.rule.and_then(|rule| {
+        let by = found.rule.map(|(rule, decides)| {
             let name = rule.name.clone();
-            match &rule.does {
-                Does::Accept(command) => {
-                    let check = ProgramCheck::of(command, &asked)?;
-                    Some(By::Accept { name, check: Box::new(check) })
-                }
-                Does::Decline { of: _, reason } => Some(By::Decline { name, reason: reason.clone() }),
-                Does::Hold { of: _ } => Some(By::Hold { name }),
+            match decides {
+                Decides::Accept(check) => By::Accept { name, check },
+                Decides::Decline { reason } => By::Decline { name, reason: reason.map(str::to_owned) },
+                Decides::Hold => By::Hold { name },
             }
         });
         RuledRequest { by, barred }
@@ -190,9 +190,6 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         let Some(request) = self.open.get_mut(id) else { return };
-        if request.asks_for_more() {
-            self.workspaces.asks_for_more(request.row.place.thread_id.as_deref());
-        }
         let request_id = request.row.request_id.clone();
         decision.then.extend(ruled.barred.into_iter().map(|(rule, reason)| refused(&request_id, rule, reason)));
         let due = now.elapsed + RULE_MAX;
@@ -226,6 +223,7 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
+        self.rules_tick(now, clients, effects);
         let waits = |request: &Request| request.rule.as_ref().is_some_and(|rule| rule.check == Some(token));
         let Some(id) = self.ids_where(waits).into_iter().next() else { return };
         let Some(request) = self.open.get_mut(&id) else { return };
@@ -296,7 +294,8 @@ impl Requests {
         }
     }
 
-    /// Ends the work of rules that take too long. An answer that is being stored still counts if it is stored before another.
+    /// Ends the work of rules that take too long. A decline that is being stored still counts if it is stored before another
+    /// answer. An accept does not, because the program may have changed since its check.
     pub(super) fn rules_tick(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
         for id in self.ids_where(|request| request.rule_due().is_some_and(|due| due <= now.elapsed)) {
             let Some(request) = self.open.get_mut(&id) else { continue };
@@ -304,6 +303,9 @@ impl Requests {
                 let what = if rule.check.is_some() { "the check of its program" } else { "to store its answer" };
                 let reason = format!("{what} took over {} ms", RULE_MAX.as_millis());
                 effects.push(refused(&request.row.request_id, rule.name.clone(), reason));
+            }
+            if request.is_being_accepted() {
+                self.give_up_storing(&id, effects);
             }
             self.rule_gives_up(now, &id, clients, effects);
         }
@@ -319,7 +321,7 @@ mod tests {
     use super::super::RequestSettings;
     use super::*;
     use crate::engine::interface::{ApiRequest, Incoming, Passage};
-    use crate::engine::rules::{ExactCommand, Matcher, Rule, Trust, Words};
+    use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
     use crate::engine::{
         AssemblySettings, ContextSettings, Engine, EngineSettings, Input, Peer, ServerOwner, Transport,
     };
@@ -571,6 +573,37 @@ mod tests {
     }
 
     #[test]
+    fn accept_that_is_stored_late_is_not_sent() {
+        let hung = || {
+            let mut play = Play::start(RequestSettings::default());
+            play.line(Side::Server, ASK);
+            play.committed(1, true);
+            play.checked(2, Ok("/usr/bin/ls"));
+            play
+        };
+        let given_up = "refused(status: to store its answer took over 250 ms) late0";
+        let mut play = hung();
+        assert_eq!(play.at(250, Input::Tick), given_up);
+        assert_eq!(play.committed(3, true), "");
+        let answered = play.line(Side::Client, ACCEPT);
+        assert_eq!(answered, "note first4(resolved client client - instead) hold4 forward");
+        // The commit itself may be what ends the wait.
+        let mut play = hung();
+        assert_eq!(play.at(900, Input::Committed { token: 3, done: true }), given_up);
+        assert_eq!(play.line(Side::Server, RESOLVED), "note keep(resolved server - - instead) forward");
+        let mut play = hung();
+        play.at(250, Input::Tick);
+        assert_eq!(play.respond(), "commit4(resolved api me - instead)");
+        assert!(play.committed(4, true).contains("\"decision\":\"decline\""));
+        // A check that ends late.
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.committed(1, true);
+        let checked = Input::ProgramChecked { token: 2, checked: Ok("/usr/bin/ls".to_owned()) };
+        assert_eq!(play.at(900, checked), "refused(status: the check of its program took over 250 ms) late0");
+    }
+
+    #[test]
     fn answer_waits_for_a_hung_ledger_only_so_long() {
         let mut play = Play::start(RequestSettings::default());
         play.line(Side::Server, REMOVE);
@@ -619,6 +652,25 @@ mod tests {
     }
 
     #[test]
+    fn adopted_server_gets_no_accepts() {
+        for (adopted, expect) in [(false, true), (true, false)] {
+            let mut play = Play::start(RequestSettings::default());
+            play.at(0, Input::ServerStarted { pid: 1, adopted });
+            let actual = play.line(Side::Server, ASK);
+            assert_eq!((actual.contains("check"), actual.contains("taken over")), (expect, !expect), "{actual}");
+        }
+    }
+
+    #[test]
+    fn line_that_is_too_long_ends_all_accepts() {
+        let mut play = Play::start(RequestSettings::default());
+        let (now, last) = (now(0), Incoming::LastPiece { line_bytes: 1 });
+        drop(play.0.read(now, Conn(0), Side::Client, last, &mut Vec::new()));
+        let actual = play.line(Side::Server, ASK);
+        assert!(actual.contains("a long message was not read") && !actual.contains("check"), "{actual}");
+    }
+
+    #[test]
     fn unknown_version_or_thread_asks_the_client() {
         let check = |version: Option<&str>, thread: Option<&str>, expect: bool| {
             let mut play = Play::start(RequestSettings::default());
@@ -641,9 +693,12 @@ mod tests {
     }
 
     #[test]
-    fn wider_permissions_end_the_accepts_of_a_thread() {
+    fn wider_permissions_end_all_accepts() {
         for asks in [
             r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"t","itemId":"j","permissions":{}}}"#,
+            r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"child","itemId":"j","permissions":{}}}"#,
+            r#"{"method":"item/autoApprovalReview/started","params":{"threadId":"t","action":{"type":"applyPatch"}}}"#,
+            r#"{"method":"item/autoApprovalReview/completed","params":{"threadId":"t","action":{"type":"requestPermissions"}}}"#,
             r#"{"id":7,"method":"item/fileChange/requestApproval","params":{"threadId":"t","itemId":"j","grantRoot":"/x"}}"#,
         ] {
             let mut play = Play::start(RequestSettings::default());
@@ -651,6 +706,27 @@ mod tests {
             let actual = play.line(Side::Server, ASK);
             assert!(actual.contains("wider permissions") && !actual.contains("check"), "{actual}");
         }
+    }
+
+    #[test]
+    fn request_that_is_not_opened_counts_too() {
+        let full = |play: &mut Play| {
+            for id in 0..super::super::OPEN_MAX {
+                let other = OTHER.replace("\"id\":0", &format!("\"id\":{}", id + 10));
+                play.line(Side::Server, &other.replace("bash -lc make", "bash -lc id"));
+            }
+        };
+        let unopened = |play: &mut Play| play.0.requests.generation = None;
+        let check = |step: &dyn Fn(&mut Play), asks: &str| {
+            let mut play = Play::start(RequestSettings::default());
+            step(&mut play);
+            play.line(Side::Server, asks);
+            assert!(play.0.requests.workspaces.of(Some("t")).is_err(), "{asks}");
+        };
+        let permissions = r#"{"id":7,"method":"item/permissions/requestApproval","params":{"threadId":"o"}}"#;
+        check(&full, permissions);
+        check(&unopened, permissions);
+        check(&|_| {}, r#"{"id":7,"method":"item/new/requestApproval","params":{"threadId":"o"}}"#);
     }
 
     #[test]

@@ -11,6 +11,7 @@ impl Requests {
     /// Sends the withheld answer of a client.
     pub(super) fn runner_up_wins(&mut self, id: &RpcId, bytes: Vec<u8>, end: RequestEnd, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
+        let end = request.ended(end);
         request.is_answered(Conn::OWN, self.last_conn);
         request.end = self.is_hub.then(|| Box::new(end.clone()));
         resolve(end, effects);
@@ -23,16 +24,24 @@ impl Requests {
     /// sent, also if it is stored later.
     pub(super) fn runners_up_tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         for id in self.ids_where(|request| request.runner_up_due().is_some_and(|due| due <= now.elapsed)) {
-            let Some(request) = self.open.get_mut(&id) else { continue };
-            let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { continue };
-            self.is_trusted = false;
-            self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if *of == id));
-            request.rule = None;
-            deciding.decider.reply(ApiReply::NotKept, effects);
-            if let Some((bytes, given)) = deciding.runner_up {
-                let end = RequestEnd::answered(given, RequestStatus::Resolved);
-                self.runner_up_wins(&id, bytes, RequestEnd { late: true, instead: true, ..end }, effects);
+            if let Some(request) = self.open.get_mut(&id) {
+                request.rule = None;
             }
+            self.give_up_storing(&id, effects);
+        }
+    }
+
+    /// Gives up an answer that the ledger has not stored in time. The client's answer wins, if there is one.
+    pub(super) fn give_up_storing(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get_mut(id) else { return };
+        let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
+        request.is_stored_late = true;
+        self.is_trusted = false;
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if of == id));
+        deciding.decider.reply(ApiReply::NotKept, effects);
+        if let Some((bytes, given)) = deciding.runner_up {
+            let end = RequestEnd::answered(given, RequestStatus::Resolved);
+            self.runner_up_wins(id, bytes, RequestEnd { late: true, ..end }, effects);
         }
     }
 }

@@ -16,7 +16,7 @@ mod programs;
 use std::fmt;
 
 pub(crate) use asked::{Asked, AskedCommand, InThread, Workspace};
-pub(crate) use programs::runs_others;
+pub(crate) use programs::{is_git, runs_others};
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
@@ -73,7 +73,7 @@ pub(crate) struct Trust {
     pub(crate) path: bool,
     /// The model may type into the program, if codex does not ask about that.
     pub(crate) terminal: bool,
-    /// `git` may run the programs that the repository names, wherever it is.
+    /// `git` may run files that the model writes.
     pub(crate) repository: bool,
 }
 
@@ -109,22 +109,12 @@ pub struct ProgramCheck {
     pub(crate) workspace: Workspace,
 }
 
-impl ProgramCheck {
-    /// The check of a command that a rule accepts; `None` if it is not known well enough.
-    pub(crate) fn of(command: &ExactCommand, asked: &Asked) -> Option<ProgramCheck> {
-        match asked {
-            Asked::Command(AskedCommand { plain: Ok(plain), in_thread, .. }) => Some(ProgramCheck {
-                command: command.clone(),
-                shell: plain.shell.clone(),
-                workspace: in_thread.workspace.clone().ok()?,
-            }),
-            Asked::Command(_)
-            | Asked::FileChange { .. }
-            | Asked::Permissions { .. }
-            | Asked::Questions
-            | Asked::Elicitation => None,
-        }
-    }
+/// What a rule that matches does about the request.
+#[derive(Debug)]
+pub(crate) enum Decides<'a> {
+    Accept(Box<ProgramCheck>),
+    Decline { reason: Option<&'a str> },
+    Hold,
 }
 
 /// The facts of a stored request; see [`Asked::of`].
@@ -150,11 +140,12 @@ impl Rule {
         }
     }
 
-    /// Whether it decides on a request, or why not.
-    pub(crate) fn check(&self, asked: &Asked) -> Result<(), Miss> {
+    /// What it does about a request, or why it does not match.
+    pub(crate) fn check(&self, asked: &Asked) -> Result<Decides<'_>, Miss> {
         match &self.does {
-            Does::Accept(exact) => exact.check(asked),
-            Does::Decline { of, .. } | Does::Hold { of } => of.check(asked),
+            Does::Accept(exact) => exact.check(asked).map(|check| Decides::Accept(Box::new(check))),
+            Does::Decline { of, reason } => of.check(asked).map(|()| Decides::Decline { reason: reason.as_deref() }),
+            Does::Hold { of } => of.check(asked).map(|()| Decides::Hold),
         }
     }
 }
@@ -176,7 +167,7 @@ impl fmt::Display for Miss {
     }
 }
 
-fn differs(why: impl Into<String>) -> Result<(), Miss> {
+fn differs<T>(why: impl Into<String>) -> Result<T, Miss> {
     Err(Miss::Differs(why.into()))
 }
 
@@ -204,6 +195,13 @@ impl ExactCommand {
         let name = program.rsplit('/').next().unwrap_or_default();
         if let Some(why) = runs_others(name) {
             return Err(format!("argv: a rule does not accept `{name}`, because it {why}"));
+        }
+        // Settings and folders that the model may write name the files that `git status` runs.
+        if is_git(name) && !trust.repository {
+            return Err(format!(
+                "argv: `{name}` can run files that the model writes; if you accept that, add `trust_repository = true` to \
+                 the rule"
+            ));
         }
         if !is_path && BUILT_IN.contains(&name) {
             return Err(format!("argv: `{name}` is built into some shells; give the path of the program"));
@@ -241,13 +239,7 @@ impl ExactCommand {
         self.shell.as_deref()
     }
 
-    /// Whether it is `git`, which runs programs that its repository names, and the user does not trust every repository.
-    pub(crate) fn must_know_repository(&self) -> bool {
-        let name = self.argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
-        !self.trust.repository && (name == "git" || name.starts_with("git-"))
-    }
-
-    fn check(&self, asked: &Asked) -> Result<(), Miss> {
+    fn check(&self, asked: &Asked) -> Result<ProgramCheck, Miss> {
         let Asked::Command(AskedCommand { plain, cwd, bar, in_thread, .. }) = asked else {
             return differs("it accepts only commands");
         };
@@ -272,14 +264,9 @@ impl ExactCommand {
         }
         match &in_thread.workspace {
             Err(why) => barred(why.clone()),
-            Ok(workspace) if self.must_know_repository() && workspace.cwd != self.cwd => barred(format!(
-                "git may run programs that the model has named in {}, which is not the folder of the thread",
-                self.cwd
-            )),
-            Ok(_) if self.must_know_repository() && !in_thread.asks_about_input => {
-                barred("this version of codex may not protect the settings of git".to_owned())
+            Ok(workspace) => {
+                Ok(ProgramCheck { command: self.clone(), shell: plain.shell.clone(), workspace: workspace.clone() })
             }
-            Ok(_) => Ok(()),
         }
     }
 }
@@ -378,14 +365,14 @@ fn is_below(path: &str, folder: &str) -> bool {
 #[must_use]
 pub fn acceptable_words(line: &str) -> Option<Vec<String>> {
     let argv = command_line::plain_command(line).ok()?.argv;
-    let trust = Trust { path: true, ..Trust::default() };
+    let trust = Trust { path: true, repository: true, ..Trust::default() };
     ExactCommand::new(argv.clone(), "/".to_owned(), trust, None).is_ok().then_some(argv)
 }
 
 /// The rule that decides on a request, and the accept rules before it that the request bars.
 #[derive(Debug, Default)]
 pub(crate) struct Ruling<'a> {
-    pub(crate) rule: Option<&'a Rule>,
+    pub(crate) rule: Option<(&'a Rule, Decides<'a>)>,
     pub(crate) barred: Vec<(&'a Rule, String)>,
 }
 
@@ -394,7 +381,7 @@ pub(crate) fn ruling<'a>(rules: &'a [Rule], asked: &Asked) -> Ruling<'a> {
     let mut ruling = Ruling::default();
     for rule in rules {
         match rule.check(asked) {
-            Ok(()) => return Ruling { rule: Some(rule), ..ruling },
+            Ok(decides) => return Ruling { rule: Some((rule, decides)), ..ruling },
             Err(Miss::Barred(why)) => ruling.barred.push((rule, why)),
             Err(Miss::Differs(_)) => {}
         }

@@ -293,6 +293,12 @@ const TAKES_COMMANDS: &[&str] = &[
     "wish",
 ];
 
+/// Whether it is git, which runs files that the settings and the folders of a repository name.
+pub(crate) fn is_git(program: &str) -> bool {
+    let program = program.to_ascii_lowercase();
+    program == "git" || program.starts_with("git-")
+}
+
 /// Why a program is not the one that acts, if it is not.
 pub(crate) fn runs_others(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();

@@ -9,7 +9,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-const TRUST: Trust = Trust { path: true, terminal: false, repository: false };
+const TRUST: Trust = Trust { path: true, terminal: false, repository: true };
 
 fn accept(name: &str, argv: &[&str], cwd: &str) -> Rule {
     let exact = ExactCommand::new(words(argv), cwd.to_owned(), TRUST, None).expect("BUG: it can be accepted");
@@ -52,7 +52,7 @@ fn decided(rules: &[Rule], kind: RequestKind, params: &Value) -> String {
     let Some(asked) = asked(kind, params) else { return "nobody".to_owned() };
     let ruling = ruling(rules, &asked);
     let barred = ruling.barred.iter().map(|(rule, why)| format!("{} barred: {why}", rule.name));
-    barred.chain(ruling.rule.map(|rule| rule.name.clone())).collect::<Vec<_>>().join(", ")
+    barred.chain(ruling.rule.map(|(rule, _)| rule.name.clone())).collect::<Vec<_>>().join(", ")
 }
 
 fn git_status() -> Vec<Rule> {
@@ -282,6 +282,12 @@ fn commands_that_are_never_accepted() {
         check(&[program, "x"], "/p", true, "built into some shells");
     }
     check(&["git"], "/p", false, "`trust_path = true`");
+    for program in ["git", "/usr/bin/git", "git-status", "GIT"] {
+        let trust = Trust { repository: false, ..TRUST };
+        let why =
+            ExactCommand::new(words(&[program, "status"]), "/p".to_owned(), trust, None).expect_err("it is refused");
+        assert!(why.contains("files that the model writes") && why.contains("`trust_repository = true`"), "{why}");
+    }
     for cwd in ["", "p", "./p", "/p/", "/p/../q", "/p//q", "/p/.", "~"] {
         check(&["git"], cwd, true, "not an absolute path");
     }
@@ -325,17 +331,11 @@ fn unknown_thread_or_version_bars_an_accept() {
         asked.is_in(|| InThread { workspace: workspace.map_err(str::to_owned), asks_about_input });
         ruling(&rules, &asked).barred.first().map(|(_, why)| why.clone()).unwrap_or_default()
     };
-    let (here, ls, git) = (Ok("/home/me/proj"), &["/bin/ls", "-l"][..], &["/usr/bin/git", "status"][..]);
+    let (here, ls) = (Ok("/home/me/proj"), &["/bin/ls", "-l"][..]);
     let terminal = Trust { terminal: true, ..Trust::default() };
-    let repository = Trust { repository: true, ..Trust::default() };
     assert_eq!(why(ls, Trust::default(), here, true), "");
     assert_eq!(why(ls, Trust::default(), Ok("/elsewhere"), true), "");
     assert_eq!(why(ls, Trust::default(), Err("not known"), true), "not known");
     assert!(why(ls, Trust::default(), here, false).contains("type into the program"));
     assert_eq!(why(ls, terminal, here, false), "");
-    assert_eq!(why(git, Trust::default(), here, true), "");
-    assert!(why(git, Trust::default(), Ok("/home/me"), true).contains("not the folder of the thread"));
-    assert!(why(git, terminal, here, false).contains("may not protect"));
-    assert_eq!(why(git, repository, Ok("/home/me"), true), "");
-    assert_eq!(why(git, Trust { terminal: true, ..repository }, here, false), "");
 }

@@ -1,7 +1,8 @@
 //! The real codex behind a relay, with a client in front and the control socket beside it. Shared by the tests of its
 //! requests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::model::{Item, Model, Script};
 use super::peer::Peer;
 use super::release::Release;
 use super::requests::{PENDING, respond_path};
-use super::shim::{Home, SHIM};
+use super::shim::{Home, SHIM, put_program};
 
 pub const COMMAND: &str = "item/commandExecution/requestApproval";
 pub const QUESTION: &str = "item/tool/requestUserInput";
@@ -141,10 +142,23 @@ impl Real {
 
 fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
     let mut command = lab.command(SHIM);
+    let codex = codex_with_home(codex, lab, &mut command);
     home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
     let mut peer = Peer::start(&mut command);
     peer.initialize();
     peer
+}
+
+/// The codex that a relay starts. If the relay has another home, codex keeps the one of the lab.
+fn codex_with_home(codex: &Path, lab: &Lab, relay: &mut Command) -> PathBuf {
+    if lab.home == lab.root() {
+        return codex.to_owned();
+    }
+    let (home, program) = (lab.codex_home(), lab.root().join("codex"));
+    let script = format!("#!/bin/sh\nCODEX_HOME='{}' exec '{}' \"$@\"\n", home.display(), codex.display());
+    put_program(&program, script.as_bytes());
+    relay.env_remove("CODEX_HOME");
+    program
 }
 
 /// The model's command, which leaves a file once it may run.
