@@ -103,8 +103,8 @@ pub(super) fn several_at(
     Ok(sessions)
 }
 
-/// The sessions here and all others, for a name that is looked up in every folder. Here are those that [`several`] selects; none if
-/// only sessions of other folders are live. If `--session` names one, there are no others.
+/// The sessions here and all others, for a name that is looked up in every folder. [`several`] selects
+/// those here; there are none if only sessions of other folders are live. If `--session` names one, there are no others.
 pub(super) fn here_and_elsewhere(
     flag: Option<&str>,
     environment: &Environment,
