@@ -25,6 +25,15 @@ pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
     None
 }
 
+/// The shell in which codex runs commands. It asks the system's list of users and not `SHELL`, which a service may not have.
+fn login_shell() -> OsString {
+    let own = rustix::process::getuid().as_raw().to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry = users.lines().map(|user| user.split(':').collect::<Vec<_>>()).find(|user| user.get(2) == Some(&&*own));
+    let shell = entry.and_then(|user| user.get(6).map(OsString::from)).filter(|shell| !shell.is_empty());
+    shell.or_else(|| std::env::var_os("SHELL")).unwrap_or_else(|| "/bin/sh".into())
+}
+
 /// A working directory and a codex home, both fresh.
 pub struct Lab {
     root: tempfile::TempDir,
@@ -101,6 +110,7 @@ default_mode_request_user_input = true
             .current_dir(self.cwd())
             .env("CODEX_HOME", self.codex_home())
             .env("HOME", &self.home)
+            .env("SHELL", login_shell())
             .env_remove("RUST_LOG");
         command.stderr(Stdio::null());
         command
