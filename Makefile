@@ -78,8 +78,8 @@ instructions: ## instructions for a line, which fail if they are a tenth over th
 	fi
 	cargo bench --locked --bench relay -- instructions
 
-sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one that is told: make sim SEED=7
-	$(if $(SEED),SIM_SEED=$(SEED)) SIM_SEEDS=$(or $(SEEDS),1000) cargo test --locked --test sim $(if $(SEEDS),--release) -- whatever --nocapture
+sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one seed: make sim SEED=7; both: from that seed on
+	$(if $(SEED),SIM_SEED=$(SEED)) SIM_SEEDS=$(or $(SEEDS),$(if $(SEED),1,1000)) cargo test --locked --test sim $(if $(SEEDS),--release) -- whatever --nocapture
 
 SOAK_SECONDS := 600
 

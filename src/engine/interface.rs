@@ -573,6 +573,11 @@ pub enum Input {
         /// Whether it succeeded.
         done: bool,
     },
+    /// An answer of ours, with this mark, goes to the server of a hub over this connection.
+    SentOver {
+        mark: Token,
+        conn: Conn,
+    },
     /// Everything up to a mark has been written.
     Written(Token),
     /// The connection with this mark has ended before the mark was reached.

@@ -220,6 +220,7 @@ impl Engine {
             Input::ProgramChecked { token, checked } => {
                 self.requests.program_checked(now, token, checked, &self.clients, effects);
             }
+            Input::SentOver { mark, conn } => self.requests.sent_over(mark, conn),
             Input::Written(token) => self.requests.written(now, token, effects),
             Input::NotWritten(token) => self.requests.not_written(token, effects),
             Input::ApiRequest { api_call, request, server_listens } => {

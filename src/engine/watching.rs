@@ -562,6 +562,32 @@ mod tests {
     }
 
     #[test]
+    fn answer_over_a_lost_connection_may_be_repeated() {
+        let expiry = vec![(RequestType::Approval, Duration::from_secs(1))];
+        let mut hub = Hub::with(RequestSettings { expiry, ..RequestSettings::default() });
+        hub.join(1);
+        hub.join(2);
+        let params = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        for conn in [1, 2] {
+            hub.read(&format!(r#"{conn}<{{"id":5,"method":"item/fileChange/requestApproval","params":{params}}}"#));
+        }
+        hub.handle(Input::Committed { token: 1, done: true });
+        let later = Now { unix_us: 2, elapsed: Duration::from_secs(2) };
+        hub.0.handle(later, Input::Tick, &mut Vec::new());
+        assert_eq!(hub.handle(Input::Committed { token: 2, done: true }), "answer");
+        hub.handle(Input::SentOver { mark: 3, conn: Conn(1) });
+        hub.handle(Input::Written(3));
+        let forwards = |hub: &mut Hub| {
+            let line = Line { bytes: br#"{"id":5,"result":{"decision":"accept"}}"#, end: LineEnd::Newline };
+            let decision = hub.0.read(NOW, Conn(2), Side::Client, Incoming::Line(line), &mut Vec::new());
+            matches!(decision.expect("BUG: nothing is held").line, Passage::Forward)
+        };
+        assert!(!forwards(&mut hub), "the server has an answer");
+        hub.handle(Input::Disconnected { conn: Conn(1) });
+        assert!(forwards(&mut hub), "the server may have none");
+    }
+
+    #[test]
     fn relay_watches_nothing() {
         let mut hub = Hub::new();
         hub.0.is_hub = false;

@@ -595,6 +595,9 @@ impl Hub {
         };
         let Injection { lines, mark, .. } = injection;
         self.core.record(conn, &lines);
+        if let Some(mark) = mark {
+            self.core.handle(Input::SentOver { mark, conn }, effects);
+        }
         if let Some(link) = self.links.get_mut(&conn) {
             lines.into_iter().for_each(|line| link.send(Side::Server, text(line.bytes)));
             mark.into_iter().for_each(|token| link.mark(Side::Server, token));

@@ -101,6 +101,11 @@ pub const TO_CLIENT: usize = 1;
 pub const FROM_SERVER: usize = 2;
 pub const TO_SERVER: usize = 3;
 
+/// Whether the steps are printed.
+fn plays_one_seed() -> bool {
+    std::env::var_os("SIM_SEED").is_some() && !std::env::var("SIM_SEEDS").is_ok_and(|count| count != "1")
+}
+
 impl World {
     pub fn new(seed: u64, canary: Canary) -> World {
         // If the system has a folder in memory, a thousand worlds use no disk.
@@ -131,7 +136,7 @@ impl World {
             child_lives: true,
             stops: Vec::new(),
             found: None,
-            said: std::env::var_os("SIM_SEED").is_some(),
+            said: plays_one_seed(),
         }
     }
 

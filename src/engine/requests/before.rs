@@ -78,7 +78,7 @@ impl Requests {
             }
         }
         let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
-        let by_policy = self.by_policy.values_mut().map(|(_, end)| &mut end.request_id);
+        let by_policy = self.by_policy.values_mut().map(|answer| &mut answer.end.request_id);
         dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| of.clone_from(&name));
         let entry = LedgerEntry::RequestOpened(Box::new(row));
         self.keep_first(entry, Commit::Opens { request_id: name }, effects);

@@ -51,7 +51,7 @@ pub(crate) use kind::{
     without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
-use open::{Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
+use open::{ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -99,7 +99,7 @@ pub(super) struct Requests {
     /// Answers not yet written, by mark: request id and name.
     dispatches: HashMap<Token, (RpcId, String)>,
     /// Policy answers not yet written.
-    by_policy: HashMap<Token, (RpcId, RequestEnd)>,
+    by_policy: HashMap<Token, ByPolicy>,
     /// Held directions and their deadlines.
     holds: Vec<(Token, Duration)>,
     /// The last commit succeeded, so the next one is waited for.
@@ -506,14 +506,26 @@ impl Requests {
         decider.reply(ApiReply::Kept, effects);
     }
 
+    /// An answer of ours goes to the server over a connection. If that closes, the answer may be lost.
+    pub(super) fn sent_over(&mut self, token: Token, conn: Conn) {
+        if let Some(answer) = self.by_policy.get_mut(&token) {
+            answer.over = conn;
+        } else if let Some((id, request_id)) = self.dispatches.get(&token)
+            && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
+            && let Some(answered) = &mut request.answered
+        {
+            answered.over = conn;
+        }
+    }
+
     /// Everything up to the mark `token` was written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
         // Until it is written, an expired request may still be orphaned.
-        if let Some((id, end)) = self.by_policy.remove(&token)
+        if let Some(ByPolicy { id, end, over }) = self.by_policy.remove(&token)
             && let Some(request) = self.open.get_mut(&id)
             && request.row.request_id == end.request_id
         {
-            request.is_answered(Conn::OWN, self.last_conn);
+            request.is_answered(over, self.last_conn);
             request.end = self.is_hub.then(|| Box::new(end.clone()));
             self.dispatches.insert(token, (id, end.request_id.clone()));
             resolve(end, effects);

@@ -83,6 +83,14 @@ pub(super) struct AnsweredOver {
     newest: Conn,
 }
 
+/// An answer of policy on its way to the server.
+#[derive(Debug)]
+pub(super) struct ByPolicy {
+    pub(super) id: RpcId,
+    pub(super) end: RequestEnd,
+    pub(super) over: Conn,
+}
+
 /// A request that the client has not received.
 #[derive(Debug)]
 pub(super) enum Withheld {
@@ -343,13 +351,13 @@ impl Requests {
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
         self.tokens += 1;
-        self.by_policy.insert(self.tokens, (id.clone(), end));
+        self.by_policy.insert(self.tokens, ByPolicy { id: id.clone(), end, over: Conn::OWN });
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 
     /// An answer of ours was lost with its connection: that of policy or a rule is sent again, and any other may be given again.
     pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
-        let by_policy = self.by_policy.get(&token).and_then(|(id, _)| self.open.get(id));
+        let by_policy = self.by_policy.get(&token).and_then(|answer| self.open.get(&answer.id));
         if let Some(request) = by_policy
             && let Some(result) = answer::by_policy(request.kind)
         {
@@ -429,7 +437,7 @@ impl Requests {
         let at_us = now.unix_us;
         // The server of a hub resolves a request once, whichever of the answers it has got.
         let has_followed = !self.is_hub && !request.answered_before.is_empty();
-        let policy_answers = self.by_policy.values().any(|(_, end)| end.request_id == request_id);
+        let policy_answers = self.by_policy.values().any(|answer| answer.end.request_id == request_id);
         // `serverRequest/resolved` confirms one answer of a client on pipes, the other ends confirm all.
         let confirmed = if matches!(why, Why::Confirmed) && !self.is_hub { 1 } else { usize::MAX };
         for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {

@@ -494,7 +494,10 @@ impl HubWorld {
         }
         lines.iter().for_each(|line| batch.push_own_line(line));
         commit(&mut hub.writer, batch, self.house.room_bytes);
-        if let Some(link) = hub.links.get_mut(&conn) {
+        if let Some(mark) = mark {
+            self.handle(Input::SentOver { mark, conn }, effects);
+        }
+        if let Some(link) = self.hub.as_mut().and_then(|hub| hub.links.get_mut(&conn)) {
             lines.into_iter().for_each(|line| link.push(Side::Server, Piece::Text(line.bytes)));
             mark.into_iter().for_each(|mark| link.push(Side::Server, Piece::Mark(mark)));
         }
