@@ -216,7 +216,7 @@ mod tests {
 
     use super::super::{
         ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, OverruleFor,
-        Peer, Remembered, RequestSettings, RequestType, ServerOwner, Transport,
+        Passage, Peer, Remembered, RequestSettings, RequestType, ServerOwner, Transport,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};

@@ -481,3 +481,71 @@ fn has_problem(shared: &Shared, found: &Found, answered_at: Instant, why: &str) 
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::request_view::one_of_each_kind;
+    use crate::tui::ask::of_row;
+
+    fn found(id: &str) -> Found {
+        Found {
+            id: id.to_owned(),
+            dir: PathBuf::from(id),
+            live: true,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    fn asks(count: usize, diff_lines: usize) -> Vec<Arc<Ask>> {
+        let wanted = |row: &Value| row["request_type"] == "approval" && row["changes"].is_array();
+        let kinds = one_of_each_kind();
+        let like = kinds.iter().find(|row| wanted(row)).unwrap_or(&kinds[0]);
+        let ask = |index: usize| {
+            let mut row = like.clone();
+            row["request_id"] = json!(format!("r{index}"));
+            if diff_lines > 0 {
+                let diff = "+a line of a diff\n".repeat(diff_lines);
+                row["changes"] = json!([{ "path": "/w/a.txt", "kind": { "type": "add" }, "diff": diff }]);
+            }
+            Arc::new(of_row(row, 0))
+        };
+        (0..count).map(ask).collect()
+    }
+
+    #[test]
+    fn one_session_hides_no_other() {
+        let mut state = State::default();
+        state.add(&found("long"), &asks(REQUESTS_OF_SESSION_MAX + 1, 0));
+        assert_eq!(state.requests.len(), REQUESTS_OF_SESSION_MAX);
+        state.add(&found("short"), &asks(1, 0));
+        assert_eq!(state.ids_of("short"), ["r0"]);
+        // One that ends makes room for another.
+        state.end("long", "r0", Value::Null);
+        state.add(&found("long"), &asks(REQUESTS_OF_SESSION_MAX + 1, 0)[1..]);
+        assert_eq!(state.ids_of("long").len(), REQUESTS_OF_SESSION_MAX);
+    }
+
+    #[test]
+    fn inbox_has_at_most_500_requests() {
+        let mut state = State::default();
+        for session in 0..=REQUESTS_MAX / REQUESTS_OF_SESSION_MAX {
+            state.add(&found(&format!("s{session}")), &asks(REQUESTS_OF_SESSION_MAX, 0));
+        }
+        assert_eq!(state.requests.len(), 500);
+    }
+
+    #[test]
+    fn long_inbox_has_short_requests() {
+        let mut state = State::default();
+        for session in 0..3 {
+            state.add(&found(&format!("s{session}")), &asks(REQUESTS_OF_SESSION_MAX, 1_000));
+        }
+        let bytes: usize = state.requests.iter().map(|pending| pending.json.len()).sum();
+        let longest = state.requests.iter().map(|pending| pending.json.len()).max().unwrap_or_default();
+        assert!(longest > 10_000, "{longest}");
+        assert!((REQUESTS_BYTES_MAX..2 * REQUESTS_BYTES_MAX).contains(&bytes), "{bytes}");
+    }
+}

@@ -510,6 +510,14 @@ fn opened_browser_gets_no_token_as_argument() {
     fs::create_dir(home.beside().join("bin")).expect("a folder");
     put_program(&opener, format!("#!/bin/sh\necho \"$@\" > {0}.new; mv {0}.new {0}\n", seen.display()).as_bytes());
     let path = format!("{}:/usr/bin:/bin", home.beside().join("bin").display());
+    // A page that was killed has left its file behind.
+    fs::create_dir_all(home.path()).expect("a folder");
+    let left = home.path().join("web-open.html");
+    fs::write(&left, "an ended token").expect("a file");
+    let mut other = home.shim(&["web", "--json"]).spawn().expect("the shim starts");
+    eventually("its removal", || (!left.exists()).then_some(()));
+    other.kill().expect("it runs");
+    other.wait().expect("it is ours");
     let mut child = home.shim(&["web", "--json", "--open"]).env("PATH", path).spawn().expect("the shim starts");
     let file = eventually("the opener", || fs::read_to_string(&seen).ok());
     let file = Path::new(file.trim());

@@ -271,7 +271,9 @@ function placeCards() {
 	}
 	if (open && wasAtEnd) toEnd();
 	document.title = cards.size ? `(${cards.size}) codex-shim` : "codex-shim";
-	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size})` : "Waiting for you";
+	// Lists 100 a session.
+	const all = cards.size < 100 ? 0 : sessions.reduce((sum, { pending }) => sum + pending, 0);
+	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size}${all > cards.size ? ` of ${all}` : ""})` : "Waiting for you";
 	$("calm").hidden = cards.size > 0;
 	$("count").textContent = cards.size || "";
 	$("back-count").textContent = elsewhere || "";
