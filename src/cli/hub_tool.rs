@@ -452,12 +452,24 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
     }
 }
 
-/// What the server of a hub is doing, in words; `None` if it is idle.
-fn interrupted_work(hub: &Hub) -> Option<String> {
+/// What the servers of hubs are doing, in words; `None` if they are idle. Only a hub that runs and keeps a history knows.
+fn interrupted_work(hubs: &[Hub]) -> Option<String> {
+    let running = hubs.iter().find(|hub| hub.found.live);
+    let is_left = || hubs.iter().any(|hub| process::recorded(&hub.found.dir).is_some());
+    match running {
+        Some(hub) => work_of(hub),
+        None => is_left().then(|| "no hub watches the server, so turns may be running".to_owned()),
+    }
+}
+
+fn work_of(hub: &Hub) -> Option<String> {
     let answer = client::get(&hub.found.dir, "/sessions/self");
     let Some(document) = answer.ok().and_then(|answer| answer.document::<Value>().ok()) else {
         return Some("the hub does not answer, so turns may be running".to_owned());
     };
+    if document["index"]["epoch"].is_null() {
+        return Some("the hub keeps no history, so turns may be running".to_owned());
+    }
     let threads = document["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_running = |thread: &&Value| !matches!(thread["activity_state"].as_str(), Some("idle" | "stopped") | None);
     let running = threads.iter().filter(is_running).count() as u64;
@@ -471,9 +483,10 @@ fn interrupted_work(hub: &Hub) -> Option<String> {
 /// Replaces the hub, and the server if the user says so.
 fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
     let RestartArguments { flags, server, yes } = restart;
-    if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
-        if let Some(work) = Some(&hub).filter(|_| server && !yes).and_then(interrupted_work) {
-            let told = format!("{work}; replacing the server interrupts that");
+    let running = Hub::running(flags.session.as_ref(), environment)?;
+    if server && !yes {
+        if let Some(work) = interrupted_work(&Hub::all(flags.session.as_ref(), environment)?) {
+            let told = format!("{work}; replacing the server interrupts them");
             if !screen::can_ask() {
                 return Err(CliError::failed(told).with_remedy("wait for the end, or add --yes"));
             }
@@ -482,6 +495,8 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
                 return Ok(FAILED);
             }
         }
+    }
+    if let Some(hub) = running {
         hub.end()?;
     }
     if server {

@@ -433,19 +433,26 @@ impl Engine {
     /// The client that owns the server initializes it.
     pub(super) fn client_initializes(&mut self, conn: Conn, event: &Event<'_>, effects: &mut Vec<Effect>) {
         let client = self.clients.of_mut(conn);
-        if client.version == VersionWatch::Before && client.on_record != OnRecord::Probe {
-            client.version = VersionWatch::Asked;
+        if client.version != VersionWatch::Before {
+            return;
+        }
+        client.version = VersionWatch::Asked;
+        if client.on_record != OnRecord::Probe {
             introduced(event).into_iter().for_each(|client| self.introduce(conn, client, effects));
         }
     }
 
     /// The server responds to `initialize`.
     pub(super) fn server_initialized(&mut self, conn: Conn, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        let version = &mut self.clients.of_mut(conn).version;
-        match version {
-            VersionWatch::Asked if event.error.is_some() => *version = VersionWatch::Before,
+        let client = self.clients.of_mut(conn);
+        match client.version {
+            VersionWatch::Asked if event.error.is_some() => client.version = VersionWatch::Before,
             VersionWatch::Asked => {
-                *version = VersionWatch::Done;
+                client.version = VersionWatch::Done;
+                // A client that only looks whether a server answers leaves no trace.
+                if client.on_record == OnRecord::Probe {
+                    return;
+                }
                 // One server has one version for all connections.
                 if std::mem::replace(&mut self.knows_version, true) {
                     return;

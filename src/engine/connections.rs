@@ -106,9 +106,9 @@ impl Engine {
         self.threads.are_idle() && self.watched.are_idle() && self.requests.pending() == 0
     }
 
-    /// Whether the server has answered this connection's `initialize`, so that it takes further lines.
+    /// Whether the server has answered this connection's `initialize`, so that it takes further lines, and they are recorded.
     pub fn is_initialized(&self, conn: Conn) -> bool {
-        self.clients.of(conn).version == VersionWatch::Done
+        self.clients.of(conn).version == VersionWatch::Done && self.is_on_record(conn)
     }
 
     /// Whether the messages of a connection are recorded. Those of a relay on pipes always are.
@@ -324,13 +324,16 @@ mod tests {
         let mut hub = Hub::new();
         hub.connect(1);
         hub.read(&initialize(1, PROBE));
+        hub.read(r#"1<{"id":1,"result":{"userAgent":"x/0.169.0"}}"#);
         hub.read(r#"1>{"method":"initialized"}"#);
+        assert!(!hub.0.is_initialized(Conn(1)), "a probe carries no answer of ours");
         let opened = hub.read(r#"1>{"id":2,"method":"thread/list"}"#);
         assert!(
             opened.starts_with(r#"{"event":"conn_open","data":{"conn":1,"name":"codex_app_server_daemon""#),
             "{opened}"
         );
         assert!(opened.ends_with("record forward"), "{opened}");
+        assert!(hub.0.is_initialized(Conn(1)), "the server takes answers of ours from it");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
+use super::context::Projection;
 use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::open_calls::{CallKey, OpenCall};
 use super::requests::RequestKind;
@@ -130,6 +131,8 @@ impl Engine {
             }
             (None, Some(_), Some(Method::Initialize)) => self.client_initializes(seen.conn, event, &mut decision.then),
             (_, _, Some(Method::TurnStart)) => self.start_turn(seen, event, prepared, decision, effects),
+            // On pipes a steered turn stays as it is written.
+            (_, _, Some(Method::TurnSteer)) if self.is_hub => self.steer_turn(seen, event, decision, effects),
             (
                 _,
                 _,
@@ -142,6 +145,23 @@ impl Engine {
         }
     }
 
+    /// Puts the context of a thread in front of the words that join its running turn.
+    fn steer_turn(
+        &mut self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.is_title(thread_of(event).as_deref()) {
+            self.load_context(seen, event, None, decision, effects);
+        }
+    }
+
+    fn is_title(&self, thread_id: Option<&str>) -> bool {
+        thread_id.and_then(|thread_id| self.threads.find(thread_id)).is_some_and(|thread| thread.is_for_title)
+    }
+
     /// Sends the context of a thread along with a turn: ahead of it, and in front of its words.
     pub(super) fn start_turn(
         &mut self,
@@ -152,11 +172,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let thread = thread_of(event);
-        if thread
-            .as_deref()
-            .and_then(|thread_id| self.threads.find(thread_id))
-            .is_some_and(|thread| thread.is_for_title)
-        {
+        if self.is_title(thread.as_deref()) {
             return;
         }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
@@ -166,9 +182,22 @@ impl Engine {
             true => self.before_turn(seen.conn, event, prepared),
             false => (None, None),
         };
+        decision.before.extend(fragments.into_iter().map(own));
+        self.load_context(seen, event, projection, decision, effects);
+    }
+
+    fn load_context(
+        &mut self,
+        seen: &Seen<'_>,
+        event: &Event<'_>,
+        projection: Option<Projection>,
+        decision: &mut Decision,
+        effects: &mut Vec<Effect>,
+    ) {
+        let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
         let loaded = self.context.load(seen, event, projection, &mut self.calls, effects).unwrap_or_default();
         loaded.ahead.iter().for_each(|call| self.own_items.expect(call));
-        decision.before.extend(fragments.into_iter().chain(loaded.ahead).map(own));
+        decision.before.extend(loaded.ahead.into_iter().map(own));
         if let Some(bytes) = loaded.instead {
             decision.line = Passage::Replace(own(bytes));
         }

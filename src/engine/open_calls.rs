@@ -156,7 +156,7 @@ impl OpenCalls {
         };
         let params = || event.params.and_then(Members::of);
         match event.method {
-            Some(Method::TurnStart | Method::ThreadUnsubscribe) => {
+            Some(Method::TurnStart | Method::TurnSteer | Method::ThreadUnsubscribe) => {
                 call.thread_id = params().and_then(|params| params.text("threadId"));
             }
             Some(Method::ThreadStart) => {

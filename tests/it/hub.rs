@@ -145,6 +145,27 @@ fn e2e_next_hub_adopts_the_server() {
 }
 
 #[test]
+fn e2e_server_that_nobody_watches_is_not_replaced_unasked() {
+    let Some(codex) = shared_server_or_skip("e2e_server_that_nobody_watches_is_not_replaced_unasked") else { return };
+    let bench = Bench::new(codex);
+    fs::create_dir_all(bench.home.path()).expect("a folder");
+    fs::write(bench.home.path().join("config.toml"), "record = false\n").expect("a file");
+    bench.done(&["start"]);
+    let first = bench.status();
+    let refused = |why: &str| {
+        let (status, told) = bench.hub(&["restart", "--server"]);
+        assert_eq!(status, 1, "{told}");
+        assert!(told.contains(why) && told.contains("--yes"), "{told}");
+    };
+    refused("the hub keeps no history, so turns may be running");
+    kill(&first["pid"]);
+    eventually("the hub has not ended", || (bench.hub(&["status"]).0 == 4).then_some(()));
+    refused("no hub watches the server, so turns may be running");
+    bench.done(&["restart", "--server", "--yes"]);
+    assert_ne!(bench.status()["server"]["pid"], first["server"]["pid"]);
+}
+
+#[test]
 fn e2e_two_hubs_at_once_are_one() {
     let Some(codex) = shared_server_or_skip("e2e_two_hubs_at_once_are_one") else { return };
     let bench = Bench::new(codex);

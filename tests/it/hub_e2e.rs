@@ -718,3 +718,39 @@ fn e2e_rule_decides_for_all_clients_of_a_hub() {
     assert_eq!((&rows[0]["resolved_by"], &rows[0]["rule"]), (&json!("rule:no echo"), &json!("no echo")), "{rows:#?}");
     assert_eq!(bench.ran(), 0);
 }
+
+#[test]
+fn e2e_steered_words_carry_context() {
+    let test = "e2e_steered_words_carry_context";
+    let Some(bench) = Bench::start(test, &[], vec![run(), says(), says()]) else { return };
+    let mut first = Client::connect(&bench.session().join("codex.sock"));
+    first.initialize("first");
+    let started = first.call("thread/start", json!({"cwd": bench.lab.cwd()}));
+    let thread = text(&started["thread"]["id"]);
+    let turn = first.call("turn/start", json!({"threadId": thread, "input": [{"type": "text", "text": "do it"}]}));
+    first.wait_for("the approval", |message| message["method"] == COMMAND);
+    let mut second = bench.watcher(&thread);
+    bench.tool(&["context", "push", "--cmd", "make zebra", "--exit-code", "2"]);
+    let input = json!([{"type": "text", "text": "and look at that"}]);
+    let steered = second.call(
+        "turn/steer",
+        json!({"threadId": thread, "expectedTurnId": turn["turn"]["id"], "input": input}),
+    );
+    assert_eq!(steered["turnId"], turn["turn"]["id"]);
+    eventually("the delivery", || {
+        let waiting = bench.document(&["context", "show"]);
+        (!waiting.to_string().contains("make zebra")).then_some(())
+    });
+    let request = eventually("the request", || Some(text(&bench.rows().first()?["request_id"])));
+    bench.tool(&["respond", &request, "decline"]);
+    let hides = |message: &Value| {
+        let shown = message.to_string();
+        assert!(!shown.contains("make zebra") && !shown.contains("CODEX_META"), "{shown}");
+        message["method"] == "turn/completed"
+    };
+    first.wait_for("the end of the turn", hides);
+    second.wait_for("the end of the turn", hides);
+    let told: Vec<String> = bench.asked().0.iter().map(|request| request["input"].to_string()).collect();
+    let has_both = |input: &&String| input.contains("make zebra") && input.contains("and look at that");
+    assert!(told.iter().any(|input| has_both(&input)), "{told:#?}");
+}

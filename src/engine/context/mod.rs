@@ -45,7 +45,7 @@ pub(crate) fn without_context(line: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn message_without_context(line: &[u8]) -> Option<Vec<u8>> {
     let Body::Message(message) = Body::parse(line) else { return None };
     let method = message.method.as_deref().and_then(Method::of);
-    if method == Some(Method::TurnStart) { without_context(line) } else { None }
+    if matches!(method, Some(Method::TurnStart | Method::TurnSteer)) { without_context(line) } else { None }
 }
 
 /// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
@@ -472,9 +472,13 @@ impl Projected {
     }
 }
 
-/// The turn named by the response to a `turn/start`.
+/// The turn named by the response to a `turn/start` or a `turn/steer`.
 fn turn_named(message: &Message<'_>) -> Option<String> {
-    Members::of(Members::of(message.result?)?.get("turn")?)?.text("id")
+    let result = Members::of(message.result?)?;
+    match result.get("turn") {
+        Some(turn) => Members::of(turn)?.text("id"),
+        None => result.text("turnId"),
+    }
 }
 
 /// Whether an error says that the server does not know `thread/inject_items`.
