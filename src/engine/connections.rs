@@ -85,7 +85,8 @@ impl Engine {
             self.watched.connection_ended();
         } else if let Some(client) = self.clients.disconnected(conn) {
             if client.on_record == OnRecord::Yes {
-                effects.push(Effect::Note(Note::ConnClose { conn }));
+                let ClientName { name, version } = client.name.clone();
+                effects.push(Effect::Note(Note::ConnClose { conn, name, version }));
             }
             let mut left: BTreeMap<&String, bool> = client.threads.iter().map(|thread_id| (thread_id, false)).collect();
             left.extend(starting.iter().map(|thread_id| (thread_id, true)));
@@ -300,7 +301,10 @@ mod tests {
             hub.read(&initialize(1, "tui")),
             r#"{"event":"conn_open","data":{"conn":1,"name":"tui","version":"2","transport":"websocket","pid":7}} record forward 1:tui"#
         );
-        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), r#"{"event":"conn_close","data":{"conn":1}}"#);
+        assert_eq!(
+            hub.handle(Input::Disconnected { conn: Conn(1) }),
+            r#"{"event":"conn_close","data":{"conn":1,"name":"tui","version":"2"}}"#
+        );
         hub.connect(2);
         assert_eq!(hub.handle(Input::Disconnected { conn: Conn(2) }), "");
     }

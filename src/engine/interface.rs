@@ -352,7 +352,7 @@ pub enum Note {
         pid: Option<u32>,
     },
     /// A client of a hub, or its connection to the server, is gone.
-    ConnClose { conn: Conn },
+    ConnClose { conn: Conn, name: Option<String>, version: Option<String> },
     /// A client attached and completed `initialize`.
     ClientAttached { name: Option<String> },
     /// The attached client disconnected.

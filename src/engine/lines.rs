@@ -146,13 +146,7 @@ impl Engine {
     }
 
     /// Puts the context of a thread in front of the words that join its running turn.
-    fn steer_turn(
-        &mut self,
-        seen: &Seen<'_>,
-        event: &Event<'_>,
-        decision: &mut Decision,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn steer_turn(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision, effects: &mut Vec<Effect>) {
         if !self.is_title(thread_of(event).as_deref()) {
             self.load_context(seen, event, None, decision, effects);
         }

@@ -732,10 +732,8 @@ fn e2e_steered_words_carry_context() {
     let mut second = bench.watcher(&thread);
     bench.tool(&["context", "push", "--cmd", "make zebra", "--exit-code", "2"]);
     let input = json!([{"type": "text", "text": "and look at that"}]);
-    let steered = second.call(
-        "turn/steer",
-        json!({"threadId": thread, "expectedTurnId": turn["turn"]["id"], "input": input}),
-    );
+    let steered =
+        second.call("turn/steer", json!({"threadId": thread, "expectedTurnId": turn["turn"]["id"], "input": input}));
     assert_eq!(steered["turnId"], turn["turn"]["id"]);
     eventually("the delivery", || {
         let waiting = bench.document(&["context", "show"]);
