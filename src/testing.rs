@@ -68,7 +68,7 @@ pub mod websocket {
 
 pub mod wire {
     pub use crate::wire::{
-        Body, Conn, Frame, Framer, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, plain_notification,
-        stands_verbatim, text, tokens, written_members,
+        Body, Conn, Frame, Framer, Glance, LINE_BYTES_MAX, Line, LineEnd, Members, Side, elements, stands_verbatim,
+        text, tokens, written_members,
     };
 }

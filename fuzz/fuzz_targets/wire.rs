@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use codex_shim::testing::wire::{
-    Body, Frame, Framer, Members, elements, plain_notification, stands_verbatim, text, tokens, written_members,
+    Body, Frame, Framer, Glance, Members, elements, stands_verbatim, text, tokens, written_members,
 };
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
@@ -23,12 +23,12 @@ fuzz_target!(|data: &[u8]| {
 
 fn run(chunks: &[&[u8]], line_bytes_max: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
     let mut framer = Framer::new(line_bytes_max);
-    let (mut passed, mut lines) = (Vec::new(), Vec::new());
+    let (mut passed, mut lines, mut glance) = (Vec::new(), Vec::new(), Glance::default());
     let mut take = |framer: &mut Framer, frame: Frame| match frame {
         Frame::Line { range, end } => {
             let line = framer.line(range.clone(), end).bytes;
             assert!(line.len() <= line_bytes_max && !line.contains(&b'\n'));
-            look_at(line);
+            look_at(line, &mut glance);
             lines.push(line.to_vec());
             passed.extend_from_slice(framer.bytes(range));
         }
@@ -47,13 +47,14 @@ fn run(chunks: &[&[u8]], line_bytes_max: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
     (passed, lines)
 }
 
-/// Reads a line with every parser.
-fn look_at(line: &[u8]) {
+/// Reads a line with every parser, and with a glance that has seen the lines before.
+fn look_at(line: &[u8], glance: &mut Glance) {
     let mut method = None;
-    let is_plain = plain_notification(line, |name| {
+    let is_plain = Glance::default().is_plain_notification(line, |name| {
         method = Some(name.to_owned());
         true
     });
+    assert_eq!(glance.is_plain_notification(line, |_| true), is_plain, "no earlier line changes the answer");
     let Body::Message(message) = Body::parse(line) else {
         assert!(!is_plain, "only a message is plain");
         return;

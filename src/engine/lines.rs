@@ -14,7 +14,7 @@ use super::turn_gate::Prepared;
 use super::verdict::{self, Judged, Verdict};
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
-use crate::wire::{Body, Conn, Message, RpcId, Side, plain_notification, stands_verbatim};
+use crate::wire::{Body, Conn, Message, RpcId, Side, stands_verbatim};
 
 /// A line being processed.
 pub(super) struct Seen<'a> {
@@ -63,12 +63,12 @@ impl Engine {
 
     /// Whether nothing here depends on what this line of the server says, so that it need not be parsed. Most lines of a busy
     /// session are such.
-    fn is_inert(&self, conn: Conn, line: &[u8]) -> bool {
+    fn is_inert(&mut self, conn: Conn, line: &[u8]) -> bool {
         self.clients.of(conn).is_owner()
             && self.is_on_record(conn)
             && self.secrets.is_quiet()
             && self.context.hides_only_envelopes()
-            && plain_notification(line, |method| Method::of(method).is_some_and(Method::is_inert))
+            && self.glance.is_plain_notification(line, |method| Method::of(method).is_some_and(Method::is_inert))
     }
 
     /// Decides on a whole line of a side of a connection that waits for nothing more.

@@ -33,7 +33,7 @@ mod workspaces;
 
 use std::time::Duration;
 
-use crate::wire::Side;
+use crate::wire::{Glance, Side};
 
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
@@ -127,6 +127,7 @@ pub struct Engine {
     rate_limits: RateLimits,
     /// The server's version is on record.
     knows_version: bool,
+    glance: Glance,
     is_hub: bool,
     /// The subscriptions of a client of the hub have changed.
     subscriptions_changed: bool,
@@ -154,6 +155,7 @@ impl Engine {
             watched: Watched::default(),
             rate_limits: RateLimits::default(),
             knows_version: false,
+            glance: Glance::default(),
             is_hub: settings.server_owner == ServerOwner::Hub,
             subscriptions_changed: false,
             exit_grace: settings.exit_grace,

@@ -13,6 +13,7 @@ mod hooks;
 mod inbox;
 pub(crate) mod locate;
 mod notices;
+mod pages;
 pub(crate) mod pipes;
 mod program_check;
 mod recorder;

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use super::inbox::Outbox;
 use super::notices::Notices;
+use super::pages;
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::{ConfigDocument, Published};
 use crate::files::{Folder, Refused};
@@ -40,9 +41,12 @@ pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox
     };
     let thread = std::thread::Builder::new().name("config".to_owned()).stack_size(STACK_BYTES);
     let started = thread.spawn(move || {
+        std::thread::park_timeout(LOOK_EVERY);
+        // This thread is the first that wakes after the start.
+        pages::give_back();
         loop {
-            std::thread::park_timeout(LOOK_EVERY);
             reload.look();
+            std::thread::park_timeout(LOOK_EVERY);
         }
     });
     notices.started(started, "config.toml", "its changes take effect at the next start");

@@ -3,20 +3,49 @@
 //! Most lines of a busy session are deltas, which are only recorded and forwarded. For these it is enough to know the method
 //! and that the line is valid JSON, which one pass over the bytes can tell. Every other line is left to
 //! [`super::Body::parse`].
+//!
+//! Deltas of one message have the same bytes up to the delta. [`Glance`] keeps these bytes and how far the scan had come after
+//! them, and does not scan them again.
 
 use std::ops::Range;
 
 use super::message::{DEPTH_MAX, utf8};
 
-/// Whether a line is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
-/// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
-/// that the scan of any other line ends there. `false` says nothing about the line.
-pub fn plain_notification(line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
-    let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
-    scan.notification(is_wanted, None).is_some() && scan.at == line.len() && (scan.is_ascii || utf8(line).is_some())
+/// Recognizes plain notifications, one line after the other.
+#[derive(Debug, Default)]
+pub struct Glance {
+    /// The start of an earlier plain notification, up to its last string.
+    start: Vec<u8>,
+    /// What the scan knew then.
+    then: Checkpoint,
 }
 
-/// A [`plain_notification`].
+/// Longest start that is kept, in bytes.
+const START_BYTES_MAX: usize = 1_024;
+
+impl Glance {
+    /// Whether a line is a plain notification: one JSON object that can be recorded verbatim, with a `method` and no
+    /// `id`, `result` or `error`, without a repeated member and without `\u` escapes. `is_wanted` decides on the method, so
+    /// that the scan of any other line ends there; its answer to a method must always be the same. `false` says nothing about
+    /// the line.
+    pub fn is_plain_notification(&mut self, line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
+        let mut scan = Scan::of(line);
+        if !self.start.is_empty() && line.starts_with(&self.start) {
+            return scan.resume(self.start.len(), &self.then, is_wanted).is_some() && scan.is_text_to_end();
+        }
+        if scan.notification(is_wanted, None).is_none() || !scan.is_text_to_end() {
+            return false;
+        }
+        self.start.clear();
+        if let Some((at, then)) = scan.last_string.take().filter(|(at, _)| *at <= START_BYTES_MAX) {
+            self.start.extend_from_slice(&line[..at]);
+            self.then = then;
+        }
+        true
+    }
+}
+
+/// A plain notification, see [`Glance::is_plain_notification`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlainNotification<'a> {
     pub(crate) method: &'a str,
@@ -29,23 +58,25 @@ impl<'a> PlainNotification<'a> {
     /// written, also if the line turns out to be another one.
     pub(crate) fn of(line: &'a [u8], mut on_member: impl FnMut(&'a str, &'a str)) -> Option<PlainNotification<'a>> {
         let text = utf8(line)?;
-        let mut scan = Scan { bytes: line, at: 0, is_ascii: true };
+        let mut scan = Scan::of(line);
         let mut take = |name, value| {
             if let (Some(name), Some(value)) = (text.get::<Range<usize>>(name), text.get::<Range<usize>>(value)) {
                 on_member(name, value);
             }
         };
-        let Found { method, params } = scan.notification(|_| true, Some(&mut take))?;
+        scan.notification(|_| true, Some(&mut take))?;
         if scan.at < line.len() {
             return None;
         }
-        Some(PlainNotification { method: text.get(method)?, params: params.and_then(|params| text.get(params)) })
+        let Found { method, params } = scan.found;
+        Some(PlainNotification { method: text.get(method?)?, params: params.and_then(|params| text.get(params)) })
     }
 }
 
-/// The places of a notification's parts in its line.
+/// The places of a notification's parts in its line, as far as they are scanned.
+#[derive(Debug, Clone, Default)]
 struct Found {
-    method: Range<usize>,
+    method: Option<Range<usize>>,
     params: Option<Range<usize>>,
 }
 
@@ -55,62 +86,114 @@ type OnMember<'a> = &'a mut dyn FnMut(Range<usize>, Range<usize>);
 /// The depth of a message's members: [`DEPTH_MAX`] includes the message itself.
 const MESSAGE_DEPTH: usize = 1;
 
+/// The open brackets within a member of the message.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    /// One bit for each bracket, the innermost last: 1 for an object.
+    brackets: u128,
+    depth: usize,
+}
+
+/// What a scan knows where a string begins.
+#[derive(Debug, Clone, Default)]
+struct Checkpoint {
+    found: Found,
+    open: Open,
+    is_ascii: bool,
+}
+
 /// A position in a text that is valid JSON up to there.
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
     /// No string so far has a byte above 0x7f. Outside of strings no such byte is valid.
     is_ascii: bool,
+    found: Found,
+    /// Where the last string begins that is a value, after its quotation mark.
+    last_string: Option<(usize, Checkpoint)>,
 }
 
 /// The text does not continue as expected, or the scan does not handle how it continues.
 type Scanned<T = ()> = Option<T>;
 
 impl<'a> Scan<'a> {
-    fn notification(
+    fn of(bytes: &'a [u8]) -> Scan<'a> {
+        Scan { bytes, at: 0, is_ascii: true, found: Found::default(), last_string: None }
+    }
+
+    /// Whether the scan has reached the end, and all of the line is UTF-8.
+    fn is_text_to_end(&self) -> bool {
+        self.at == self.bytes.len() && (self.is_ascii || utf8(self.bytes).is_some())
+    }
+
+    fn notification(&mut self, is_wanted: impl FnOnce(&str) -> bool, on_member: Option<OnMember<'_>>) -> Scanned {
+        self.byte(b'{')?;
+        self.message_members(is_wanted, on_member)
+    }
+
+    /// Continues a scan in a string that begins at `at`.
+    fn resume(&mut self, at: usize, then: &Checkpoint, is_wanted: impl FnOnce(&str) -> bool) -> Scanned {
+        self.at = at;
+        self.found = then.found.clone();
+        self.is_ascii = then.is_ascii;
+        self.string()?;
+        self.value_within(then.open, MESSAGE_DEPTH, true)?;
+        match self.is_last_member()? {
+            true => Some(()),
+            false => self.message_members(is_wanted, None),
+        }
+    }
+
+    /// Skips members of the message up to its end.
+    fn message_members(
         &mut self,
         is_wanted: impl FnOnce(&str) -> bool,
         mut on_member: Option<OnMember<'_>>,
-    ) -> Scanned<Found> {
-        let mut is_wanted = Some(is_wanted);
-        let (mut method_at, mut params) = (None, None);
-        self.byte(b'{')?;
+    ) -> Scanned {
+        let mut is_wanted = Some(is_wanted).filter(|_| self.found.method.is_none());
         loop {
             self.space()?;
             self.byte(b'"')?;
-            let name = self.string()?;
+            let name = self.plain_string()?;
             self.space()?;
             self.byte(b':')?;
             self.space()?;
             match name {
                 b"method" => {
                     self.byte(b'"')?;
-                    let method = self.string()?;
+                    let method = self.plain_string()?;
                     // Taken at most once: a repeated member ends the scan.
                     let is_wanted = is_wanted.take()?;
-                    if method.contains(&b'\\') || !is_wanted(std::str::from_utf8(method).ok()?) {
+                    if !is_wanted(std::str::from_utf8(method).ok()?) {
                         return None;
                     }
-                    method_at = Some(self.at - 1 - method.len()..self.at - 1);
+                    self.found.method = Some(self.at - 1 - method.len()..self.at - 1);
                 }
-                b"params" if params.is_none() => {
+                b"params" if self.found.params.is_none() => {
                     let from = self.at;
+                    self.found.params = Some(from..from);
                     match (&mut on_member, self.peek()?) {
                         (Some(on_member), b'{') => self.members(on_member)?,
                         (_, _) => self.value(MESSAGE_DEPTH)?,
                     }
-                    params = Some(from..self.at);
+                    self.found.params = Some(from..self.at);
                 }
                 b"params" | b"id" | b"result" | b"error" => return None,
-                _ if name.contains(&b'\\') => return None,
                 _ => self.value(MESSAGE_DEPTH)?,
             }
-            self.space()?;
-            match self.next()? {
-                b',' => {}
-                b'}' => return Some(Found { method: method_at?, params }),
-                _ => return None,
+            if self.is_last_member()? {
+                return Some(());
             }
+        }
+    }
+
+    /// Skips what follows a member of the message. Returns whether the message ends there, which it only does with a method.
+    fn is_last_member(&mut self) -> Scanned<bool> {
+        self.space()?;
+        match self.next()? {
+            b',' => Some(false),
+            b'}' if self.found.method.is_some() => Some(true),
+            _ => None,
         }
     }
 
@@ -143,39 +226,24 @@ impl<'a> Scan<'a> {
 
     /// Skips one value within `outer_depth` brackets.
     fn value(&mut self, outer_depth: usize) -> Scanned {
-        // One bit for each open bracket, the innermost last: 1 for an object.
-        let (mut open, mut depth) = (0u128, outer_depth);
+        self.value_within(Open { brackets: 0, depth: outer_depth }, outer_depth, false)
+    }
+
+    /// Skips the rest of a value within `outer_depth` brackets, in which some are open. `has_ended` tells whether a value within
+    /// them has just ended; else one begins.
+    fn value_within(&mut self, mut open: Open, outer_depth: usize, mut has_ended: bool) -> Scanned {
         loop {
-            // A value begins here.
-            match self.next()? {
-                b'"' => drop(self.string()?),
-                bracket @ (b'{' | b'[') => {
-                    depth += 1;
-                    if depth > DEPTH_MAX {
-                        return None;
-                    }
-                    open = open << 1 | u128::from(bracket == b'{');
-                    self.space()?;
-                    if self.peek()? != if bracket == b'{' { b'}' } else { b']' } {
-                        if bracket == b'{' {
-                            self.name()?;
-                        }
-                        continue;
-                    }
-                }
-                b't' => self.rest(b"rue")?,
-                b'f' => self.rest(b"alse")?,
-                b'n' => self.rest(b"ull")?,
-                first @ (b'-' | b'0'..=b'9') => self.number(first)?,
-                _ => return None,
+            if !has_ended && !self.begin_value(&mut open)? {
+                continue;
             }
+            has_ended = false;
             // A value has ended, or an empty bracket is about to.
             loop {
-                if depth == outer_depth {
+                if open.depth == outer_depth {
                     return Some(());
                 }
                 self.space()?;
-                match (self.next()?, open & 1) {
+                match (self.next()?, open.brackets & 1) {
                     (b',', 1) => {
                         self.space()?;
                         self.name()?;
@@ -186,13 +254,44 @@ impl<'a> Scan<'a> {
                         break;
                     }
                     (b'}', 1) | (b']', 0) => {
-                        open >>= 1;
-                        depth -= 1;
+                        open.brackets >>= 1;
+                        open.depth -= 1;
                     }
                     _ => return None,
                 }
             }
         }
+    }
+
+    /// Skips a value that has no parts, or a bracket, up to its first value or its end. Returns `false` if a value follows.
+    fn begin_value(&mut self, open: &mut Open) -> Scanned<bool> {
+        match self.next()? {
+            b'"' => {
+                let then = Checkpoint { found: self.found.clone(), open: *open, is_ascii: self.is_ascii };
+                self.last_string = Some((self.at, then));
+                self.string()?;
+            }
+            bracket @ (b'{' | b'[') => {
+                open.depth += 1;
+                if open.depth > DEPTH_MAX {
+                    return None;
+                }
+                open.brackets = open.brackets << 1 | u128::from(bracket == b'{');
+                self.space()?;
+                if self.peek()? != if bracket == b'{' { b'}' } else { b']' } {
+                    if bracket == b'{' {
+                        self.name()?;
+                    }
+                    return Some(false);
+                }
+            }
+            b't' => self.rest(b"rue")?,
+            b'f' => self.rest(b"alse")?,
+            b'n' => self.rest(b"ull")?,
+            first @ (b'-' | b'0'..=b'9') => self.number(first)?,
+            _ => return None,
+        }
+        Some(true)
     }
 
     /// Skips the name of a member up to its value.
@@ -202,6 +301,14 @@ impl<'a> Scan<'a> {
         self.space()?;
         self.byte(b':')?;
         self.space()
+    }
+
+    /// As [`Scan::string`], for a string that must have no escapes.
+    fn plain_string(&mut self) -> Scanned<&'a [u8]> {
+        let from = self.at;
+        self.at = plain_end(self.bytes, from, &mut self.is_ascii);
+        self.byte(b'"')?;
+        Some(&self.bytes[from..self.at - 1])
     }
 
     /// Skips a string after its opening quotation mark, and returns what is between the marks.
@@ -283,43 +390,49 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The index from `at` on of the first byte of a string that needs a closer look: its end, an escape, or a control character.
+/// The index from `from` on of the first byte of a string that needs a closer look: its end, an escape, or a control character.
 /// Clears `is_ascii` if there is a byte above 0x7f before it, and possibly if there is one shortly after it.
 fn plain_end(bytes: &[u8], from: usize, is_ascii: &mut bool) -> usize {
-    let mut at = from;
-    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+    let (words, last) = bytes.get(from..).unwrap_or_default().as_chunks();
+    let (mut index, mut all) = (0, 0);
+    while let Some(word) = words.get(index) {
         let word = u64::from_le_bytes(*word);
-        *is_ascii &= word & HIGH_BITS == 0;
+        all |= word;
         let special = special_bytes(word);
         if special != 0 {
-            return at + (special.trailing_zeros() / u8::BITS) as usize;
+            *is_ascii &= all & HIGH_BITS == 0;
+            return from + index * WORD_BYTES + (special.trailing_zeros() / u8::BITS) as usize;
         }
-        at += size_of::<u64>();
-        if at - from == LONG_BYTES {
-            at = skip_blocks(bytes, at, is_ascii);
+        index += 1;
+        if index == SHORT_WORDS {
+            for block in words[index..].as_chunks().0 {
+                let (has_special, all_of_block) = look_at_block(block);
+                if has_special {
+                    break;
+                }
+                all |= u64::from(all_of_block);
+                index += BLOCK_WORDS;
+            }
         }
     }
-    let rest = bytes.get(at..).unwrap_or_default();
-    let length = rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len());
-    *is_ascii &= rest[..length].is_ascii();
-    at + length
+    let length = last.iter().position(|byte| is_special(*byte)).unwrap_or(last.len());
+    *is_ascii &= all & HIGH_BITS == 0 && last[..length].is_ascii();
+    from + words.len() * WORD_BYTES + length
 }
 
-/// Length from which larger blocks pay, in bytes. Most strings are shorter.
-const LONG_BYTES: usize = 64;
+const WORD_BYTES: usize = size_of::<u64>();
 
-/// Skips blocks without a special byte. The compiler turns the loop into vector instructions.
-fn skip_blocks(bytes: &[u8], mut at: usize, is_ascii: &mut bool) -> usize {
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<64>()) {
-        let look = |(special, all), byte: &u8| (special | u8::from(is_special(*byte)), all | *byte);
-        let (special, all) = block.iter().fold((0, 0), look);
-        if special != 0 {
-            break;
-        }
-        *is_ascii &= all.is_ascii();
-        at += block.len();
-    }
-    at
+/// Words of a string before blocks pay. Most strings are shorter.
+const SHORT_WORDS: usize = 2;
+
+const BLOCK_WORDS: usize = 4;
+
+/// Whether one of the bytes is special, and all their bits. On its own the compiler turns this into vector instructions.
+#[inline(never)]
+fn look_at_block(block: &[[u8; WORD_BYTES]; BLOCK_WORDS]) -> (bool, u8) {
+    let look = |(special, all), byte: &u8| (special | u8::from(is_special(*byte)), all | *byte);
+    let (special, all) = block.as_flattened().iter().fold((0, 0), look);
+    (special != 0, all)
 }
 
 fn is_special(byte: u8) -> bool {
@@ -351,11 +464,12 @@ mod tests {
 
     /// Whether `line` is a plain notification, which holds only if the parser agrees.
     fn is_plain(line: &[u8]) -> bool {
-        let mut seen = None;
-        let is_plain = plain_notification(line, |method| {
+        let (mut glance, mut seen) = (Glance::default(), None);
+        let is_plain = glance.is_plain_notification(line, |method| {
             seen = Some(method.to_owned());
             true
         });
+        assert!(!is_plain || glance.is_plain_notification(line, |_| true), "once more");
         if is_plain {
             let text = String::from_utf8_lossy(line);
             let Body::Message(message) = Body::parse(line) else { panic!("{text}: not a message") };
@@ -444,7 +558,7 @@ mod tests {
         }
         check(&format!(r#"{{"method":"m","params":{}{}}}"#, "[".repeat(120), "]".repeat(120)), false);
         assert!(!is_plain(b"{\"method\":\"m\",\"params\":\"\xff\"}"));
-        assert!(!plain_notification(br#"{"method":"m"}"#, |_| false));
+        assert!(!Glance::default().is_plain_notification(br#"{"method":"m"}"#, |_| false));
     }
 
     /// JSON as text, sometimes broken.
@@ -479,6 +593,23 @@ mod tests {
             let is_plain = is_plain(line.as_bytes());
             // Only these make the scan give up on a valid line.
             prop_assert!(is_plain || !is_valid || line.contains("\\u") || line.contains('\r'));
+        }
+
+        #[test]
+        fn an_earlier_line_changes_no_answer(
+            before in json(), after in json(), starts in "[^{}\\[\\]]{0,20}", ends in prop::collection::vec("[\"}\\],:{]{0,6}|,\"(method|params|id)\":", 2),
+        ) {
+            let mut glance = Glance::default();
+            for (value, end) in [&before, &after].into_iter().zip(&ends) {
+                for line in [
+                    format!(r#"{{"method":"m","params":{{"a":"{starts}","b":{value}}}}}"#),
+                    format!(r#"{{"params":{{"a":["{starts}"{end},{value}]}},"method":"m"{end}}}"#),
+                    format!(r#"{{"method":"m","params":{{"a":"x{end}","b":[{{"c":"{starts}{end}"#),
+                ] {
+                    let alone = Glance::default().is_plain_notification(line.as_bytes(), |_| true);
+                    prop_assert_eq!(glance.is_plain_notification(line.as_bytes(), |_| true), alone, "{}", line);
+                }
+            }
         }
 
         #[test]

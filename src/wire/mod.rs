@@ -14,8 +14,8 @@ mod message;
 mod splice;
 
 pub use frame::{Frame, Framer, LINE_BYTES_MAX};
+pub use glance::Glance;
 pub(crate) use glance::PlainNotification;
-pub use glance::plain_notification;
 pub use message::{Body, stands_verbatim};
 pub(crate) use message::{Message, RpcId};
 pub use splice::{Members, elements, text, tokens, written_members};
