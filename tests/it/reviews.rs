@@ -5,6 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, told, tool};
+use crate::support::history::Stream;
 use crate::support::requests::{parsed, refused, turn_completed, turn_started};
 
 const REVIEWS: &str = "/sessions/self/codex-reviews";
@@ -135,6 +136,19 @@ fn denial_is_overruled_with_the_exact_action() {
     assert!(shown(&live.tool(&["reviews"])).contains("overruled"));
     failed(&live.tool(&["overrule", "8adfefc5"]), 1, "this denial was overruled before");
     refused(overrule(&live, "8adfefc5-1", &json!({})), (409, "already_overruled"));
+    live.end_quietly();
+}
+
+#[test]
+fn open_view_learns_of_an_overruling() {
+    let mut live = denied();
+    let mut view = Stream::open(&live.session, "mode=ui", None).begun();
+    with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
+    let overruled = std::iter::repeat_with(|| view.next().json()).find(|event| event["status"] == "overruled");
+    let overruled = overruled.expect("the stream goes on");
+    let words = ["type", "review_id", "thread_id", "turn_id", "subject"].map(|word| overruled[word].clone());
+    let subject = "/bin/bash -lc 'make TOKEN=[redacted]'";
+    assert_eq!(words, ["auto_review", "8adfefc5-1", "t", "u", subject].map(Value::from), "{overruled:#}");
     live.end_quietly();
 }
 
