@@ -13,7 +13,8 @@ use super::deliveries::Deliveries;
 use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
-use super::review::ReviewDocument;
+use super::review::{Overruled, ReviewDocument};
+use super::rows::ToolEvent;
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
 use crate::engine::{Need, Subject};
 use crate::protocol::{ItemPlace, Method};
@@ -44,7 +45,7 @@ pub(crate) enum UiKind {
     Approval,
     /// A question to the user opened or ended.
     UserInput,
-    /// Codex's own reviewer began to decide on an action, or decided.
+    /// Codex's own reviewer began to decide on an action, or decided; or a person overruled it.
     AutoReview,
     ToolBegin,
     /// A piece of tool output.
@@ -96,6 +97,7 @@ pub(super) enum Detail {
     Resolved(Resolved),
     Answer(Box<Answer>),
     Review(Box<ReviewDocument>),
+    Overruled(Overruling),
 }
 
 documents! {
@@ -138,6 +140,14 @@ documents! {
         message: String,
         error_code?: String,
         will_retry: bool,
+    }
+
+    /// A person overruled a denial.
+    #[derive(Debug, Clone)]
+    pub(super) struct Overruling {
+        review_id: String,
+        status: &'static str,
+        subject: String,
     }
 
     #[derive(Debug, Clone)]
@@ -295,6 +305,9 @@ impl View<'_> {
         } else if let Change::Resolved(request, end) = &step.change {
             self.closed(request, end.clone());
         } else if let Change::Answered { id, call, result, error } = &step.change {
+            if let (Some(Call { thread_id, overrules: Some(overruled), .. }), None) = (call, error) {
+                self.overruled(thread_id.clone(), overruled);
+            }
             self.answered(id, call.as_ref(), (*result, *error));
         }
     }
@@ -416,6 +429,13 @@ impl View<'_> {
                 self.emit_at(place, UiKind::RpcResponse, answer);
             }
         }
+    }
+
+    fn overruled(&mut self, thread_id: Option<String>, overruled: &Overruled) {
+        let Overruled { review_id, turn_id, text, .. } = overruled.clone();
+        let place = ItemPlace { thread_id, turn_id, item_id: None };
+        let detail = Detail::Overruled(Overruling { review_id, status: ToolEvent::Overruled.name(), subject: text });
+        self.emit_at(place, UiKind::AutoReview, detail);
     }
 
     fn opened(&mut self, request: &Request, params: &Value) {
@@ -748,6 +768,27 @@ mod tests {
             approval {"kind":"diff","status":"resolved"}
             "#,
         );
+    }
+
+    #[test]
+    fn overruling_is_an_event() {
+        let call = |id: &str, end: &str| {
+            let action = r#"{"type":"command","command":"TOKEN=hunter22 ls"}"#;
+            let event = format!(r#"{{"id":"r","turn_id":"u","action":{action}}}"#);
+            let method = "thread/approveGuardianDeniedAction";
+            format!(
+                ">> {{\"id\":{id},\"method\":\"{method}\",\"params\":{{\"threadId\":\"t\",\"event\":{event}}}}}\n<< {{\"id\":{id},{end}}}"
+            )
+        };
+        let overruled = r#"auto_review {"review_id":"r","status":"overruled","subject":"TOKEN=[redacted] ls"}"#;
+        let method = r#""method":"thread/approveGuardianDeniedAction""#;
+        // Of a client, and of ours.
+        check(
+            &call("1", r#""result":{}"#),
+            &format!("{overruled}\nrpc_response {{\"id\":1,{method},\"result\":{{}}}}"),
+        );
+        check(&call("\"codex-shim:0a:c1\"", r#""result":{}"#), overruled);
+        check(&call("\"codex-shim:0a:c1\"", r#""error":{"code":-1,"message":"m"}"#), "");
     }
 
     #[test]

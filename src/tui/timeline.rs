@@ -11,6 +11,7 @@ use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
 pub(crate) use super::entry::{Facts, Range, SessionEvent};
 use super::entry::{asked, body, describe_review, files_of_diff, in_words, title};
 use super::text::lasted;
+use crate::engine::without_shell;
 
 /// Most entries in a window.
 pub(crate) const ENTRIES_MAX: usize = 1_000;
@@ -437,9 +438,12 @@ impl Timeline {
         });
     }
 
-    /// A review begins or ends.
+    /// A review begins or ends, or a person overrules it.
     fn review(&mut self, event: &SessionEvent) {
         let fields = &event.fields;
+        if fields["status"] == OVERRULED {
+            return self.overruled(event, fields["subject"].as_str().unwrap_or_default());
+        }
         self.with_open(event, Kind::Review, Timeline::handle(event, Kind::Review), |entry, max| {
             describe_review(entry, fields, max);
             if entry.stage != Stage::Open {
@@ -456,11 +460,14 @@ impl Timeline {
         }
         let mut review = fields["review"].take();
         if review.is_null() {
-            let title = fields["text"].as_str().unwrap_or_default();
-            return self.say(event, Kind::Review, Stage::Done, &format!("{title} → {OVERRULED}"), "");
+            return self.overruled(event, fields["text"].as_str().unwrap_or_default());
         }
         review["thread_id"] = fields["thread_id"].take();
         self.review(&SessionEvent { fields: review, ..event.clone() });
+    }
+
+    fn overruled(&mut self, event: &SessionEvent, subject: &str) {
+        self.say(event, Kind::Review, Stage::Done, &format!("{} → {OVERRULED}", without_shell(subject)), "");
     }
 
     fn status(&mut self, event: &SessionEvent) {

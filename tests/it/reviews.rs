@@ -5,6 +5,8 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, told, tool};
+use crate::support::eventually;
+use crate::support::history::Stream;
 use crate::support::requests::{parsed, refused, turn_completed, turn_started};
 
 const REVIEWS: &str = "/sessions/self/codex-reviews";
@@ -19,6 +21,14 @@ fn reviewed(review_id: &str, status: &str) -> String {
         "completedAtMs": 1250, "reviewId": review_id, "targetItemId": "i", "decisionSource": "agent", "review": review,
         "action": action}})
     .to_string()
+}
+
+/// The call of a client that overrules a denial.
+fn overruling(id: u32, review_id: &str) -> String {
+    let event =
+        json!({"id": review_id, "turn_id": "u", "action": {"type": "command", "command": "make TOKEN=hunter22"}});
+    let params = json!({"threadId": "t", "event": event});
+    json!({"id": id, "method": "thread/approveGuardianDeniedAction", "params": params}).to_string()
 }
 
 /// A relay with a running turn in which one action was denied and one approved.
@@ -139,6 +149,59 @@ fn denial_is_overruled_with_the_exact_action() {
 }
 
 #[test]
+fn open_view_learns_of_an_overruling() {
+    let mut live = denied();
+    let mut view = Stream::open(&live.session, "mode=ui", None).begun();
+    with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
+    let overruled = std::iter::repeat_with(|| view.next().json()).find(|event| event["status"] == "overruled");
+    let overruled = overruled.expect("the stream goes on");
+    let words = ["type", "review_id", "thread_id", "turn_id", "subject"].map(|word| overruled[word].clone());
+    let subject = "/bin/bash -lc 'make TOKEN=[redacted]'";
+    assert_eq!(words, ["auto_review", "8adfefc5-1", "t", "u", subject].map(Value::from), "{overruled:#}");
+    live.end_quietly();
+}
+
+#[test]
+fn audit_says_who_overruled_what_and_when() {
+    let mut live = denied();
+    live.say_plainly(&reviewed("aaaaaaaa-1", "denied"));
+    live.say_plainly(&reviewed("bbbbbbbb-1", "denied"));
+    with_server(&mut live, &["overrule", "8adf"], "\"result\":{}");
+    // A refused call overrules nothing.
+    with_server(&mut live, &["overrule", "bbbb"], "\"error\":{\"code\":-1,\"message\":\"no\"}");
+    live.send(&overruling(9, "aaaaaaaa-1"));
+    live.say_plainly(r#"{"id":9,"result":{}}"#);
+    let file = live.home.beside().join("audit.jsonl");
+    let path = file.to_str().expect("UTF-8");
+    let lines = || -> Vec<Value> {
+        shown(&live.tool(&["audit", "export", "--force", "-o", path]));
+        let text = std::fs::read_to_string(path).expect("it was written");
+        let lines = text.lines().map(parsed).filter(|line| line["kind"] == "overruling");
+        lines.collect()
+    };
+    let found = eventually("both are in the ledger", || Some(lines()).filter(|lines| lines.len() == 2));
+    let members = |line: &Value| ["request", "source", "thread", "turn", "summary"].map(|name| line[name].clone());
+    let command = "/bin/bash -lc 'make TOKEN=[redacted]'";
+    assert_eq!(members(&found[0]), ["8adfefc5-1", "cli", "t", "u", command].map(Value::from), "{found:#?}");
+    assert_eq!(members(&found[1]), ["aaaaaaaa-1", "client", "t", "u", "make TOKEN=[redacted]"].map(Value::from));
+    assert_eq!(
+        (found[0]["uid"].as_u64(), found[0]["item"].as_str()),
+        (Some(u64::from(rustix::process::getuid().as_raw())), Some("i")),
+        "{found:#?}"
+    );
+    assert!(found[0]["pid"].is_u64() && found[1]["by"].is_string(), "{found:#?}");
+    let verified = told(&live.tool(&["audit", "verify", path, "--json"]));
+    assert_eq!((&verified["intact"], &verified["compared"]), (&true.into(), &2.into()), "{verified:#}");
+    let home = live.end_quietly();
+    // A ledger that has lost one is noticed.
+    let ledger = rusqlite::Connection::open(home.path().join("sessions/s/ledger.db")).expect("it is there");
+    ledger.execute("DELETE FROM codex_overrulings WHERE source = 'cli'", []).expect("it can be changed");
+    let verified = tool(&home, &["audit", "verify", path, "--json"]);
+    let verified: Value = serde_json::from_slice(&verified.stdout).expect("one document");
+    assert_eq!(verified["problems"][0]["problem"], "the ledger lacks this line", "{verified:#}");
+}
+
+#[test]
 fn refused_overruling_can_be_tried_again() {
     let mut live = denied();
     let refusal = r#""error":{"code":-32600,"message":"thread not found: t"}"#;
@@ -169,6 +232,57 @@ fn denial_of_an_earlier_run_is_refused() {
     refused(overrule(&live, "8adfefc5-1", &json!({"next_turn": true})), (404, "review_not_found"));
     refused(overrule(&live, "227c7fc7-1", &json!({})), (404, "review_not_found"));
     refused(overrule(&live, "x", &json!({"next": true})), (400, "invalid_body"));
+    live.end_quietly();
+}
+
+#[test]
+fn search_finds_what_the_reviewer_said() {
+    let mut live = denied();
+    with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
+    let found = |text: &str| -> Vec<Value> {
+        let document = told(&live.tool(&["search", "--json", "--kind", "request", text]));
+        document["matches"].as_array().expect("an array").clone()
+    };
+    // The words of the reviewer, about both actions.
+    let said = found("\"is risky\"");
+    assert_eq!(said.len(), 2, "{said:#?}");
+    let words = ["thread_id", "turn_id", "item_id", "kind"].map(|word| said[0][word].clone());
+    assert_eq!(words, ["t", "u", "i", "request"].map(Value::from), "{said:#?}");
+    assert!(said[0]["line"].as_str().is_some_and(|line| line.contains("It is risky.")), "{said:#?}");
+    // Denied, approved, and overruled.
+    assert_eq!(found("make").len(), 3, "{:#?}", found("make"));
+    assert_eq!(found("hunter22"), Vec::<Value>::new());
+    live.end_quietly();
+}
+
+#[test]
+fn since_keeps_the_whole_review() {
+    let mut live = denied();
+    with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
+    let whole = live.get(REVIEWS)["reviews"][0].clone();
+    let since = whole["overruled_at"].as_str().expect("it was overruled");
+    assert!(since > whole["decided_at"].as_str().expect("it was decided"), "{whole:#}");
+    for query in [format!("since={since}"), format!("since={since}&all=true")] {
+        assert_eq!(live.get(&format!("{REVIEWS}?{query}"))["reviews"], json!([whole]), "{query}");
+    }
+    live.end_quietly();
+}
+
+#[test]
+fn repeated_overruling_hides_no_other_review() {
+    let mut live = denied();
+    live.say_plainly(&reviewed("aaaaaaaa-1", "denied"));
+    // A client may repeat its call.
+    for id in 100..104 {
+        live.send(&overruling(id, "aaaaaaaa-1"));
+        live.say_plainly(&format!(r#"{{"id":{id},"result":{{}}}}"#));
+    }
+    let reviews = live.get(&format!("{REVIEWS}?all=true&limit=2"))["reviews"].clone();
+    let told: Vec<_> = (0..2).map(|nth| (&reviews[nth]["review_id"], &reviews[nth]["reason"])).collect();
+    let reason = Value::from("It is risky.");
+    assert_eq!(told, [(&"227c7fc7-1".into(), &Value::Null), (&"aaaaaaaa-1".into(), &reason)], "{reviews:#}");
+    let denied = live.get(&format!("{REVIEWS}?limit=2"))["reviews"].clone();
+    assert_eq!([0, 1].map(|nth| &denied[nth]["reason"]), [&reason, &reason], "{denied:#}");
     live.end_quietly();
 }
 

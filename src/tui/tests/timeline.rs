@@ -305,4 +305,5 @@ fn reviews_show_action_decision_and_reason() {
     assert_eq!(entry("in_progress"), ("rm -rf build".to_owned(), reason(), None));
     assert_eq!(entry("approved"), ("rm -rf build → approved".to_owned(), reason(), None));
     assert_eq!(entry("denied"), ("rm -rf build → denied".to_owned(), reason(), Some("r".to_owned())));
+    assert_eq!(entry("overruled"), ("rm -rf build → overruled".to_owned(), String::new(), None));
 }
