@@ -40,6 +40,7 @@ mod kills;
 mod notify;
 mod old_home;
 mod oracles;
+mod packages;
 mod request_tools;
 mod requests;
 mod requests_calls;
