@@ -18,7 +18,7 @@ build: ## the release binary, target/release/codex-shim
 PACKAGES     := target/packages
 DIST_PROFILE := dist
 SIZE_MAX     := 12582912
-PACK          = SIZE_MAX=$(SIZE_MAX) SBOM=$(wildcard $(PACKAGES)/codex-shim.cdx.json) packaging/package.sh
+PACK          = SIZE_MAX=$(SIZE_MAX) packaging/package.sh
 
 dist: dist-binary ## target/packages/codex-shim-*.tar.gz: the binary, manual pages, completions, licences; static where musl is there
 	@$(PACK) tar $(PACKAGES)/codex-shim $(PACKAGES)

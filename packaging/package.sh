@@ -3,7 +3,7 @@
 #   packaging/package.sh tar|deb|npm BINARY FOLDER
 # The packages of one kind go to FOLDER, each with a .sha256 file beside it. The same commit and binary give the same bytes.
 #
-# Variables: SBOM is a software bill of materials to include. VERSION replaces the version of Cargo.toml, for tests of upgrades.
+# The software bill of materials is FOLDER/codex-shim.cdx.json, if it is there. Variables: VERSION replaces the version of Cargo.toml, for tests of upgrades.
 # SOURCE_DATE_EPOCH replaces the time of the commit. SIZE_MAX is the largest binary in bytes. LEVEL is the level of compression, 1 to 9.
 
 set -eu
@@ -59,7 +59,7 @@ fill() {
     cp LICENSE README.md CHANGELOG.md "$doc/"
     cp docs/*.md docs/*.svg docs/*.png "$doc/docs/"
     packaging/licences.py "$host" >"$doc/THIRD-PARTY-LICENSES"
-    if [ -n "${SBOM-}" ]; then cp "$SBOM" "$doc/codex-shim.cdx.json"; fi
+    if [ -f "$into/codex-shim.cdx.json" ]; then cp "$into/codex-shim.cdx.json" "$doc/"; fi
     comment="Starts the hub at login. \`codex-shim wrap codex\` writes one that also names your codex and PATH."
     for unit in share/systemd/user/codex-shim-hub.service share/codex-shim/codex-shim.hub.plist; do
         sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|$1/codex-shim|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
