@@ -74,7 +74,10 @@ impl Answer {
     /// The message of a refusal, or the reason why the body is not valid.
     pub fn document<T: DeserializeOwned>(&self) -> Result<T, String> {
         if self.status.is_success() {
-            return serde_json::from_slice(&self.body).map_err(|error| format!("its answer is not valid: {error}"));
+            let of_another = "if another codex-shim started the relay, start its client again \
+                              (`codex-shim status` names both versions)";
+            return serde_json::from_slice(&self.body)
+                .map_err(|error| format!("its answer is not valid: {error}; {of_another}"));
         }
         Err(self.refusal())
     }

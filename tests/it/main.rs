@@ -39,6 +39,7 @@ mod keeping;
 mod kills;
 mod notify;
 mod old_home;
+mod old_relay;
 mod oracles;
 mod packages;
 mod request_tools;

@@ -35,7 +35,7 @@ fn fixture() -> PathBuf {
 }
 
 /// A copy of the home with its original modes. Files that name the home itself name the copy.
-fn old_home() -> Home {
+pub fn old_home() -> Home {
     let home = Home::new();
     copy(&fixture().join("home"), &home.path(), home.beside());
     copy(&fixture().join("user"), &home.beside().join("user"), home.beside());
@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path, root: &Path) {
     }
 }
 
-fn tool(home: &Home, args: &[&str]) -> Output {
+pub fn tool(home: &Home, args: &[&str]) -> Output {
     home.shim(args).current_dir(home.beside()).stdin(Stdio::null()).output().expect("the tool runs")
 }
 
