@@ -12,7 +12,7 @@ use crate::support::shim::Home;
 
 const NOT_FOUND: &str = r#"{"detail":{"error_code":"not_found","message":"there is no such path; docs/control.md lists those that there are"}}"#;
 
-/// What a relay of commit 09c9f19 answered to `GET` of these paths, without its numbers of bytes.
+/// The answers of a relay of commit 09c9f19 to `GET` of these paths, with other paths and times.
 const ANSWERS: [(&str, &str); 9] = [
     ("/healthz", r#"{"status":"ok"}"#),
     (
@@ -123,7 +123,7 @@ fn tools_say_what_an_old_relay_lacks() {
         );
         assert!(!text.contains("path"), "{args:?}: {text}");
     }
-    // Other sessions are shown all the same.
+    // The tool shows the other sessions.
     let (status, text) = told(&home, &["usage"]);
     assert!(status == Some(1) && text.contains("start its client again") && text.lines().count() > 1, "{text}");
 }

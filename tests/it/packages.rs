@@ -17,7 +17,7 @@ use crate::surroundings::ends;
 const OLD: &str = "0.1.9";
 const NEW: &str = env!("CARGO_PKG_VERSION");
 
-/// Where packages are made and installed. Its user has a codex on PATH.
+/// A folder in which the test makes and installs packages. Its user has a codex on PATH.
 struct Bench {
     root: tempfile::TempDir,
 }
@@ -176,7 +176,7 @@ fn tarball_installs_upgrades_and_goes() {
     assert!(!prefix.join("share/doc/codex-shim/only in the old one").exists());
     let unit = fs::read_to_string(prefix.join("share/systemd/user/codex-shim-hub.service")).expect("a unit");
     assert!(unit.contains(&format!("\nExecStart={} hub\n", bin.join("codex-shim").display())), "{unit}");
-    // What wrapped tools start is not taken away from under them.
+    // Wrapped tools start this program, so it is not removed.
     bench.installed(&bin, &["wrap", "path", "--yes"]);
     let remover = prefix.join("share/codex-shim/install.sh");
     let refused = install(&remover, &["--remove"]);
@@ -271,10 +271,10 @@ fn npm_packages_install_upgrade_and_go() {
     assert_eq!(npm(&bench, &bench.at("user"), &args), format!("codex-shim {NEW}\n"));
 }
 
-/// Where npm runs no scripts, the launcher is what it has started.
+/// If npm runs no scripts, a launcher runs the binary, with its name, status, streams and signals.
 #[test]
-fn npm_launcher_is_the_binary_to_others() {
-    let Some(bench) = Bench::with("npm_launcher_is_the_binary_to_others", &["npm", "node"]) else { return };
+fn npm_launcher_passes_everything_on() {
+    let Some(bench) = Bench::with("npm_launcher_passes_everything_on", &["npm", "node"]) else { return };
     let packages = bench.pack("npm", NEW, "new");
     let project = bench.at("project");
     fs::create_dir(&project).expect("a folder");
