@@ -37,8 +37,16 @@ dist-binary: package-tools
 AUDITABLE_VERSION := 0.7.7
 CYCLONEDX_VERSION := 0.5.9
 
-# What records the dependencies in the binary, and in a file beside it. Packages lack them without a network, and this says so.
+# What records the dependencies in the binary, and in a file beside it, and what makes the binary static. Packages do without them if
+# there is no network, and this says so.
 package-tools:
+	@musl=$$(rustc -vV | sed -n 's/^host: \(.*-linux\)-gnu$$/\1-musl/p'); \
+	if [ -n "$$musl" ] && command -v rustup >/dev/null && [ ! -d "$$(rustc --print sysroot)/lib/rustlib/$$musl" ]; then \
+	  timeout 300 rustup target add "$$musl" >/dev/null 2>&1 || true; \
+	fi; \
+	if [ -n "$$musl" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v musl-gcc >/dev/null; then \
+	  timeout 300 apt-get install -y --no-install-recommends musl-tools >/dev/null 2>&1 || true; \
+	fi
 	@for tool in cargo-auditable@$(AUDITABLE_VERSION) cargo-cyclonedx@$(CYCLONEDX_VERSION); do \
 	  [ -x "target/tools/bin/$${tool%@*}" ] || CARGO_TARGET_DIR=target/tools/build timeout 900 \
 	    cargo install --quiet --locked --debug --root target/tools "$$tool" \
