@@ -3,8 +3,9 @@
 #   packaging/package.sh tar|deb|npm BINARY FOLDER
 # The packages of one kind go to FOLDER, each with a .sha256 file beside it. The same commit and binary give the same bytes.
 #
-# The software bill of materials is FOLDER/codex-shim.cdx.json, if it is there. Variables: VERSION replaces the version of Cargo.toml, for tests of upgrades.
-# SOURCE_DATE_EPOCH replaces the time of the commit. SIZE_MAX is the largest binary in bytes. LEVEL is the level of compression, 1 to 9.
+# The software bill of materials is FOLDER/codex-shim.cdx.json, if it is there. Variables: VERSION replaces the version of Cargo.toml,
+# for tests of upgrades. SOURCE_DATE_EPOCH replaces the time of the commit. SIZE_MAX is the largest binary in bytes. LEVEL is the level
+# of compression, 1 to 9.
 
 set -eu
 umask 022
@@ -43,6 +44,11 @@ needed_libc() {
     objdump -T "$binary" 2>/dev/null | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -n 1
 }
 
+target=$host
+case "$host" in
+*-linux-gnu) if [ -z "$(needed_libc)" ]; then target=${host%-gnu}-musl; fi ;;
+esac
+
 # The files of a package below "$stage", with the programs in "$1".
 fill() {
     mkdir -p "$stage/bin" "$stage/share/man/man1" "$stage/share/bash-completion/completions" \
@@ -58,7 +64,7 @@ fill() {
     doc=$stage/share/doc/codex-shim
     cp LICENSE README.md CHANGELOG.md "$doc/"
     cp docs/*.md docs/*.svg docs/*.png "$doc/docs/"
-    packaging/licences.py "$host" >"$doc/THIRD-PARTY-LICENSES"
+    packaging/licences.py "$target" >"$doc/THIRD-PARTY-LICENSES"
     if [ -f "$into/codex-shim.cdx.json" ]; then cp "$into/codex-shim.cdx.json" "$doc/"; fi
     comment="Starts the hub at login. \`codex-shim wrap codex\` writes one that also names your codex and PATH."
     for unit in share/systemd/user/codex-shim-hub.service share/codex-shim/codex-shim.hub.plist; do
