@@ -156,6 +156,9 @@ make_npm() {
     fill /usr/local/bin
     # The package for this system: the binary, and what belongs to it.
     cp LICENSE "$stage/"
+    main=$work/main
+    mkdir -p "$main/bin" "$main/docs"
+    mv "$stage/share/man/man1" "$main/man"
     rm -r "$stage/share/man" "$stage/share/doc/codex-shim/docs"
     rm "$stage/share/doc/codex-shim/LICENSE" "$stage/share/doc/codex-shim/README.md" "$stage/share/doc/codex-shim/CHANGELOG.md"
     cat >"$stage/package.json" <<END
@@ -167,17 +170,17 @@ $libc  "preferUnplugged": true
 }
 END
     pack "$stage" "codex-shim-$os-$cpu-$VERSION.tgz" package
-    main=$work/main
-    mkdir -p "$main/bin" "$main/docs"
     cp packaging/npm/binary.js packaging/npm/install.js LICENSE README.md CHANGELOG.md "$main/"
     cp docs/*.md docs/*.svg docs/*.png "$main/docs/"
     cp packaging/npm/launcher.js "$main/bin/codex-shim"
     chmod 755 "$main/bin/codex-shim"
+    pages=$(cd "$main" && find man -name '*.1' | sort | sed 's|.*|"./&"|' | paste -s -d , -)
     cat >"$main/package.json" <<END
 {
   "name": "codex-shim",
   "description": "Transparent proxy for codex app-server: records every message, shows the model your terminal, keeps approvals",
 $common  "bin": { "codex-shim": "bin/codex-shim" },
+  "man": [$pages],
   "engines": { "node": ">=18" },
   "scripts": { "postinstall": "node install.js" },
   "optionalDependencies": { "@codex-shim/$os-$cpu": "$VERSION" }

@@ -257,6 +257,7 @@ fn npm_packages_install_upgrade_and_go() {
     bench.outlives(&mut relay, &bin);
     drop(relay);
     bench.try_it(&bin);
+    assert!(prefix.join("share/man/man1/codex-shim.1").exists());
     let main = prefix.join("lib/node_modules/codex-shim");
     let manifest: Value =
         serde_json::from_slice(&fs::read(main.join("package.json")).expect("it is there")).expect("JSON");
