@@ -91,6 +91,7 @@ impl Answer {
         }
         #[derive(Deserialize)]
         struct Detail {
+            #[serde(default)]
             error_code: String,
             message: String,
         }
