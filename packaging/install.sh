@@ -52,6 +52,8 @@ now=$(mktemp)
 trap 'rm -f "$now"' EXIT
 umask 022
 mkdir -p "$prefix"
+prefix=$(cd "$prefix" && pwd)
+list=$prefix/share/codex-shim/installed
 ( cd "$from" && find bin share -type d | sort ) | while IFS= read -r folder; do
     if [ ! -d "$prefix/$folder" ]; then
         mkdir "$prefix/$folder"
@@ -68,8 +70,9 @@ printf '%s\n' share/codex-shim/installed share/codex-shim/install.sh >>"$now"
     cp "$from/$file" "$prefix/$file.new"
     mv -f "$prefix/$file.new" "$prefix/$file"
 done
+word=$(printf '%s' "$prefix/bin/codex-shim" | sed 's/[|&\\]/\\&/g')
 for unit in share/systemd/user/codex-shim-hub.service share/codex-shim/codex-shim.hub.plist; do
-    sed "s|/usr/local/bin/codex-shim|$prefix/bin/codex-shim|" "$from/$unit" >"$prefix/$unit"
+    sed "s|/usr/local/bin/codex-shim|$word|" "$from/$unit" >"$prefix/$unit"
 done
 cp "$from/install.sh" "$prefix/share/codex-shim/install.sh"
 if [ -f "$list" ]; then remove_all_but "$now"; fi

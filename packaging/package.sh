@@ -67,10 +67,10 @@ fill() {
     packaging/licences.py "$target" >"$doc/THIRD-PARTY-LICENSES"
     if [ -f "$into/codex-shim.cdx.json" ]; then cp "$into/codex-shim.cdx.json" "$doc/"; fi
     comment="Starts the hub at login. \`codex-shim wrap codex\` writes one that also names your codex and PATH."
-    for unit in share/systemd/user/codex-shim-hub.service share/codex-shim/codex-shim.hub.plist; do
-        sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|$1/codex-shim|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
-            "src/cli/wrap/$(basename "$unit")" >"$stage/$unit"
-    done
+    sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|\"$1/codex-shim\"|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
+        src/cli/wrap/codex-shim-hub.service >"$stage/share/systemd/user/codex-shim-hub.service"
+    sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|$1/codex-shim|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
+        src/cli/wrap/codex-shim.hub.plist >"$stage/share/codex-shim/codex-shim.hub.plist"
 }
 
 # Writes "$2" with its digest from the folder "$1", whose entries are below "$3" there.

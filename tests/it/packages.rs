@@ -175,7 +175,7 @@ fn tarball_installs_upgrades_and_goes() {
     assert!(prefix.join("share/man/man1/codex-shim.1").exists());
     assert!(!prefix.join("share/doc/codex-shim/only in the old one").exists());
     let unit = fs::read_to_string(prefix.join("share/systemd/user/codex-shim-hub.service")).expect("a unit");
-    assert!(unit.contains(&format!("\nExecStart={} hub\n", bin.join("codex-shim").display())), "{unit}");
+    assert!(unit.contains(&format!("\nExecStart=\"{}\" hub\n", bin.join("codex-shim").display())), "{unit}");
     // Wrapped tools start this program, so it is not removed.
     bench.installed(&bin, &["wrap", "path", "--yes"]);
     let remover = prefix.join("share/codex-shim/install.sh");
@@ -219,7 +219,7 @@ fn debian_package_installs_upgrades_and_goes() {
     drop(relay);
     bench.try_it(&bin);
     let unit = fs::read_to_string(root.join("usr/lib/systemd/user/codex-shim-hub.service")).expect("a unit");
-    assert!(unit.contains("\nExecStart=/usr/bin/codex-shim hub\n"), "{unit}");
+    assert!(unit.contains("\nExecStart=\"/usr/bin/codex-shim\" hub\n"), "{unit}");
     assert!(dpkg(&["--status", "codex-shim"]).contains(&format!("\nVersion: {NEW}\n")));
     dpkg(&["--purge", "codex-shim"]);
     let after: BTreeSet<PathBuf> = tree(&root).into_iter().filter(belongs_to_packages).collect();
