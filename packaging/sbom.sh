@@ -14,4 +14,15 @@ trap 'rm -f "$made.json"' EXIT
 PATH=$PWD/target/tools/bin:$PATH cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --override-filename "$made" \
     --target "$(rustc -vV | sed -n 's/^host: //p')"
 mkdir -p "$(dirname "$file")"
-sed "s|file://$PWD|file:///codex-shim|g" "$made.json" >"$file"
+# Addresses of homepages and of a registry are no part of what was linked in.
+python3 - "$made.json" "$PWD" >"$file" <<'END'
+import json
+import re
+import sys
+
+text = open(sys.argv[1], encoding="utf-8").read().replace(f"file://{sys.argv[2]}", "file:///codex-shim")
+bill = json.loads(re.sub(r"registry\+https://[^#\"]*#", "registry#", text))
+for component in bill["components"]:
+    component.pop("externalReferences", None)
+print(json.dumps(bill, indent=2, ensure_ascii=False))
+END
