@@ -8,25 +8,53 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser page-pictures help
+.PHONY: build dist deb npm dist-binary package-tools install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser page-pictures help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
 	cargo build --release --locked
 
-# What this machine's own target is called with a C library that can be linked in.
-MUSL := $(shell rustc -vV | sed -n 's/^host: \(.*-linux\)-gnu$$/\1-musl/p')
+# The packages, and the binary in them.
+PACKAGES     := target/packages
 DIST_PROFILE := dist
+SIZE_MAX     := 12582912
+PACK          = SIZE_MAX=$(SIZE_MAX) packaging/package.sh
 
-dist: ## a stripped binary in target/, and its size; static where rustup has the musl target and there is a musl-gcc
-	@if [ -n "$(MUSL)" ] && [ -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" ] && command -v musl-gcc >/dev/null; then \
-	  set -- --target $(MUSL); \
-	else \
-	  echo "make dist: there is no target $(MUSL) (rustup target add) or no musl-gcc: the binary needs the C library of this machine" >&2; \
+dist: dist-binary ## target/packages/codex-shim-*.tar.gz: the binary, manual pages, completions, licences; static where musl is there
+	@$(PACK) tar $(PACKAGES)/codex-shim $(PACKAGES)
+
+deb: dist-binary ## the same as a Debian package
+	@$(PACK) deb $(PACKAGES)/codex-shim $(PACKAGES)
+
+npm: dist-binary ## the same as two npm packages: one for all systems, and one with the binary for this one
+	@$(PACK) npm $(PACKAGES)/codex-shim $(PACKAGES)
+
+dist-binary: package-tools
+	@packaging/build.sh $(DIST_PROFILE) $(PACKAGES)/codex-shim
+	@rm -f $(PACKAGES)/codex-shim.cdx.json
+	@[ ! -x target/tools/bin/cargo-cyclonedx ] || packaging/sbom.sh $(PACKAGES)/codex-shim.cdx.json
+
+AUDITABLE_VERSION := 0.7.7
+CYCLONEDX_VERSION := 0.5.9
+
+# What records the dependencies in the binary, and in a file beside it, and what makes the binary static. Packages do without them if
+# there is no network, and this says so.
+package-tools:
+	@musl=$$(rustc -vV | sed -n 's/^host: \(.*-linux\)-gnu$$/\1-musl/p'); \
+	if [ -n "$$musl" ] && command -v rustup >/dev/null && [ ! -d "$$(rustc --print sysroot)/lib/rustlib/$$musl" ]; then \
+	  timeout 300 rustup target add "$$musl" >/dev/null 2>&1 || true; \
 	fi; \
-	made=$$(cargo build --profile $(DIST_PROFILE) --locked --bin codex-shim --message-format json-render-diagnostics "$$@" \
-	  | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'); \
-	[ -x "$$made" ] && ls -l "$$made" | awk '{ printf "%s: %.1f MiB\n", $$NF, $$5 / 1048576 }'
+	if [ -n "$$musl" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v musl-gcc >/dev/null; then \
+	  timeout 300 apt-get install -y --no-install-recommends musl-tools >/dev/null 2>&1 || true; \
+	fi
+	@for tool in cargo-auditable@$(AUDITABLE_VERSION) cargo-cyclonedx@$(CYCLONEDX_VERSION); do \
+	  [ -x "target/tools/bin/$${tool%@*}" ] || CARGO_TARGET_DIR=target/tools/build timeout 900 \
+	    cargo install --quiet --locked --debug --root target/tools "$$tool" \
+	  || echo "SKIPPED: $$tool could not be installed (a network is needed): the packages do not list their dependencies for machines" >&2; \
+	done; rm -rf target/tools/build
+
+install-test: ## `cargo install` from this folder, tried: the binary runs, and goes again
+	@tests/install.sh target/installed
 
 demo: build ## what it does, shown in a few seconds
 	target/release/codex-shim demo

@@ -479,7 +479,8 @@ fn versions(session: &Found) -> String {
     }
 }
 
-fn last_header(session: &Found) -> Option<Header> {
+/// The header of the journal's newest segment.
+pub(super) fn last_header(session: &Found) -> Option<Header> {
     let from = Position { segment: session.last_segment()?, offset: 0 };
     let mut reader = Reader::new(&session.journal_dir(), Some(from));
     match reader.step().ok()? {

@@ -45,6 +45,13 @@ const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Longest accepted answer, in bytes: a request and its answer may each be as long as a line.
 const ANSWER_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
+/// Codes with which a relay refuses a path or a method that it does not know.
+const UNKNOWN_CALL: [&str; 2] = ["not_found", "method_not_allowed"];
+
+/// What a tool says when the relay refuses with such a code.
+const OLDER_RELAY: &str = "the relay was started by an older codex-shim, which cannot do this; start its client again \
+                           (`codex-shim status` names both versions)";
+
 /// An HTTP response of a relay.
 #[derive(Debug)]
 pub struct Answer {
@@ -66,21 +73,34 @@ impl Answer {
     ///
     /// The message of a refusal, or the reason why the body is not valid.
     pub fn document<T: DeserializeOwned>(&self) -> Result<T, String> {
+        if self.status.is_success() {
+            let of_another = "if another codex-shim started the relay, start its client again \
+                              (`codex-shim status` names both versions)";
+            return serde_json::from_slice(&self.body)
+                .map_err(|error| format!("its answer is not valid: {error}; {of_another}"));
+        }
+        Err(self.refusal())
+    }
+
+    /// The message of a refusal.
+    #[must_use]
+    pub(crate) fn refusal(&self) -> String {
         #[derive(Deserialize)]
         struct Refused {
             detail: Detail,
         }
         #[derive(Deserialize)]
         struct Detail {
+            #[serde(default)]
+            error_code: String,
             message: String,
         }
-        if self.status.is_success() {
-            return serde_json::from_slice(&self.body).map_err(|error| format!("its answer is not valid: {error}"));
-        }
-        Err(match serde_json::from_slice::<Refused>(&self.body) {
-            Ok(refused) => refused.detail.message,
+        match serde_json::from_slice::<Refused>(&self.body) {
+            // Our tools ask only for what a relay of their own version has.
+            Ok(Refused { detail }) if UNKNOWN_CALL.contains(&&*detail.error_code) => OLDER_RELAY.to_owned(),
+            Ok(Refused { detail }) => detail.message,
             Err(_) => format!("it answered {}: {}", self.status, String::from_utf8_lossy(&self.body).trim_end()),
-        })
+        }
     }
 }
 

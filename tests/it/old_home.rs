@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::support::both_ends::{Live, carried, envelope, names, told, turn};
 use crate::support::eventually;
 use crate::support::pane::Pane;
-use crate::support::shim::{Home, SHIM};
+use crate::support::shim::{Home, SHIM, put_program};
 use crate::support::tmux::Tmux;
 
 /// The folder that held the home when version 0.1 wrote it.
@@ -35,7 +35,7 @@ fn fixture() -> PathBuf {
 }
 
 /// A copy of the home with its original modes. Files that name the home itself name the copy.
-fn old_home() -> Home {
+pub fn old_home() -> Home {
     let home = Home::new();
     copy(&fixture().join("home"), &home.path(), home.beside());
     copy(&fixture().join("user"), &home.beside().join("user"), home.beside());
@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path, root: &Path) {
     }
 }
 
-fn tool(home: &Home, args: &[&str]) -> Output {
+pub fn tool(home: &Home, args: &[&str]) -> Output {
     home.shim(args).current_dir(home.beside()).stdin(Stdio::null()).output().expect("the tool runs")
 }
 
@@ -327,6 +327,16 @@ fn every_other_tool_works_on_the_old_home() {
         (&["search", "--regex", "run.before"], 0, "the run before"),
         (&["children"], 0, "killed"),
         (&["prune"], 0, "nothing to delete"),
+        (&["usage"], 0, "the record has no earlier turns"),
+        (&["usage", "--session", "killed"], 0, "client:1"),
+        (&["reviews"], 0, "has denied nothing in any session"),
+        (&["overrule", "latest"], 3, "no denial of a running session"),
+        (&["rules"], 0, "no rules are set"),
+        (&["notify", "test"], 1, "no command is configured"),
+        (&["hub", "status"], 4, "no hub is running"),
+        (&["audit", "export", "-o", "audit.jsonl"], 0, "the last hash is"),
+        (&["audit", "verify", "audit.jsonl"], 0, "audit.jsonl is intact"),
+        (&["wrap"], 2, "no target"),
         (&["hook", "bash"], 0, "codex-shim"),
         (&["completions", "zsh"], 0, "codex-shim"),
         (&["unwrap", "--dry-run"], 0, "would"),
@@ -350,6 +360,56 @@ fn every_other_tool_works_on_the_old_home() {
     tmux.keys(&["C-c"]);
     eventually("the end of the TUI", || tmux.screen().contains("left with 0").then_some(()));
     assert_no_damage(&home);
+}
+
+/// Tools that read no stored data, and those that a test starts by another name: `Live` has `run`, and `Tmux` has `tui`.
+const NOT_HERE: [&str; 6] = ["demo", "run", "serve", "tui", "watch-pty", "web"];
+
+#[test]
+fn no_tool_is_untried_on_the_old_home() {
+    let help = Home::new().shim(&["--help"]).output().expect("it runs").stdout;
+    let help = String::from_utf8(help).expect("UTF-8");
+    let (_, groups) = help.split_once("Start here:").expect("a first group");
+    let (groups, _) = groups.split_once("Ways to start a relay:").expect("an end");
+    let rows = groups.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names: Vec<&str> =
+        rows.filter_map(|row| row.split_whitespace().next()).filter(|name| *name != "help").collect();
+    assert!(names.len() > 30, "{names:?}");
+    let tried = |name: &&str| include_str!("old_home.rs").contains(&format!("\"{name}\""));
+    let untried: Vec<&str> = names.into_iter().filter(|name| !NOT_HERE.contains(name) && !tried(name)).collect();
+    assert_eq!(untried, Vec::<&str>::new());
+}
+
+#[test]
+fn old_wraps_are_renewed_by_the_same_wrap() {
+    let home = old_home();
+    let (user, bin) = (home.beside().join("user"), home.beside().join("sbin"));
+    fs::create_dir(&bin).expect("a folder");
+    symlink(SHIM, bin.join("codex-shim")).expect("a link");
+    fs::create_dir(home.beside().join("real")).expect("a folder");
+    put_program(&home.beside().join("real/codex"), b"#!/bin/sh\necho codex-cli 0.169.0\n");
+    let renewed = |target: &str| {
+        let path = format!("{0}/user/bin:{0}/sbin:{0}/real:/usr/bin:/bin", home.beside().display());
+        let mut wrap = home.shim(&["wrap", target, "--yes"]);
+        wrap.env("PATH", path).env("HOME", &user).env_remove("XDG_CONFIG_HOME").current_dir(home.beside());
+        let output = wrap.stdin(Stdio::null()).output().expect("it runs");
+        assert!(output.status.success(), "{target}: {output:?}");
+    };
+    // A pinned codex of the settings comes before the one on PATH.
+    let config = home.path().join("config.toml");
+    let text = fs::read_to_string(&config).expect("it is there").replace("codex = ", "# codex = ");
+    fs::write(&config, text).expect("write");
+    renewed("path");
+    renewed("vscode");
+    for link in [user.join("bin/codex"), home.path().join("bin/codex")] {
+        let mut codex = std::process::Command::new(&link);
+        let codex = home.adopt(&mut codex).arg("--version").env("PATH", "/usr/bin:/bin").env("HOME", &user);
+        let output = codex.output().expect("the link leads to codex-shim");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "codex-cli 0.169.0\n", "{output:?}");
+    }
+    assert_eq!(document(&home, &["unwrap", "--json"])["unwrapped"].as_array().map(Vec::len), Some(3));
+    let settings = fs::read_to_string(user.join(".config/Code/User/settings.json")).expect("it is there");
+    assert_eq!(settings, "{\n  // kept\n  \"editor.tabSize\": 4,\n}\n");
 }
 
 #[test]

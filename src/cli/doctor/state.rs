@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::process::{Pid, test_kill_process};
 
-use super::super::select_session;
+use super::super::{select_session, status_tool};
 use super::{Check, Verdict};
 use crate::config::{DEPTH_VARIABLE, Settings};
 use crate::control::{SOCKET_FILE, client};
@@ -60,6 +60,7 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             let live = sessions.iter().filter(|session| session.live).count();
             checks.push(Check::ok("sessions", format!("{}, {live} of them live", sessions.len())));
             checks.extend(shared_folders(&sessions, only));
+            checks.extend(other_versions(&sessions, only));
             // In parallel, because each hung relay takes the full timeout.
             let meant: Vec<&Found> =
                 sessions.iter().filter(|session| only.is_none_or(|only| session.id == only)).collect();
@@ -77,6 +78,20 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
             checks.push(Check::broken("sessions", error.to_string(), "check the owner and the mode of that folder"))
         }
     }
+}
+
+/// The relays that another version of codex-shim has started, as after an upgrade.
+fn other_versions(sessions: &[Found], only: Option<&str>) -> Option<Check> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let live = sessions.iter().filter(|session| session.live && only.is_none_or(|only| session.id == only));
+    let of_others = live.filter_map(|session| {
+        status_tool::last_header(session).filter(|header| header.shim != ours).map(|of| (session, of))
+    });
+    let named: Vec<String> =
+        of_others.map(|(session, header)| format!("{} runs {}", full_name(session, sessions), header.shim)).collect();
+    let remedy = "they go on as they are, and some tools cannot ask them; start their clients again when it suits you, and a hub \
+                  with `codex-shim hub restart`";
+    (!named.is_empty()).then(|| Check::note("versions", format!("this is {ours}; {}", named.join(", ")), remedy))
 }
 
 /// Folders in which several clients are live, each with its own session.

@@ -65,11 +65,7 @@ impl Refused {
         let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let detail = document["detail"].clone();
         let code = detail["error_code"].as_str().unwrap_or_default().to_owned();
-        let message = match detail["message"].as_str() {
-            Some(message) => message.to_owned(),
-            None => format!("it answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()),
-        };
-        Refused { code, message, detail }
+        Refused { code, message: answer.refusal(), detail }
     }
 }
 

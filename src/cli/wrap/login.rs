@@ -1,5 +1,5 @@
 //! `wrap codex`: has the hub started at login, without root: by a unit of the user's systemd, or by an agent of launchd. The text
-//! of the file is made here, and so is the way back.
+//! of the file comes from the template that the packages have, too.
 //!
 //! The file pins what a login does not know: the codex, `CODEX_HOME`, our home, and PATH, which commands that codex runs need.
 
@@ -21,6 +21,15 @@ const UNIT: &str = "codex-shim-hub.service";
 
 /// The label of launchd's agent.
 const LABEL: &str = "codex-shim.hub";
+
+/// The text of the unit. `packaging/package.sh` fills the same file for the packages.
+const UNIT_TEMPLATE: &str = include_str!("codex-shim-hub.service");
+
+/// The text of the agent, as [`UNIT_TEMPLATE`].
+const AGENT_TEMPLATE: &str = include_str!("codex-shim.hub.plist");
+
+/// The comment at the top of a file that `wrap` writes.
+const ORIGIN: &str = "Made by `codex-shim wrap codex`; `codex-shim unwrap codex` removes it.";
 
 /// What has a hub started at login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +76,10 @@ impl Planner<'_> {
             (Err(error), _) => return Err(format!("read {at}: {error}")),
         };
         if let Some(link) = enabled.as_ref().filter(|link| !is_enabled && link.symlink_metadata().is_ok()) {
-            return Err(format!("{} is there already, and not made by `wrap`; remove it first", link.display()));
+            let link = link.display();
+            return Err(format!(
+                "{link} is there already, and not made by `wrap`; `systemctl --user disable {UNIT}` removes it"
+            ));
         }
         let change = Change::Login { text, enabled, made };
         let (target, pinned) = (TARGET.to_owned(), Some(pinned));
@@ -113,57 +125,36 @@ impl Start {
     fn unit(&self) -> String {
         // A `$` is special only in commands.
         let word = |path: &Path| quoted(&path.to_string_lossy()).replace('$', "$$");
-        let (program, codex) = (word(&self.program), word(&self.codex));
         let variables: String = self
             .variables
             .iter()
             .map(|(name, value)| format!("Environment={}\n", quoted(&format!("{name}={value}"))))
             .collect();
-        format!(
-            "# Made by `codex-shim wrap {TARGET}`; `codex-shim unwrap {TARGET}` removes it.\n\
-             [Unit]\n\
-             Description=codex-shim hub: one codex server for all clients\n\
-             StartLimitIntervalSec=600\n\
-             StartLimitBurst=5\n\
-             \n\
-             [Service]\n\
-             ExecStart={program} hub --codex {codex}\n\
-             {variables}\
-             KillMode=process\n\
-             Restart=on-failure\n\
-             RestartSec=10\n\
-             \n\
-             [Install]\n\
-             WantedBy=default.target\n"
-        )
+        let codex = format!(" --codex {}", word(&self.codex));
+        let program = word(&self.program);
+        let values = [("ORIGIN", ORIGIN), ("PROGRAM", &program), ("CODEX", &codex), ("VARIABLES", &variables)];
+        filled(UNIT_TEMPLATE, &values)
     }
 
     fn agent(&self) -> String {
-        let string = |text: &str| format!("<string>{}</string>", escaped(text));
-        let (program, codex) = (string(&self.program.to_string_lossy()), string(&self.codex.to_string_lossy()));
+        let string = |text: &str| format!("<string>{}</string>\n", escaped(text));
         let variables: String = self
             .variables
             .iter()
-            .map(|(name, value)| format!("        <key>{name}</key>\n        {}\n", string(value)))
+            .map(|(name, value)| format!("        <key>{name}</key>\n        {}", string(value)))
             .collect();
-        format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-             <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
-             <!-- Made by `codex-shim wrap {TARGET}`; `codex-shim unwrap {TARGET}` removes it. -->\n\
-             <plist version=\"1.0\">\n\
-             <dict>\n    \
-             <key>Label</key>\n    <string>{LABEL}</string>\n    \
-             <key>ProgramArguments</key>\n    <array>\n        {program}\n        <string>hub</string>\n        \
-             <string>--codex</string>\n        {codex}\n    </array>\n    \
-             <key>EnvironmentVariables</key>\n    <dict>\n{variables}    </dict>\n    \
-             <key>RunAtLoad</key>\n    <true/>\n    \
-             <key>KeepAlive</key>\n    <dict>\n        <key>SuccessfulExit</key>\n        <false/>\n    </dict>\n    \
-             <key>ThrottleInterval</key>\n    <integer>60</integer>\n    \
-             <key>AbandonProcessGroup</key>\n    <true/>\n\
-             </dict>\n\
-             </plist>\n"
-        )
+        let codex = format!("        <string>--codex</string>\n        {}", string(&self.codex.to_string_lossy()));
+        let program = escaped(&self.program.to_string_lossy());
+        let values = [("ORIGIN", ORIGIN), ("PROGRAM", &program), ("CODEX", &codex), ("VARIABLES", &variables)];
+        filled(AGENT_TEMPLATE, &values)
     }
+}
+
+/// A template with its names, each between two `@`, replaced by their values.
+fn filled(template: &str, values: &[(&str, &str)]) -> String {
+    let value = |name| values.iter().find(|(of, _)| *of == name).map_or("", |(_, value)| *value);
+    let parts = template.split('@').enumerate();
+    parts.map(|(index, part)| if index % 2 == 0 { part } else { value(part) }).collect()
 }
 
 /// A word of a unit, in quotation marks.
@@ -295,6 +286,18 @@ mod tests {
         assert!(lines.contains(&r#"ExecStart="/bin/codex-shim" hub --codex "/opt/$$codex/codex""#), "{unit}");
         assert!(lines.contains(&r#"Environment="PATH=/a b:/100%%""#), "{unit}");
         assert!(lines.contains(&r#"Environment="CODEX_HOME=/x\"\\<&>$""#), "{unit}");
+        let comment = "# Made by `codex-shim wrap codex`; `codex-shim unwrap codex` removes it.";
+        assert_eq!((lines[0], lines[1]), (comment, "[Unit]"), "an upgrade must not change the file: {unit}");
+        assert!(unit.ends_with("\n\n[Install]\nWantedBy=default.target\n") && !unit.contains('@'), "{unit}");
+    }
+
+    #[test]
+    fn templates_without_codex_are_whole_files() {
+        for template in [UNIT_TEMPLATE, AGENT_TEMPLATE] {
+            let text = filled(template, &[("PROGRAM", "/usr/bin/codex-shim")]);
+            assert!(text.contains("/usr/bin/codex-shim") && !text.contains(['@', '\t']), "{text}");
+        }
+        assert!(AGENT_TEMPLATE.contains(&format!("<string>{LABEL}</string>")));
     }
 
     #[test]
@@ -303,7 +306,9 @@ mod tests {
         assert!(agent.contains("<string>/x\"\\&lt;&amp;&gt;$</string>"), "{agent}");
         assert_eq!(agent.matches("<dict>").count(), agent.matches("</dict>").count());
         assert!(
-            agent.contains("        <string>--codex</string>\n        <string>/opt/$codex/codex</string>\n"),
+            agent.contains(
+                "        <string>--codex</string>\n        <string>/opt/$codex/codex</string>\n    </array>\n"
+            ),
             "{agent}"
         );
     }
