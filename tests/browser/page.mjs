@@ -1,6 +1,7 @@
 // Everything that a person does on the page, in one browser, at the sizes of a phone and of a desk.
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { DESK, PHONE, asksChange, asksCommand, asksForm, asksPermissions, asksQuestion, axe, eventually, launch, outside, say, tells, turnStarts } from "./stage.mjs";
 
 const browser = await launch();
@@ -23,6 +24,24 @@ const note = (page, text) => page.locator(".note", { hasText: text });
 const act = (page, text, name) => card(page, text).getByRole("button", { name, exact: true }).click();
 const answered = async () => JSON.parse(await outside("at_server"));
 const change = (path, diff, type = "update") => ({ path, kind: { type }, diff });
+
+/// The whole page can be read by everybody, is as wide as the screen, and has no control that a finger misses.
+async function audit(page, what) {
+	await page.evaluate(axe);
+	for (const colorScheme of ["light", "dark"]) {
+		await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+		const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
+		const told = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).join("\n")}`);
+		assert.deepEqual(told, [], `${what}, ${colorScheme}`);
+	}
+	const { isWide, small } = await page.evaluate(() => ({
+		isWide: document.scrollingElement.scrollWidth > innerWidth || document.querySelector("#body").scrollWidth > document.querySelector("#body").clientWidth,
+		small: [...document.querySelectorAll("button, summary, nav a, input:not([type=radio], [type=checkbox]), textarea, .options label")]
+			.filter((node) => node.offsetParent && node.getBoundingClientRect().height < 44).map((node) => node.outerHTML.slice(0, 120)),
+	}));
+	assert(!isWide, `${what}: it is wider than the screen`);
+	assert.deepEqual(small, [], `${what}: too small for a finger`);
+}
 
 let context;
 let phone;
@@ -68,6 +87,7 @@ async function diffIsDeclinedWithAReason() {
 	await act(phone, "Change these files?", "Decline with a reason");
 	await act(phone, "Change these files?", "Decline with this reason");
 	await request.getByText("Write the reason").waitFor();
+	await audit(phone, "a reason that is missing");
 	await request.getByRole("textbox").fill("keep b");
 	await act(phone, "Change these files?", "Decline with this reason");
 	assert.deepEqual(await answered(), { id: 1, result: { decision: "decline" } });
@@ -84,7 +104,8 @@ async function formIsFilledIn() {
 	});
 	const request = card(phone, "Where to?");
 	await act(phone, "Where to?", "Accept");
-	await request.getByText("An answer is required.").waitFor();
+	await request.getByText("A value is required.").waitFor();
+	await audit(phone, "a form with an error");
 	await request.getByLabel("Replicas").fill("99");
 	await request.getByLabel("Production").check();
 	await act(phone, "Where to?", "Accept");
@@ -102,10 +123,208 @@ async function formIsFilledIn() {
 	assert.deepEqual((await answered()).result.answers, { color: { answers: ["Green"] } });
 }
 
+async function formsKeepWhatStandsInThem() {
+	await asksForm(20, "Keep these?", {
+		type: "object", required: ["constructor"], properties: {
+			constructor: { type: "string", title: "Word", default: "true" },
+			zones: { type: "array", title: "Zones", items: { enum: ["a", "b"], enumNames: ["North, east", "South"] }, default: ["a"] },
+			lines: { type: "string", title: "Lines", default: "one\ntwo" },
+		},
+	});
+	const request = card(phone, "Keep these?");
+	assert(await request.getByLabel("North, east").isChecked());
+	await request.getByLabel("Word").fill("");
+	await act(phone, "Keep these?", "Accept");
+	await request.getByText("A value is required.").waitFor();
+	assert.equal(await request.locator("[aria-invalid=true]").count(), 1);
+	await request.getByLabel("Word").fill("true");
+	await act(phone, "Keep these?", "Accept");
+	assert.deepEqual((await answered()).result.content, { constructor: "true", zones: ["a"], lines: "one\ntwo" });
+
+	const options = [{ label: "on", description: "" }, { label: "off", description: "" }];
+	const question = (id) => ({ id, header: id, question: `Which ${id}?`, isOther: true, isSecret: false, options });
+	await asksQuestion(21, [question("light"), question("sound")]);
+	await card(phone, "Which light?").getByRole("radio", { name: "on", exact: true }).first().check();
+	await card(phone, "Which light?").getByPlaceholder("Something else").last().fill("on");
+	await act(phone, "Which light?", "Send answer");
+	assert.deepEqual((await answered()).result.answers, { light: { answers: ["on"] }, sound: { answers: ["on"] } });
+	await asksQuestion(22, [question("colour")]);
+	await act(phone, "Which colour?", "Send answer");
+	await card(phone, "Which colour?").getByText("No question was answered").waitFor();
+	await card(phone, "Which colour?").getByRole("radio", { name: "off" }).check();
+	await act(phone, "Which colour?", "Send answer");
+	assert.deepEqual((await answered()).result.answers, { colour: { answers: ["off"] } });
+}
+
+const approvalOf = (command, cwd) => JSON.stringify({ method: "item/commandExecution/requestApproval", id: 3,
+	params: { kind: "command", threadId: "other", turnId: "u", itemId: "i", reason: null, command, cwd, availableDecisions: ["accept", "cancel"] } });
+
+/// U+2028 and U+2029 end a line for some programs. They are in the folder, the command and a message.
+async function twoSessionsStandInOneInbox() {
+	await outside("second", { folder: "a\u2028b", line: approvalOf("echo one\u2028two\u2029", "/w/c\u2028d") });
+	const theirs = card(phone, "echo one");
+	await theirs.waitFor();
+	assert.equal(await theirs.locator(".command").textContent(), "echo oneU+2028twoU+2029");
+	assert.equal(await theirs.locator(".from").textContent(), "aU+2028b · second");
+	assert.match(await theirs.locator(".age").textContent(), /^\d+ (s|min)$/);
+	await asksCommand(23, "echo three");
+	await card(phone, "echo three").waitFor();
+	assert.deepEqual(await phone.locator("#cards .command").allTextContents(), ["echo oneU+2028twoU+2029", "echo three"], "the oldest is first");
+	await tells({ type: "agentMessage", id: "m0", text: "first\u2028second" });
+	await phone.locator('.sessions a[href="#/s/s"]').click();
+	await phone.locator(".codex .text", { hasText: "second" }).waitFor();
+	assert.deepEqual(await phone.locator("#here .command").allTextContents(), ["echo three"]);
+
+	// A relay that does not answer keeps nobody from answering another one.
+	await outside("hang_second");
+	await phone.evaluate(() => { location.hash = "#/"; });
+	await act(phone, "echo three", "Approve");
+	assert.deepEqual(await answered(), { id: 23, result: { decision: "accept" } });
+	await outside("end_second");
+	await note(phone, "echo one").waitFor();
+	await phone.getByText("Nothing waits for you").waitFor();
+}
+
+async function everyScriptFits() {
+	const LONG = { command: `echo ${"x".repeat(2000)}`, cjk: "変更を適用しますか".repeat(40), arabic: "يريد تشغيل الاختبارات قبل الدمج. ".repeat(8), hebrew: "להריץ את הבדיקות? ".repeat(8) };
+	await asksCommand(24, LONG.command, { reason: LONG.arabic, cwd: `/w/${LONG.cjk}` });
+	await asksQuestion(25, [{ id: "q", header: "q", question: LONG.hebrew, isOther: false, isSecret: false, options: [{ label: LONG.cjk, description: LONG.arabic }, { label: "b", description: "" }] }]);
+	await card(phone, LONG.cjk.slice(0, 20)).nth(1).waitFor();
+	const direction = (selector) => phone.locator(selector).evaluate((node) => getComputedStyle(node).direction);
+	assert.deepEqual([await direction(".command"), await direction("dd >> nth=1"), await direction("legend")], ["ltr", "rtl", "rtl"]);
+	await audit(phone, "long texts");
+	for (const [text, name] of [["xxxx", "Decline"], [LONG.hebrew.slice(0, 10), "Send answer"]]) {
+		const { x, width } = await card(phone, text).getByRole("button", { name, exact: true }).boundingBox();
+		assert(x >= 0 && x + width <= PHONE.viewport.width, `${name} is out of reach`);
+	}
+	await act(phone, "xxxx", "Decline");
+	assert.equal((await answered()).id, 24);
+	await card(phone, LONG.hebrew.slice(0, 10)).getByRole("radio").first().check();
+	await act(phone, LONG.hebrew.slice(0, 10), "Send answer");
+	assert.deepEqual((await answered()).result.answers, { q: { answers: [LONG.cjk] } });
+}
+
+/// The other page knows everything but the way in: the address, the secret path and the request.
+async function otherPagesReachNothing() {
+	const { origin } = new URL(phone.url());
+	await asksCommand(26, "rm -rf everything");
+	await card(phone, "rm -rf everything").waitFor();
+	const path = await phone.evaluate(() => {
+		const { session, request_id: id } = document.querySelector(".card").card.request;
+		return `${localStorage.getItem("base")}/sessions/${session}/requests/${id}/respond`;
+	});
+	const body = JSON.stringify({ body: { decision: "accept" } });
+	const html = `<!doctype html><title>other</title><iframe src="${origin}/"></iframe><iframe name="sink"></iframe>
+		<form method="post" enctype="text/plain" target="sink" action="${origin}${path}"><input name='${body.slice(0, -1)},"x":"' value='"}'></form>`;
+	const server = createServer((_, response) => response.setHeader("Content-Type", "text/html").end(html)).listen(0, "127.0.0.1");
+	await new Promise((resolve) => server.once("listening", resolve));
+	const other = await context.newPage();
+	const statuses = [];
+	other.on("response", (response) => { if (response.url().startsWith(origin)) statuses.push([response.request().method(), response.status()]); });
+	await other.goto(`http://127.0.0.1:${server.address().port}/`);
+	assert(!await other.frames()[1].locator("#top").count(), "the page is in no frame");
+	const tried = await other.evaluate(async ([url, inbox, body]) => {
+		const outcome = (promise) => promise.then(async (got) => got.type === "opaque" ? "opaque" : got.text(), () => "refused");
+		const sent = [
+			await outcome(fetch(url, { method: "POST", mode: "no-cors", credentials: "include", headers: { "Content-Type": "text/plain" }, body })),
+			await outcome(fetch(url, { method: "POST", credentials: "include", headers: { "Content-Type": "application/json" }, body })),
+			await outcome(fetch(inbox, { credentials: "include" })),
+		];
+		document.forms[0].submit();
+		return sent;
+	}, [`${origin}${path}`, `${origin}${path.replace(/\/sessions.*/, "/inbox")}`, body]);
+	assert.deepEqual(tried.slice(1), ["refused", "refused"]);
+	await eventually("an answer to the form", () => statuses.filter(([method]) => method === "POST").length >= 2);
+	assert(statuses.every(([method, status]) => method === "GET" && status === 200 || status >= 400), JSON.stringify(statuses));
+	// A name that the other page has pointed at this machine.
+	const rebound = await other.goto(`${origin.replace("127.0.0.1", "rebound.test")}/`);
+	assert.equal(rebound.status(), 403);
+	await other.close();
+	server.close();
+	await act(phone, "rm -rf everything", "Decline");
+	assert.deepEqual(await answered(), { id: 26, result: { decision: "decline" } });
+}
+
+async function notificationsReachAHiddenTab() {
+	const desk = await browser.newContext(DESK);
+	const opened = async (isPhone) => {
+		const page = await tab(desk);
+		await page.addInitScript((isPhone) => {
+			window.told = [];
+			window.Notification = class {
+				static permission = "default";
+				static requestPermission = async () => { window.Notification.permission = "granted"; };
+				constructor(title, { body } = {}) {
+					if (isPhone) throw new TypeError("Illegal constructor");
+					if (window.Notification.permission === "granted") window.told.push({ title, body, node: this });
+				}
+			};
+			Object.defineProperty(document, "hidden", { get: () => Boolean(window.isAway) });
+		}, isPhone);
+		return page;
+	};
+	const page = await opened(false);
+	await page.goto(await link());
+	const bell = page.getByRole("button", { name: "Notify me about new requests" });
+	await bell.click();
+	await bell.waitFor({ state: "hidden" });
+	await asksCommand(27, "make one");
+	await card(page, "make one").waitFor();
+	await page.evaluate(() => { window.isAway = true; });
+	await asksCommand(28, "make two");
+	await card(page, "make two").waitFor();
+	const told = await page.evaluate(() => window.told.map(({ title, body }) => `${title}: ${body}`));
+	assert.equal(told.length, 1, "only of the request that came while the tab was hidden");
+	assert.match(told[0], /^Codex asks in .+: .*make two/);
+	await page.evaluate(() => { location.hash = "#/s/s"; });
+	await page.locator("#here .card").nth(1).waitFor();
+	await page.evaluate(() => window.told[0].node.onclick());
+	await page.locator("#cards .card").nth(1).waitFor();
+	// Android has notifications only for installed pages.
+	const android = await opened(true);
+	await android.goto(new URL(page.url()).origin);
+	await card(android, "make two").waitFor();
+	assert(!await android.locator("#notify").isVisible(), "the bell promises nothing");
+	for (const [id, text] of [[27, "make one"], [28, "make two"]]) {
+		await act(page, text, "Decline");
+		assert.equal((await answered()).id, id);
+	}
+	assert.deepEqual([...page.problems, ...android.problems], []);
+	await desk.close();
+}
+
+async function keysReachOnlyWhatIsInView() {
+	await asksCommand(29, `make first ${"\n# a line".repeat(60)}`);
+	await asksCommand(30, `make second ${"\n# a line".repeat(60)}`);
+	await card(phone, "make second").waitFor();
+	await phone.locator("body:not(.settling)").waitFor();
+	await card(phone, "make first").focus();
+	await phone.locator("#body").evaluate((node) => { node.scrollTop = node.scrollHeight; });
+	await phone.keyboard.press("a");
+	const { y } = await card(phone, "make first").getByRole("button", { name: "Decline", exact: true }).boundingBox();
+	assert(y > 0 && y < PHONE.viewport.height, "the buttons come into view");
+	await act(phone, "make first", "Decline");
+	assert.deepEqual(await answered(), { id: 29, result: { decision: "decline" } }, "the key has approved nothing");
+	await act(phone, "make second", "Decline");
+	assert.equal((await answered()).id, 30);
+}
+
+async function refusedStreamsSayWhy() {
+	await phone.route("**/stream*", (route) => route.fulfill({ status: 503, json: { detail: { message: "too many tabs are open" } } }));
+	await openSession(phone);
+	await phone.getByText("Too many tabs are open.").waitFor();
+	await phone.unroute("**/stream*");
+	await phone.getByRole("button", { name: "Try now" }).click();
+	await phone.locator("#banner").waitFor({ state: "hidden" });
+	await phone.evaluate(() => { location.hash = "#/s/%zz"; });
+	await eventually("the inbox", () => new URL(phone.url()).hash === "#/");
+}
+
 async function dangersNeedASecondTap() {
 	await asksPermissions(4, { network: { enabled: true } });
 	await act(phone, "Give these permissions?", "Approve");
 	await card(phone, "Give these permissions?").locator(".danger-text").waitFor();
+	await audit(phone, "a danger to confirm");
 	await act(phone, "Give these permissions?", "Back");
 	await act(phone, "Give these permissions?", "Approve");
 	await card(phone, "Give these permissions?").locator(".danger").click();
@@ -167,22 +386,6 @@ async function allCanReadIt() {
 	const desk = await browser.newContext(DESK);
 	const wide = await tab(desk);
 	await wide.goto(await link());
-	const audit = async (page, what) => {
-		await page.evaluate(axe);
-		for (const colorScheme of ["light", "dark"]) {
-			await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-			const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
-			const told = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).join("\n")}`);
-			assert.deepEqual(told, [], `${what}, ${colorScheme}`);
-		}
-		const { isWide, small } = await page.evaluate(() => ({
-			isWide: document.scrollingElement.scrollWidth > innerWidth || document.querySelector("#body").scrollWidth > document.querySelector("#body").clientWidth,
-			small: [...document.querySelectorAll("button, summary, nav a, input:not([type=radio], [type=checkbox]), textarea, .options label")]
-				.filter((node) => node.offsetParent && node.getBoundingClientRect().height < 44).map((node) => node.outerHTML.slice(0, 120)),
-		}));
-		assert(!isWide, `${what}: it is wider than the screen`);
-		assert.deepEqual(small, [], `${what}: too small for a finger`);
-	};
 	for (const [page, size] of [[phone, "390 px"], [wide, "1280 px"]]) {
 		await page.locator(".card").nth(2).waitFor();
 		await audit(page, `inbox, ${size}`);
@@ -244,10 +447,23 @@ async function largeDiffsAreLazy() {
 	assert.equal(await request.locator(".lines").count(), 0);
 	await request.locator("summary").first().click();
 	await request.locator(".added").first().waitFor();
-	for (let left = 7; left > 0 && await request.getByText(/more files$/).count(); left -= 1) await request.getByText(/more files$/).click();
-	assert.equal(await request.locator(".file").count(), 400);
+	await request.getByRole("button", { name: "Open all" }).click();
+	assert.equal(await request.locator(".file[open] .lines").count(), 400);
 	await act(phone, "400 files", "Decline");
 	assert.equal((await answered()).id, 10);
+
+	const long = (count) => `@@ -0,0 +1,${count} @@\n${"+new\n".repeat(count)}`;
+	await asksChange(31, [change("/w/a.txt", long(1500)), change("/w/b.txt", long(3000))]);
+	await card(phone, "2 files").getByRole("button", { name: "Open all" }).click();
+	const file = card(phone, "2 files").locator(".file").last();
+	const more = file.locator("button");
+	await eventually("all lines", async () => {
+		if (await more.count()) await more.click();
+		return await file.locator(".added").count() === 3000;
+	});
+	assert.equal(await more.count(), 0);
+	await act(phone, "2 files", "Decline");
+	assert.equal((await answered()).id, 31);
 }
 
 async function messagesAreSent() {
@@ -268,6 +484,12 @@ async function messagesAreSent() {
 	await phone.getByRole("combobox", { name: "Thread" }).waitFor();
 	const chosen = () => phone.locator("#thread").evaluate((node) => [node.value, node.selectedOptions[0]?.text]);
 	assert.deepEqual(await chosen(), ["", "Last used thread"]);
+	await asksCommand(32, "make nothing");
+	await card(phone, "make nothing").focus();
+	// Letters choose an option.
+	await phone.getByRole("combobox", { name: "Thread" }).press("a");
+	await act(phone, "make nothing", "Decline");
+	assert.deepEqual(await answered(), { id: 32, result: { decision: "decline" } });
 	await phone.getByRole("combobox", { name: "Thread" }).selectOption("second");
 	await phone.getByRole("textbox", { name: "Message to Codex" }).fill("and you wait");
 	await phone.getByRole("button", { name: "Send" }).click();
@@ -309,6 +531,7 @@ async function lostConnectionIsShownAndMended() {
 	const before = await all();
 	await context.setOffline(true);
 	await phone.getByText("Connection lost").waitFor();
+	await audit(phone, "a lost connection");
 	await phone.locator("#say-text").fill("hello");
 	await phone.getByRole("button", { name: "Send" }).click();
 	await phone.getByText("nothing was sent").waitFor();
@@ -324,6 +547,12 @@ async function lostConnectionIsShownAndMended() {
 	assert.equal(after.at(-6), before.at(-1));
 	await act(phone, "while you were away", "Decline");
 	assert.equal((await answered()).id, 11);
+
+	// A connection that is only silent.
+	await outside("hang_web");
+	await phone.getByText("Connection lost").waitFor();
+	await outside("continue_web");
+	await phone.locator("#banner").waitFor({ state: "hidden" });
 }
 
 async function relayIsKilledAndComesBack() {
@@ -344,9 +573,16 @@ async function relayIsKilledAndComesBack() {
 	assert.equal(new Set(titles).size, titles.length, "no entry is there twice");
 }
 
+async function endOfThePageIsShown() {
+	await outside("kill_web");
+	await phone.getByText("Connection lost").waitFor();
+}
+
 const CASES = [
-	signIn, diffIsDeclinedWithAReason, formIsFilledIn, dangersNeedASecondTap, othersAnswersAreTold, scriptsStayText, allCanReadIt,
-	largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden, lostConnectionIsShownAndMended, relayIsKilledAndComesBack,
+	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, everyScriptFits,
+	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
+	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
+	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
 ];
 
 await turnStarts();

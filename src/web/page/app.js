@@ -135,13 +135,14 @@ const ofRequest = ({ session, request_id: id }, rest = "") => pathOf(session, `/
 
 // The stream of events
 
-const [SILENCE_MS_MAX, RETRY_MS_MAX] = [25_000, 15_000];
-const stream = { abort: null, lastId: null, failures: 0, timer: 0, isUp: false };
+const [SILENCE_MS_MAX, RETRY_MS_MAX] = [12_000, 15_000];
+const LOST = "Connection lost: what you see may be old.";
+const stream = { abort: null, lastId: null, failures: 0, timer: 0, heardAt: 0, isUp: false };
 
 function disconnect() {
 	stream.abort?.abort();
 	clearTimeout(stream.timer);
-	Object.assign(stream, { abort: null, isUp: false });
+	stream.abort = null;
 }
 
 // Reads the stream until it breaks. `EventSource` has no backoff, and forgets the last id when closed.
@@ -149,7 +150,9 @@ async function connect() {
 	disconnect();
 	const abort = (stream.abort = new AbortController());
 	let watchdog;
+	let why = LOST;
 	const alive = () => {
+		stream.heardAt = Date.now();
 		clearTimeout(watchdog);
 		watchdog = setTimeout(() => abort.abort(), SILENCE_MS_MAX);
 	};
@@ -161,6 +164,9 @@ async function connect() {
 		if (stream.abort !== abort) return;
 		if (got.status === 401) return signedOut();
 		if (got.status === 404 && open) return location.replace("#/");
+		if (!got.ok) throw why = sentence((await got.json()).detail.message);
+		stream.isUp = true;
+		showTop();
 		const reader = got.body.pipeThrough(new TextDecoderStream()).getReader();
 		let text = "";
 		for (let part = await reader.read(); !part.done && stream.abort === abort; part = await reader.read()) {
@@ -171,34 +177,37 @@ async function connect() {
 		}
 	} catch { /* Every end is handled alike. */ }
 	clearTimeout(watchdog);
-	if (stream.abort === abort) retryLater();
+	if (stream.abort === abort) retryLater(why);
 }
 
-function retryLater() {
+function retryLater(why) {
 	disconnect();
+	stream.isUp = false;
 	const waitMs = Math.min(RETRY_MS_MAX, 500 * 2 ** stream.failures++) * (0.75 + Math.random() / 2);
 	stream.timer = setTimeout(connect, waitMs);
+	$("why").textContent = why;
 	$("banner").hidden = false;
 	showTop();
 }
 
+// An event is lines of `name: value`. Only a line feed ends a line: JSON may contain U+2028.
 function takeEvent(text) {
-	const field = (name) => new RegExp(`^${name}: ?(.*)$`, "m").exec(text)?.[1];
-	if (!field("data")) return;
-	const event = JSON.parse(field("data"));
+	const fields = new Map(text.split("\n").map((line) => line.split(/: ?(.*)/s)));
+	if (!fields.has("data")) return;
+	const event = JSON.parse(fields.get("data"));
 	if (event.now) clockAhead = Date.parse(event.now) - Date.now();
 	const isHere = event.session === open;
-	switch (field("event")) {
+	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
 		case "sessions": showSessions(event.sessions); break;
 		case "request": addRequest(event, true); break;
 		case "ended": endRequest(keyOf(event), event); break;
 		case "timeline": if (isHere) replaceTimeline(event.entries, event.has_older); break;
 		case "entries": if (isHere) takeEntries(event.entries); break;
-		case "problem": showNone(`The timeline cannot be read: ${event.message}`); break;
+		case "problem": if (isHere) showNone(`The timeline cannot be read: ${event.message}`); break;
 	}
 	// Only now, so that an event that failed here comes again.
-	if (open) stream.lastId = field("id") ?? stream.lastId;
+	if (open) stream.lastId = fields.get("id") ?? stream.lastId;
 }
 
 // The inbox
@@ -206,7 +215,7 @@ function takeEvent(text) {
 function takeInbox(snapshot) {
 	const isFirst = !takeInbox.isDone;
 	takeInbox.isDone = true;
-	Object.assign(stream, { isUp: true, failures: 0 });
+	stream.failures = 0;
 	if (!$("banner").hidden) announce("Connected again.");
 	$("banner").hidden = true;
 	const keys = snapshot.requests.map(keyOf);
@@ -285,21 +294,28 @@ function tell(request) {
 	const body = clipped(shown(request.title).textContent, 160);
 	announce(`${title}: ${body}`);
 	if (!document.hidden || permission() !== "granted") return;
-	try {
-		new Notification(title, { body, tag: keyOf(request) }).onclick = () => { window.focus(); location.hash = "#/"; };
-	} catch { /* On Android only installed pages may do this. */ }
+	notification(title, { body, tag: keyOf(request) }, () => { window.focus(); location.hash = "#/"; });
 }
 
-function makeNote(request, { outcome, verdict = "No longer waiting", place = "", won }, isMine) {
-	const isYes = outcome === "accepted" || outcome === "answered";
+// Makes a notification; `false` where only installed pages may, as on Android. Without permission it is not shown.
+function notification(title, options, click) {
+	try {
+		new Notification(title, options).onclick = click;
+		return true;
+	} catch {
+		return false;
+	}
+}
+
+function makeNote(request, { look = "", verdict = "No longer waiting", place = "", won }, isMine) {
 	const where = isMine && won ? "by you" : place;
 	const late = isMine && !won ? ", before your answer arrived" : "";
 	const leave = () => {
 		if (note.contains(document.activeElement)) $("waiting").focus();
 		note.remove();
 	};
-	const note = el(`div.note${isYes ? ".yes" : ""}`, { "data-since": request.since }, icon(isYes ? "check" : "cross"),
-		el("span", null, el("strong", null, `${verdict} ${where}`.trim(), late), ". ", shown(clipped(upper(request.title), 120))),
+	const note = el(`div.note.${look}`, { "data-since": request.since }, icon(look === "good" ? "check" : "cross"),
+		el("span", null, el("strong", null, shown(`${verdict} ${where}`.trim()), late), ". ", shown(clipped(upper(request.title), 120))),
 		button(".icon.bare", icon("cross"), leave, { "aria-label": "Dismiss" }));
 	setTimeout(leave, late ? 60_000 : 12_000);
 	return note;
@@ -308,9 +324,10 @@ function makeNote(request, { outcome, verdict = "No longer waiting", place = "",
 // A card
 
 function makeCard(request) {
-	const card = { request, time: el("time.age"), acts: el("div.acts"), fields: makeFields(request) };
+	const fields = request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
+	const card = { request, fields, time: el("time.age"), acts: el("div.acts") };
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
-		el("div.what", null, whatOf(request, card.fields)), card.acts);
+		el("div.what", null, whatOf(request, fields)), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
 	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
 		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
@@ -331,19 +348,14 @@ function showAge({ request, time }) {
 }
 
 function whatOf(request, fields) {
-	const { rows, files, warnings } = request;
-	const isCommand = ({ label }) => label === "command";
-	const isMessage = ({ label }) => label === "message";
-	const labels = { cwd: "Folder", reason: "Why" };
-	const facts = rows.filter((row) => !isCommand(row) && !isMessage(row));
-	if (!rows.some((row) => row.label === "cwd")) facts.push({ label: "cwd", text: request.folder });
+	const styled = (...styles) => request.rows.filter(({ style }) => styles.includes(style));
 	return [
-		rows.filter(isCommand).map(({ text }) => el("pre.command", { "aria-label": "Command" }, shown(text))),
-		rows.filter(isMessage).map(({ text }) => el("p.asked", AUTO, said(text))),
-		el("dl", null, facts.map(({ label, text }) =>
-			[el("dt", null, labels[label] ?? upper(label)), el("dd", AUTO, label === "reason" ? said(text) : shown(text))])),
-		warnings.map((text) => el("p.warning", null, icon("error"), el("span", null, shown(sentence(text))))),
-		files.length > 0 && makeFiles(request),
+		styled("command").map(({ text }) => el("pre.command", { "aria-label": "Command" }, shown(text))),
+		styled("message").map(({ text }) => el("p.asked", AUTO, said(text))),
+		el("dl", null, styled("plain", "prose").map(({ label, text, style }) =>
+			[el("dt", null, shown(label)), el("dd", AUTO, style === "prose" ? said(text) : shown(text))])),
+		request.warnings.map((text) => el("p.warning", null, icon("error"), el("span", null, shown(sentence(text))))),
+		request.files.length > 0 && makeFiles(request),
 		fields.map((field) => field.node),
 		!request.is_for_human && [el("p", null, "Answer it in its client, or in a terminal:"), el("pre.command", null, shown(request.how))],
 	];
@@ -374,30 +386,28 @@ function showActs(card, mode = "plain", choice = null) {
 		const more = () => { showActs(card, isMore ? "plain" : "more"); acts.querySelector(isMore ? ".icon" : "button").focus(); };
 		acts.replaceChildren(el("div.more", null, isMore && others.map((choice) => act(choice, ""))), card.error,
 			el("div.row", null, others.length > 0 && button(".icon", icon("more"), more, { "aria-label": "More answers", "aria-expanded": `${isMore}` }),
-				act(no, ""), request.questions.length ? button(".main", "Send answer") : act(yes, ".main")));
+				act(no, ""), act(yes, ".main")));
 		acts.hidden = !acts.querySelector("button");
 	}
 }
 
 function give(card, choice, isConfirmed = false) {
 	if (choice.gives === "reason") return showActs(card, "reason");
-	const answers = choice.gives === "form" && readFields(card);
-	if (choice.gives === "form" && !answers) return;
 	if (choice.confirm && !isConfirmed) return showActs(card, "confirm", choice);
-	respond(card, answers ? { answers } : { body: choice.body });
+	if (choice.gives !== "form") return respond(card, { body: choice.body });
+	card.fields.forEach((field) => field.fail(""));
+	respond(card, { answers: Object.fromEntries(card.fields.map((field) => [field.name, field.read()])) });
 }
 
 function submit(card) {
-	const { request, mode } = card;
-	const form = request.choices.find((choice) => choice.gives === "form");
-	if (mode === "reason") {
+	const form = card.request.choices.find(({ gives }) => gives === "form");
+	if (card.mode === "reason") {
 		const reason = card.reason.value.trim();
-		return reason ? respond(card, { reason }) : showError(card, { message: "Write the reason, or go back." });
+		if (reason) respond(card, { reason });
+		else showError(card, { message: "Write the reason, or go back." });
+	} else if (form && card.mode !== "confirm") {
+		give(card, form);
 	}
-	if (mode === "confirm") return;
-	if (form) return give(card, form);
-	const answers = request.questions.length > 0 && readFields(card);
-	if (answers) respond(card, { answers });
 }
 
 async function respond(card, body) {
@@ -418,84 +428,74 @@ async function respond(card, body) {
 }
 
 function showError(card, { message, fields = {} }) {
-	const wrong = card.fields.filter((field) => fields[field.name]);
+	const wrong = card.fields.filter(({ name }) => Object.hasOwn(fields, name));
 	if (wrong.length) showActs(card);
 	wrong.forEach((field) => field.fail(fields[field.name]));
 	wrong[0]?.focus();
 	card.error.replaceChildren(shown(wrong.length ? `Look at ${count(wrong.length, "answer")} above.` : message));
 }
 
-// The answers of a form by name; `null` once it has said what is missing.
-function readFields(card) {
-	card.fields.forEach((field) => field.fail(""));
-	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]).filter(([, texts]) => texts.length));
-	const lacking = card.fields.filter((field) => !answers[field.name] && field.isRequired);
-	// Each question may be left out, but not all of them.
-	if (card.request.questions.length && !Object.keys(answers).length) lacking.push(card.fields[0]);
-	if (!lacking.length) return answers;
-	showError(card, { fields: Object.fromEntries(lacking.map((field) => [field.name, "an answer is required"])) });
-	return null;
-}
-
-function makeFields(request) {
-	const questions = request.questions.map((question) => ({ ...question, name: question.id, label: question.text, type: "text" }));
-	const fields = request.fields.map((field) => ({
-		...field, label: field.about ?? field.name, options: field.choices, takes_text: !field.choices.length, is_field: true,
-		hint: field.choices.length ? field.limits : field.hint?.replace(/^required( · )?/, ""),
-	}));
-	return [...questions, ...fields].map((spec, index) => makeField(spec, `${keyOf(request)}-${index}`));
-}
-
-function makeField(spec, id) {
-	const { name, options, is_required: isRequired, is_secret: isSecret } = spec;
+function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_required: isRequired, ...spec }, id) {
 	const error = el("p.error", { id: `error-${id}` });
 	const hint = el("p.hint", { id: `hint-${id}` }, shown(spec.hint));
 	const label = [said(spec.label), isRequired && el("span.must", null, " required")];
 	const about = { "aria-describedby": `hint-${id} error-${id}` };
-	const start = { true: "yes", false: "no" }[spec.default] ?? spec.default ?? "";
-	const starts = spec.takes_many ? start.split(", ") : [start];
-	const isNumber = spec.type === "integer" || spec.type === "number";
-	const isLong = !isSecret && (spec.type === "object" || !spec.is_field);
-	const typed = (more) => el(isLong && !options.length ? "textarea" : "input",
-		{ dir: "auto", rows: 2, autocomplete: "off", type: isSecret && "password", inputmode: isNumber && "decimal", ...more });
+	const typed = (more) => el(spec.is_long && !options.length ? "textarea" : "input",
+		{ dir: "auto", rows: 2, autocomplete: "off", type: isSecret && "password", inputmode: spec.is_number && "decimal", ...more });
 	let [inputs, read, node] = [];
 	if (!options.length) {
 		const input = typed({ id, required: isRequired, ...about });
-		input.value = start;
+		input.value = spec.starts[0] ?? "";
 		inputs = [input];
 		read = () => [input.value];
 		node = el("div.field", null, el("label", { for: id, dir: "auto" }, label), input, hint, error);
 	} else {
-		const box = (value, isChecked) => el("input", { type: spec.takes_many ? "checkbox" : "radio", name: id, value, checked: isChecked });
-		inputs = options.map((option) => box(option.label, starts.includes(option.label)));
+		const box = (value, more) => {
+			const input = el("input", { type: isMany ? "checkbox" : "radio", name: id, ...more });
+			input.value = value;
+			return input;
+		};
+		inputs = options.map((option) => box(option.label, { checked: spec.starts.includes(option.label) }));
 		const lines = options.map((option, index) => [inputs[index],
 			el("span", AUTO, said(option.label), option.description && el("small", null, said(option.description)))]);
 		if (spec.takes_text) {
-			const own = box();
-			const text = typed({ "aria-label": "Your own answer", placeholder: "Something else", input: () => { own.checked = true; own.value = text.value; } });
+			const named = { "aria-label": "Your own answer" };
+			const own = box("", named);
+			const text = typed({ ...named, placeholder: "Something else", input: () => { own.checked = true; own.value = text.value; } });
 			inputs.push(own);
-			own.setAttribute("aria-label", "Your own answer");
 			lines.push([own, text]);
 		}
-		read = () => inputs.filter((input) => input.checked && input.value !== "on").map((input) => input.value);
+		read = () => inputs.filter((input) => input.checked).map((input) => input.value);
 		node = el("fieldset.field", about, el("legend", AUTO, label), el("div.options", null, lines.map((line) => el("label", null, line))), hint, error);
 	}
 	const fail = (message) => {
 		error.replaceChildren(shown(message && sentence(message)));
 		inputs.forEach((input) => input.setAttribute("aria-invalid", String(Boolean(message))));
 	};
-	return { name, isRequired, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
+	return { name, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
 }
 
 // Diffs
 
 const [FILES_AT_ONCE, LINES_AT_ONCE, OPEN_LINES_MAX] = [60, 400, 160];
 
-function appendSome(parent, all, atOnce, one, make, from = 0) {
-	parent.append(...all.slice(from, from + atOnce).map(make));
-	const left = all.length - from - atOnce;
-	if (left <= 0) return;
-	const more = button(".bare", `Show ${count(left, `more ${one}`)}`, () => { more.remove(); appendSome(parent, all, atOnce, one, make, from + atOnce); });
+// Appends some of all elements, and a button for more of them. The server has `cut` further ones, which `load` adds to `all`.
+function appendSome(parent, all, atOnce, one, make, { cut = 0, load } = {}, from = 0) {
+	const some = all.slice(from, from + atOnce);
+	const [to, left] = [from + some.length, all.length + cut - from - some.length];
+	parent.append(...some.map(make));
+	if (!left) return;
+	const more = button(".bare", `Show ${count(left, `more ${one}`)}`, async () => {
+		more.disabled = true;
+		try {
+			const rest = to === all.length ? await load() : { cut, load };
+			more.remove();
+			appendSome(parent, all, 2 * atOnce, one, make, rest, to);
+		} catch (error) {
+			more.disabled = false;
+			more.textContent = error.message;
+		}
+	});
 	parent.append(more);
 }
 
@@ -508,7 +508,10 @@ function makeFiles(request) {
 	const { files } = request;
 	const sum = (of) => files.reduce((sum, file) => sum + of(file), 0);
 	const isSmall = sum((file) => file.lines.length) <= OPEN_LINES_MAX;
-	const openAll = () => box.querySelectorAll("details").forEach((details) => { details.open = true; });
+	const openAll = () => {
+		while (box.lastChild.matches("button")) box.lastChild.click();
+		box.querySelectorAll("details").forEach((details) => { details.open = true; });
+	};
 	const box = el("div.files", null, el("p.size", null, el("span", null, count(files.length, "file")),
 		counts({ added: sum((file) => file.added), removed: sum((file) => file.removed) }), !isSmall && button(".bare", "Open all", openAll)));
 	appendSome(box, files, FILES_AT_ONCE, "file", (file) => makeFile(request, file, files.indexOf(file), isSmall));
@@ -517,28 +520,17 @@ function makeFiles(request) {
 
 function makeFile(request, file, index, isOpen) {
 	const heading = [icon("down"), el("span.path", null, shown(file.name)), el("span.hint", null, file.note, counts(file))];
-	return makeFold(".file", heading, isOpen, () => {
-		const box = makeLines(file.lines);
-		const loadAll = async () => {
-			try {
-				box.replaceWith(makeLines((await call(ofRequest(request))).files[index].lines));
-			} catch (error) {
-				box.lastChild.textContent = error.message;
-			}
-		};
-		if (file.cut_lines > 0) box.append(button(".bare", `Load ${count(file.cut_lines, "more line")}`, loadAll));
-		return box;
-	});
+	const load = async () => {
+		const part = await call(ofRequest(request, `/diff?file=${index}&from=${file.lines.length}`));
+		part.lines.forEach((line) => file.lines.push(line));
+		return { cut: part.cut_lines, load };
+	};
+	return makeFold(".file", heading, isOpen, () => makeLines(file.lines, { cut: file.cut_lines, load }));
 }
 
-function unified(text) {
-	const types = { "+": "added", "-": "removed", "@": "header" };
-	return text.split("\n").map((line) => ({ type: /^(diff |--- |\+\+\+ )/.test(line) ? "header" : types[line[0]] ?? "context", text: line }));
-}
-
-function makeLines(lines) {
+function makeLines(lines, rest) {
 	const box = el("div.lines", { tabindex: 0, role: "group", "aria-label": "Changed lines" });
-	appendSome(box, lines, LINES_AT_ONCE, "line", ({ type, text }) => el(`span.${type}`, null, shown(text)));
+	appendSome(box, lines, LINES_AT_ONCE, "line", ({ type, text }) => el(`span.${type}`, null, shown(text)), rest);
 	return box;
 }
 
@@ -713,47 +705,28 @@ function makeEntry(entry) {
 }
 
 function contentOf(entry) {
-	const { kind, title, body, stage } = entry;
+	const { kind, title, body, end, look } = entry;
 	const whole = entry.cut_bytes > 0 && button(".bare", "Show all of it", () => loadWhole(entry.key));
 	const text = (...children) => el("div.text", AUTO, children);
 	const unfold = (heading, inside) => makeFold("", [heading, icon("down")], line.unfolded.has(entry.key),
 		() => el("div.inside", null, inside(), whole), (isOpen) => line.unfolded[isOpen ? "add" : "delete"](entry.key));
-	const action = (inside) => unfold([icon(ICON_OF[kind]), el("code.title", null, shown(title)), endOf(entry)],
-		() => (body ? inside() : el("p.hint", null, kind === "edits" ? "The change is not on record." : "No output.")));
+	const action = (has, none, inside) => unfold(
+		[icon(ICON_OF[kind]), el("code.title", null, shown(title)), el(`span.end.${look}`, null, end)], () => (has ? inside() : el("p.hint", null, none)));
 	switch (kind) {
 		case "you": return text(el("span.unseen", null, "You: "), said([title, body].filter(Boolean).join("\n")), whole);
 		case "codex": return text(el("span.unseen", null, "Codex: "), prose(body), whole);
-		case "thinks": return unfold(stage === "open" ? "Thinking…" : `Thought${entry.took_ms > 999 ? ` for ${age(entry.took_ms)}` : ""}`, () => text(prose(body)));
-		case "plan": return el("div", null, title && text(said(title)), stepsOf(body));
+		case "thinks": return unfold(title, () => text(prose(body)));
+		case "plan": return el("div", null, title && text(said(title)), entry.steps ? el("ul.steps", null, entry.steps.map(
+			(step) => el(`li.${step.state}`, AUTO, { done: "✓ ", now: "● ", later: "○ " }[step.state], said(step.text)))) : text(prose(body)));
 		case "runs":
-		case "tool": return action(() => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
+		case "tool": return action(body, "No output.", () => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
 		case "edits":
-		case "diff": return action(() => makeLines(unified(body)));
-		case "asks": return asked(entry);
-		case "turn": return el("span", AUTO, shown(upper(title.replace(/^turn completed/, "finished").replace(/^turn /, ""))));
-		case "server": return "Codex started";
+		case "diff": return action(entry.lines.length, "The change is not on record.", () => makeLines(entry.lines));
+		case "asks": return text("Asked ", shown(title), " — ", el(`strong.${look}`, null, shown(end)));
+		case "turn":
+		case "server": return el("span", AUTO, shown(title));
 		default: return text(said([title, body].filter(Boolean).join("\n")), whole);
 	}
-}
-
-function endOf({ kind, stage, exit_code: exit, took_ms: took }) {
-	const isBad = stage === "failed" || exit > 0;
-	const words = { open: kind !== "diff" && "running…", stopped: "not run" }[stage]
-		?? [isBad && (exit ? `exit ${exit}` : "failed"), took > 999 && age(took)].filter(Boolean).join(" · ");
-	return el(`span.end${isBad ? ".bad" : ""}`, null, words);
-}
-
-function stepsOf(body) {
-	const steps = body.split("\n").map((text) => /^\[([x> ])\] (.*)$/.exec(text));
-	if (!steps.every(Boolean)) return el("div.text", AUTO, prose(body));
-	const marks = { x: ["done", "✓ "], ">": ["now", "● "], " ": ["later", "○ "] };
-	return el("ul.steps", null, steps.map(([, mark, text]) => el(`li.${marks[mark][0]}`, AUTO, marks[mark][1], said(text))));
-}
-
-function asked({ title, stage, verdict, place }) {
-	const words = verdict ? `${verdict} ${place}`.trim() : stage === "open" ? "waiting" : "over";
-	const look = { App: ".good", Dec: ".bad", Can: ".bad" }[words.slice(0, 3)] ?? "";
-	return el("div.text", AUTO, "Asked ", shown(title), " — ", el(`strong${look}`, null, shown(words)));
 }
 
 async function loadWhole(key) {
@@ -824,7 +797,8 @@ function route() {
 	}
 	if (!base) return signedOut("");
 	if (open) drafts.set(open, $("say-text").value);
-	open = decodeURIComponent(/^#\/s\/([^/]+)$/.exec(location.hash)?.[1] ?? "") || null;
+	// The name of a session is a plain one, so it needs no decoding.
+	open = /^#\/s\/([^/]+)$/.exec(location.hash)?.[1] ?? null;
 	$("here").replaceChildren();
 	line.unfolded.clear();
 	stream.lastId = null;
@@ -863,6 +837,7 @@ function signedOut(message = "You are signed out, or the sign-in has expired.") 
 	base = null;
 	localStorage.removeItem("base");
 	disconnect();
+	stream.isUp = false;
 	cards.forEach((card) => card.node.remove());
 	cards.clear();
 	placeCards();
@@ -898,10 +873,13 @@ function move(step) {
 function press(key) {
 	// The first press only chooses, so that nothing is answered unseen.
 	if (!chosen?.offsetParent) return move(0);
-	if (document.body.classList.contains("settling")) return;
 	const { card } = chosen;
+	// A key answers only if a tap would: while the buttons are in view.
+	const { left, top, width, height } = card.acts.getBoundingClientRect();
+	const isInView = card.acts.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+	if (!isInView) return card.acts.scrollIntoView({ block: "nearest" });
 	const choice = card.request.choices.find((other) => other.key === key);
-	if (choice?.gives === "form" || (key === "a" && card.fields.length)) card.fields[0].focus();
+	if (choice?.gives === "form") card.fields[0].focus();
 	else if (choice) give(card, choice);
 }
 
@@ -921,7 +899,7 @@ const showHelp = () => $("help").showModal();
 
 document.addEventListener("keydown", (event) => {
 	const { key, target } = event;
-	const isTyping = target.matches("input, textarea");
+	const isTyping = target.matches("input, textarea, select");
 	if (event.altKey || event.isComposing || event.repeat || $("help").open || !base) return;
 	if (key === "Enter" && target === chosen?.card.reason && (event.ctrlKey || event.metaKey)) return submit(chosen.card);
 	if (event.ctrlKey || event.metaKey) return;
@@ -964,11 +942,12 @@ on("door-form", "submit", (event) => {
 });
 
 const permission = () => window.Notification?.permission;
-const showNotify = () => { $("notify").hidden = permission() !== "default"; };
+const showNotify = () => { $("notify").hidden = permission() !== "default" || !notification(""); };
 showNotify();
 on("notify", "click", () => Notification.requestPermission().then(showNotify));
 
-const connectIfDown = () => { if (base && !stream.isUp) connect(); };
+// A device that slept runs no timers.
+const connectIfDown = () => { if (base && (!stream.isUp || Date.now() - stream.heardAt > SILENCE_MS_MAX)) connect(); };
 document.addEventListener("visibilitychange", () => document.hidden || connectIfDown());
 addEventListener("online", connectIfDown);
 addEventListener("offline", () => stream.abort?.abort());
