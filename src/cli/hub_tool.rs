@@ -484,16 +484,17 @@ fn work_of(hub: &Hub) -> Option<String> {
 fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
     let RestartArguments { flags, server, yes } = restart;
     let running = Hub::running(flags.session.as_ref(), environment)?;
-    if server && !yes {
-        if let Some(work) = interrupted_work(&Hub::all(flags.session.as_ref(), environment)?) {
-            let told = format!("{work}; replacing the server interrupts them");
-            if !screen::can_ask() {
-                return Err(CliError::failed(told).with_remedy("wait for the end, or add --yes"));
-            }
-            say(&told);
-            if !screen::is_agreed("replace it? [y/N] ")? {
-                return Ok(FAILED);
-            }
+    if server
+        && !yes
+        && let Some(work) = interrupted_work(&Hub::all(flags.session.as_ref(), environment)?)
+    {
+        let told = format!("{work}; replacing the server interrupts them");
+        if !screen::can_ask() {
+            return Err(CliError::failed(told).with_remedy("wait for the end, or add --yes"));
+        }
+        say(&told);
+        if !screen::is_agreed("replace it? [y/N] ")? {
+            return Ok(FAILED);
         }
     }
     if let Some(hub) = running {
