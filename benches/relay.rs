@@ -273,8 +273,8 @@ fn memory(table: &mut Table) {
         process.stdin.write_all(&line).unwrap();
         process.stdout.read_exact(&mut answer).unwrap();
     }
-    // A relay gives pages back a second after its start.
-    std::thread::sleep(Duration::from_secs(2));
+    // A relay gives pages back five seconds after its start.
+    std::thread::sleep(Duration::from_secs(7));
     table.at_most("resident memory at rest", process.sample().resident(), "MiB", 12.0);
     process.end();
 

@@ -21,6 +21,9 @@ use crate::files::{Folder, Refused};
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Looks until the start is over: the other threads of a relay without traffic rest by then.
+const LOOKS_OF_START: u64 = 5;
+
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -41,12 +44,12 @@ pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox
     };
     let thread = std::thread::Builder::new().name("config".to_owned()).stack_size(STACK_BYTES);
     let started = thread.spawn(move || {
-        std::thread::park_timeout(LOOK_EVERY);
-        // This thread is the first that wakes after the start.
-        pages::give_back();
-        loop {
-            reload.look();
+        for look in 1u64.. {
             std::thread::park_timeout(LOOK_EVERY);
+            reload.look();
+            if look == LOOKS_OF_START {
+                pages::give_back();
+            }
         }
     });
     notices.started(started, "config.toml", "its changes take effect at the next start");
