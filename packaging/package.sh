@@ -129,7 +129,10 @@ make_deb() {
     ( cd "$stage" && find usr -type f | sort | xargs md5sum >DEBIAN/md5sums )
     find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     name=codex-shim_${VERSION}_$arch.deb
-    dpkg-deb --root-owner-group -Zgzip -z"${LEVEL:-9}" --build "$stage" "$into/$name" >/dev/null
+    packed="-Zxz -z9"
+    if [ -n "${LEVEL-}" ]; then packed="-Zgzip -z$LEVEL"; fi
+    # shellcheck disable=SC2086
+    dpkg-deb --root-owner-group $packed --build "$stage" "$into/$name" >/dev/null
     digest "$name"
 }
 

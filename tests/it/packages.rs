@@ -227,11 +227,18 @@ fn debian_package_installs_upgrades_and_goes() {
     assert!(!root.join("usr/share").exists());
 }
 
+/// A PATH with the folders of Node and npm.
+fn with_node(bench: &Bench) -> String {
+    let found = well(Command::new("sh").args(["-c", "command -v node; command -v npm"]), "node and npm");
+    let folders: Vec<_> = found.lines().filter_map(|program| Path::new(program).parent()?.to_str()).collect();
+    format!("{}:{}:/usr/bin:/bin", bench.at("user/codex").display(), folders.join(":"))
+}
+
 /// `npm ARG…` that asks no registry.
 fn npm(bench: &Bench, folder: &Path, args: &[&str]) -> String {
-    let mut npm = bench.command(Path::new("npm"), Path::new("/usr/bin"));
-    // The folder of node may be another one.
-    npm.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(folder);
+    let mut npm = bench.command(Path::new("env"), Path::new("/usr/bin"));
+    npm.arg("npm");
+    npm.env("PATH", with_node(bench)).current_dir(folder);
     well(npm.args(args).args(["--offline", "--no-audit", "--no-fund", "--loglevel=error"]), &format!("npm {args:?}"))
 }
 
@@ -285,7 +292,7 @@ fn npm_launcher_passes_everything_on() {
     npm(&bench, &project, &["install", "--ignore-scripts", words[0], words[1]]);
     let launcher = project.join("node_modules/codex-shim/bin/codex-shim");
     assert_eq!(fs::read(&launcher).expect("it is there")[..2], *b"#!");
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = with_node(&bench);
     let launch = |program: &Path, args: &[&str]| {
         let mut command = bench.command(program, Path::new("/usr/bin"));
         command.env("PATH", &path).env("CODEX_SHIM_CODEX", bench.at("user/codex/codex")).args(args);

@@ -26,6 +26,7 @@ pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
 }
 
 /// The shell in which codex runs commands. It asks the system's list of users and not `SHELL`, which a service may not have.
+#[expect(clippy::disallowed_methods, reason = "a user whom the list lacks has a shell, too")]
 fn login_shell() -> OsString {
     let own = rustix::process::getuid().as_raw().to_string();
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
