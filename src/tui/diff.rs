@@ -227,7 +227,7 @@ impl Reading {
 }
 
 /// The lines of a hunk on both sides: `@@ -1,3 +1,4 @@`.
-fn counts_of(line: &str) -> (usize, usize) {
+pub(crate) fn counts_of(line: &str) -> (usize, usize) {
     let count = |sign: char| {
         let part = line.split(' ').find_map(|part| part.strip_prefix(sign))?;
         Some(part.split_once(',').map_or(1, |(_, count)| count.parse().unwrap_or(0)))

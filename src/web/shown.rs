@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::words;
 use crate::control::SessionDocument;
 use crate::control::answer::{outcome_word, respond_arguments};
-use crate::control::form::Field;
+use crate::control::form::{Field, FieldChoice};
 use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, size_of_changes};
 use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
@@ -15,6 +15,7 @@ use crate::hub;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::store::{Found, label};
 use crate::tui::ask::Ask;
+use crate::tui::diff::counts_of;
 use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
 
 /// Limits for the texts of a request.
@@ -49,6 +50,9 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
     let hidden =
         (hidden > 0).then(|| format!("{hidden} bytes of this request are not shown here: see all of it in a terminal"));
     warnings.extend(hidden.clone());
+    let choices = view.choices.iter().map(|one| choice(one, kind.subject(), hidden.as_deref()));
+    let answers = (!view.questions.is_empty())
+        .then(|| json!({ "key": "a", "word": "answer", "label": "Send answer", "gives": "form", "body": null, "confirm": null }));
     json!({
         "session": session.id,
         "session_name": label(session),
@@ -66,13 +70,12 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "expires_at": row["expires_at"],
         "is_for_human": ask.is_for_human(),
         "how": how(session, ask),
-        "rows": view.members.iter().map(|row| member(row, room)).collect::<Vec<_>>(),
+        "rows": rows(&view.members, folder, room),
         "warnings": warnings,
         "size": size_of_changes(&view.files).filter(|_| kind.subject() == Some(Subject::Diff)),
         "files": files,
-        "questions": view.questions.iter().map(question).collect::<Vec<_>>(),
-        "fields": view.fields.iter().map(field).collect::<Vec<_>>(),
-        "choices": view.choices.iter().map(|one| choice(one, kind.subject(), hidden.as_deref())).collect::<Vec<_>>(),
+        "fields": view.questions.iter().map(question).chain(view.fields.iter().map(field)).collect::<Vec<_>>(),
+        "choices": choices.chain(answers).collect::<Vec<_>>(),
     })
 }
 
@@ -88,14 +91,31 @@ fn kept_bytes(row: &Row, room: Room) -> usize {
     row.text.floor_char_boundary(room)
 }
 
+/// The members of a request, and the session's folder if the request names none.
+fn rows(members: &[Row], folder: &str, room: Room) -> Vec<Value> {
+    let is_lacking = !folder.is_empty() && !members.iter().any(|row| row.label == "cwd");
+    let folder = is_lacking.then(|| json!({ "label": "Folder", "text": folder, "style": "plain" }));
+    members.iter().map(|row| member(row, room)).chain(folder).collect()
+}
+
 fn member(row: &Row, room: Room) -> Value {
-    let style = if row.meant == Meant::Asked { "asked" } else { "plain" };
+    let style = match (row.meant, &*row.label) {
+        (Meant::Asked, "command") => "command",
+        (Meant::Asked, "message") => "message",
+        (_, "reason") => "prose",
+        (_, _) => "plain",
+    };
+    let label = match &*row.label {
+        "cwd" => "Folder".to_owned(),
+        "reason" => "Why".to_owned(),
+        label => words::upper(label),
+    };
     let kept = kept_bytes(row, room);
     let text = match row.text.len() - kept {
         0 => row.text.clone(),
         more => format!("{} … ({more} more bytes)", &row.text[..kept]),
     };
-    json!({ "label": row.label, "text": text, "style": style })
+    json!({ "label": label, "text": text, "style": style })
 }
 
 /// A changed file with as many lines as there is room for.
@@ -151,29 +171,53 @@ fn line_type(meant: Meant) -> &'static str {
 fn question(question: &Question) -> Value {
     let option = |(label, description): &(String, String)| json!({ "label": label, "description": description });
     json!({
-        "id": question.id,
-        "text": question.text,
-        "options": question.options.iter().map(option).collect::<Vec<_>>(),
-        "takes_text": question.takes_text,
+        "name": question.id,
+        "label": question.text,
+        "is_required": false,
         "is_secret": question.is_secret,
+        "is_number": false,
+        "is_long": !question.is_secret,
+        "takes_many": false,
+        "takes_text": question.takes_text,
+        "options": question.options.iter().map(option).collect::<Vec<_>>(),
+        "hint": null,
+        "starts": [],
     })
 }
 
 fn field(field: &Field) -> Value {
-    let default = field.default.as_ref().filter(|_| !field.is_secret).map(|value| field.label_of(value));
-    let choice = |choice: &crate::control::form::FieldChoice| json!({ "label": choice.label });
+    let starts = if field.is_secret { Vec::new() } else { starts(field) };
+    let option = |choice: &FieldChoice| json!({ "label": choice.label });
+    let hint = field.hint();
+    let hint = if field.is_required { hint["required".len()..].trim_start_matches(" · ").to_owned() } else { hint };
     json!({
         "name": field.name,
-        "about": field.about,
+        "label": field.about.as_ref().unwrap_or(&field.name),
         "is_required": field.is_required,
-        "type": field.json_type,
-        "takes_many": field.takes_many,
-        "choices": field.choices.iter().map(choice).collect::<Vec<_>>(),
-        "limits": field.limits,
-        "hint": field.hint(),
-        "default": default,
         "is_secret": field.is_secret,
+        "is_number": matches!(&*field.json_type, "integer" | "number"),
+        "is_long": !field.is_secret && (field.json_type == "object" || starts.iter().any(|start| start.contains('\n'))),
+        "takes_many": field.takes_many,
+        "takes_text": field.choices.is_empty(),
+        "options": field.choices.iter().map(option).collect::<Vec<_>>(),
+        "hint": if field.choices.is_empty() { Some(hint) } else { field.limits.clone() },
+        "starts": starts,
     })
+}
+
+/// The default of a field, as the labels of its choices, or as the text that [`Field::read`] turns into the same value.
+fn starts(field: &Field) -> Vec<String> {
+    let Some(default) = &field.default else { return Vec::new() };
+    let values = default.as_array().filter(|_| field.takes_many);
+    let label = |value: &Value| field.choices.iter().find(|choice| choice.value == *value).map(|one| one.label.clone());
+    if !field.choices.is_empty() {
+        return values
+            .map_or_else(|| label(default).into_iter().collect(), |all| all.iter().filter_map(label).collect());
+    }
+    let bare = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = values.map_or_else(|| bare(default), |all| all.iter().map(bare).collect::<Vec<_>>().join(", "));
+    let is_same = field.read(&[&text]).is_ok_and(|read| read == *default);
+    vec![if is_same { text } else { bare(default) }]
 }
 
 /// A choice. If the page does not show the whole request (`hidden` says so), accepting it needs a second tap.
@@ -213,18 +257,32 @@ pub(super) fn ending(row: &Value) -> Value {
     let outcome = outcome_word(row);
     json!({
         "outcome": outcome,
+        "look": words::look(outcome),
         "verdict": words::verdict(outcome),
-        "place": words::place(row["resolution_source"].as_str().unwrap_or_default()),
+        "place": place(row),
         "ending": request_view::ending(row),
         "source": row["resolution_source"],
         "by": row["resolved_by"],
     })
 }
 
+/// The place from which an answer came, and the name of its client or rule.
+fn place(row: &Value) -> String {
+    let text = |member: &str| row[member].as_str().unwrap_or_default();
+    let (source, by) = (text("resolution_source"), text("resolved_by"));
+    match (source, by, by.strip_prefix("rule:")) {
+        ("client", "", _) => words::place(source).to_owned(),
+        ("client", name, _) => format!("in {name}"),
+        ("policy", _, Some(rule)) => format!("by your rule {rule}"),
+        (_, _, _) => words::place(source).to_owned(),
+    }
+}
+
 /// The end of a request whose row cannot be read; `ending` says why.
 pub(super) fn unknown_ending(ending: &str) -> Value {
     let outcome = "unknown";
-    json!({ "outcome": outcome, "verdict": words::verdict(outcome), "place": "", "ending": ending, "source": null, "by": null })
+    json!({ "outcome": outcome, "look": "", "verdict": words::verdict(outcome), "place": "", "ending": ending, "source": null,
+        "by": null })
 }
 
 /// A session; the document is that of its relay, if that has answered.
@@ -288,7 +346,7 @@ pub(super) fn folder(session: &Found) -> &str {
     session.holder.as_ref().map(|holder| holder.place.cwd.as_str()).unwrap_or_default()
 }
 
-/// An entry of the timeline.
+/// An entry of the timeline. Only its kinds with a diff have `lines`, and a plan has `steps`.
 pub(super) fn entry(entry: &Entry) -> Value {
     let stage = match entry.stage {
         Stage::Open => "open",
@@ -296,24 +354,60 @@ pub(super) fn entry(entry: &Entry) -> Value {
         Stage::Failed => "failed",
         Stage::Stopped => "stopped",
     };
-    let is_answered = entry.kind == Kind::Request && entry.stage != Stage::Open;
-    let asked = if is_answered { words::asked(&entry.title) } else { None };
-    let (title, verdict, place) =
-        asked.map_or((&*entry.title, None, None), |(what, verdict, place)| (what, Some(verdict), Some(place)));
+    let took_ms = entry.took_us.map(|us| us / 1_000);
+    let (title, end, look) = words::entry(entry.kind, entry.stage, &entry.title, entry.exit_code, took_ms);
+    let is_diff = matches!(entry.kind, Kind::Change | Kind::Diff);
     json!({
         "key": key_text(&entry.key),
         "kind": entry.kind.name(),
         "stage": stage,
         "at": rfc3339_millis(entry.at_us),
-        "took_ms": entry.took_us.map(|us| us / 1_000),
-        "exit_code": entry.exit_code,
         "thread_id": entry.thread_id,
         "title": title,
-        "verdict": verdict,
-        "place": place,
-        "body": entry.body,
+        "end": end,
+        "look": look,
+        "body": if is_diff { "" } else { entry.body.as_str() },
+        "lines": if is_diff { unified(&entry.body) } else { Vec::new() },
+        "steps": if entry.kind == Kind::Plan { steps(&entry.body) } else { None },
         "cut_bytes": entry.cut_bytes,
     })
+}
+
+/// The steps of a plan, if all of its lines are steps.
+fn steps(body: &str) -> Option<Vec<Value>> {
+    let step = |line: &str| {
+        let marks = [("[x] ", "done"), ("[>] ", "now"), ("[ ] ", "later")];
+        let (text, state) = marks.iter().find_map(|(mark, state)| Some((line.strip_prefix(mark)?, state)))?;
+        Some(json!({ "state": state, "text": text }))
+    };
+    body.lines().map(step).collect::<Option<Vec<Value>>>().filter(|steps| !steps.is_empty())
+}
+
+/// The lines of a diff. Inside a hunk, whose heading tells its length, `--- x` is a removed line and does not name a file.
+fn unified(text: &str) -> Vec<Value> {
+    let mut left = (0, 0);
+    let mut names_file = false;
+    let mut lines = text.lines().peekable();
+    let mut all = Vec::new();
+    while let Some(line) = lines.next() {
+        let is_new_name = std::mem::take(&mut names_file);
+        let is_pair = line.starts_with("--- ") && lines.peek().is_some_and(|next| next.starts_with("+++ "));
+        names_file = left == (0, 0) && is_pair;
+        let (meant, taken) = match line.as_bytes().first() {
+            _ if is_new_name || names_file || line.starts_with("diff ") => (Meant::Place, (0, 0)),
+            Some(b'@') => {
+                left = counts_of(line);
+                (Meant::Place, (0, 0))
+            }
+            Some(b'+') => (Meant::Added, (0, 1)),
+            Some(b'-') => (Meant::Removed, (1, 0)),
+            Some(b'\\') => (Meant::Plain, (0, 0)),
+            Some(_) | None => (Meant::Plain, (1, 1)),
+        };
+        left = (left.0.saturating_sub(taken.0), left.1.saturating_sub(taken.1));
+        all.push(json!({ "type": line_type(meant), "text": line }));
+    }
+    all
 }
 
 /// A key as text. Texts have the order of keys, and need no escapes in a URL.
@@ -422,8 +516,7 @@ mod tests {
             let ask = of_row(row, 0);
             let shown = request(&found(), None, &ask, IN_LIST);
             let choices = shown["choices"].as_array().expect("an array");
-            let texts = shown["questions"].as_array().map_or(0, Vec::len);
-            assert!(ask.is_for_human() != (choices.is_empty() && texts == 0), "{shown}");
+            assert!(ask.is_for_human() != choices.is_empty(), "{shown}");
             assert!(!shown["title"].as_str().expect("a text").is_empty(), "{shown}");
             for choice in choices.iter().filter(|choice| choice["gives"] == "body") {
                 assert!(is_offered(&ask, &choice["body"]), "{choice}");
@@ -456,16 +549,71 @@ mod tests {
         let row = json!({ "request_id": "g-1", "request_method": "mcpServer/elicitation/request",
             "request_payload": { "message": "?", "requestedSchema": schema } });
         let shown = request(&found(), None, &of_row(row, 0), IN_LIST);
-        assert_eq!((&shown["fields"][0]["is_secret"], &shown["fields"][0]["default"]), (&json!(true), &Value::Null));
+        assert_eq!((&shown["fields"][0]["is_secret"], &shown["fields"][0]["starts"]), (&json!(true), &json!([])));
         assert!(!shown.to_string().contains("hunter2"), "{shown}");
     }
 
     #[test]
     fn entries_have_plain_words() {
         let mut one = Entry::new(Key::START, Kind::Command, 1_000_000);
-        (one.stage, one.title, one.took_us) = (Stage::Failed, "make".to_owned(), Some(2_500));
+        (one.stage, one.title, one.took_us) = (Stage::Failed, "make".to_owned(), Some(2_500_000));
         let shown = entry(&one);
-        assert_eq!((&shown["kind"], &shown["stage"], &shown["took_ms"]), (&json!("runs"), &json!("failed"), &json!(2)));
+        assert_eq!(
+            (&shown["kind"], &shown["stage"], &shown["end"]),
+            (&json!("runs"), &json!("failed"), &json!("failed · 2 s"))
+        );
         assert_eq!(shown["at"], "1970-01-01T00:00:01.000Z");
+    }
+
+    #[test]
+    fn endings_name_the_client_or_the_rule() {
+        let check = |source: &str, by: Value, expect: &str| {
+            let row = json!({ "status": "resolved", "resolution_source": source, "resolved_by": by });
+            assert_eq!(ending(&row)["place"], expect);
+        };
+        check("client", json!("codex-tui"), "in codex-tui");
+        check("client", Value::Null, "in its client");
+        check("policy", json!("rule:no-network"), "by your rule no-network");
+        check("policy", json!("expiry"), "by your settings");
+        check("web", json!("uid 0, pid 1"), "in a browser");
+    }
+
+    #[test]
+    fn plans_have_steps_and_other_texts_none() {
+        let steps = |body: &str| steps(body).map(|steps| json!(steps));
+        let expect = json!([{ "state": "done", "text": "read" }, { "state": "now", "text": "write \u{2028}" }]);
+        assert_eq!(steps("[x] read\n[>] write \u{2028}"), Some(expect));
+        assert_eq!((steps("[x] read\nthen"), steps("")), (None, None));
+    }
+
+    #[test]
+    fn removed_lines_name_no_files() {
+        let check = |text: &str, expect: &[&str]| {
+            let types: Vec<Value> = unified(text).iter_mut().map(|line| line["type"].take()).collect();
+            assert_eq!(types, expect, "{text}");
+        };
+        let in_hunk = "diff update q.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n--- a\n+++ b\n@@ -1 +1 @@\n-x\n";
+        check(in_hunk, &["header", "header", "removed", "added", "context", "header", "header", "header", "removed"]);
+        check("diff delete q.sql\n--- x\n-- y\n", &["header", "removed", "removed"]);
+        check("diff add q.sql\n+++ x\n", &["header", "added"]);
+    }
+
+    #[test]
+    fn defaults_of_a_form_stay_as_they_are() {
+        let check = |schema: Value, expect: Value| {
+            let row = json!({ "request_id": "g-1", "request_method": "mcpServer/elicitation/request",
+                "request_payload": { "message": "?", "requestedSchema": { "properties": { "constructor": schema } } } });
+            assert_eq!(request(&found(), None, &of_row(row, 0), IN_LIST)["fields"][0]["starts"], expect, "{schema}");
+        };
+        check(json!({ "type": "string", "default": "true" }), json!(["true"]));
+        check(json!({ "type": "string", "default": "one\ntwo" }), json!(["one\ntwo"]));
+        check(json!({ "type": "boolean", "default": true }), json!(["yes"]));
+        check(json!({ "type": "integer", "default": 3 }), json!(["3"]));
+        check(json!({ "type": "string" }), json!([]));
+        let many = |items: Value, default: Value| json!({ "type": "array", "items": items, "default": default });
+        let zones = json!({ "enum": ["a", "b"], "enumNames": ["Zone A, north", "Zone B"] });
+        check(many(zones, json!(["a", "b"])), json!(["Zone A, north", "Zone B"]));
+        check(many(json!({ "type": "string" }), json!(["x", "y"])), json!(["x, y"]));
+        check(many(json!({ "type": "string" }), json!(["x, y"])), json!([r#"["x, y"]"#]));
     }
 }

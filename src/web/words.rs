@@ -2,6 +2,7 @@
 
 use crate::engine::Subject;
 use crate::history::Activity;
+use crate::tui::entry::{Kind, Stage};
 
 /// The heading of a request.
 pub(super) fn heading(subject: Option<Subject>) -> &'static str {
@@ -43,6 +44,15 @@ pub(super) fn verdict(outcome: &str) -> String {
     words.to_owned()
 }
 
+/// How the page marks an outcome; the words are those of [`verdict`].
+pub(super) fn look(outcome: &str) -> &'static str {
+    match outcome {
+        "accepted" | "accept" | "acceptForSession" | "answered" => "good",
+        "declined" | "decline" | "cancelled" | "cancel" => "bad",
+        _ => "",
+    }
+}
+
 /// The place from which an answer came.
 pub(super) fn place(source: &str) -> &'static str {
     match source {
@@ -69,15 +79,64 @@ pub(super) fn state(state: Option<Activity>) -> (&'static str, &'static str) {
     }
 }
 
-/// Splits the title of an answered request in the timeline into question, verdict and place.
-pub(super) fn asked(title: &str) -> Option<(&str, String, &'static str)> {
-    let (what, end) = title.rsplit_once(" → ")?;
-    let by_source = end.strip_suffix(')').and_then(|end| end.rsplit_once(" ("));
-    let (word, source) = by_source.unwrap_or((end, ""));
-    Some((what, verdict(word), place(source)))
+/// The title of an entry of the timeline, how it has ended, and how the page marks that.
+pub(super) fn entry(
+    kind: Kind,
+    stage: Stage,
+    title: &str,
+    exit_code: Option<i64>,
+    took_ms: Option<u64>,
+) -> (String, String, &'static str) {
+    let took = took_ms.filter(|ms| *ms > 999).map(duration);
+    match kind {
+        Kind::Reasoning if stage == Stage::Open => ("Thinking…".to_owned(), String::new(), ""),
+        Kind::Reasoning => (took.map_or("Thought".to_owned(), |took| format!("Thought for {took}")), String::new(), ""),
+        Kind::Status => {
+            let title = title.strip_prefix("turn ").unwrap_or(title);
+            let finished = title.strip_prefix("completed").map(|rest| format!("Finished{rest}"));
+            (finished.unwrap_or_else(|| upper(title)), String::new(), "")
+        }
+        Kind::Request => asked(title, stage),
+        Kind::Run => ("Codex started".to_owned(), String::new(), ""),
+        Kind::Command | Kind::Tool | Kind::Change | Kind::Diff => {
+            let code = exit_code.filter(|code| *code > 0);
+            let is_bad = stage == Stage::Failed || code.is_some();
+            let failed = is_bad.then(|| code.map_or("failed".to_owned(), |code| format!("exit {code}")));
+            let end = match stage {
+                Stage::Open if kind == Kind::Diff => String::new(),
+                Stage::Open => "running…".to_owned(),
+                Stage::Stopped => "not run".to_owned(),
+                Stage::Done | Stage::Failed => failed.into_iter().chain(took).collect::<Vec<_>>().join(" · "),
+            };
+            (title.to_owned(), end, if is_bad { "bad" } else { "" })
+        }
+        Kind::User | Kind::Assistant | Kind::Plan | Kind::Review | Kind::Error | Kind::Gap => {
+            (title.to_owned(), String::new(), "")
+        }
+    }
 }
 
-fn upper(text: &str) -> String {
+/// The question of a request in the timeline, its answer and the place of that, and the mark.
+fn asked(title: &str, stage: Stage) -> (String, String, &'static str) {
+    if stage == Stage::Open {
+        return (title.to_owned(), "waiting".to_owned(), "");
+    }
+    let Some((what, end)) = title.rsplit_once(" → ") else { return (title.to_owned(), "over".to_owned(), "") };
+    let by_source = end.strip_suffix(')').and_then(|end| end.rsplit_once(" ("));
+    let (word, source) = by_source.unwrap_or((end, ""));
+    let verdict = format!("{} {}", verdict(word), place(source));
+    (what.to_owned(), verdict.trim_end().to_owned(), look(word))
+}
+
+/// A duration in its largest unit: `2 min`.
+fn duration(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
+    let (size, unit) = units.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1, "s"));
+    format!("{} {unit}", seconds / size)
+}
+
+pub(super) fn upper(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
@@ -97,13 +156,29 @@ mod tests {
 
     #[test]
     fn titles_of_requests_have_three_parts() {
-        let check = |title: &str, expect: Option<(&str, &str, &str)>| {
-            let found = asked(title);
-            assert_eq!(found.as_ref().map(|(what, verdict, place)| (*what, &**verdict, *place)), expect, "{title}");
+        let check = |title: &str, expect: (&str, &str, &str)| {
+            let (what, end, look) = entry(Kind::Request, Stage::Done, title, None, None);
+            assert_eq!((&*what, &*end, look), expect, "{title}");
         };
-        check("run a → b → accept (web)", Some(("run a → b", "Approved", "in a browser")));
-        check("run x → orphaned: server_restarted", Some(("run x", "Orphaned: server restarted", "")));
-        check("color → Red (dark) (tui)", Some(("color", "Red (dark)", "in the terminal UI")));
-        check("run x", None);
+        check("run a → b → accept (web)", ("run a → b", "Approved in a browser", "good"));
+        check("run x → orphaned: server_restarted", ("run x", "Orphaned: server restarted", ""));
+        check("color → Red (dark) (tui)", ("color", "Red (dark) in the terminal UI", ""));
+        check("run x", ("run x", "over", ""));
+    }
+
+    #[test]
+    fn ends_of_entries_are_told_in_words() {
+        let check = |kind, stage, title: &str, exit_code, took_ms, expect: (&str, &str, &str)| {
+            let (title, end, look) = entry(kind, stage, title, exit_code, took_ms);
+            assert_eq!((&*title, &*end, look), expect);
+        };
+        check(Kind::Command, Stage::Open, "make", None, None, ("make", "running…", ""));
+        check(Kind::Command, Stage::Done, "make", Some(0), Some(61_000), ("make", "1 min", ""));
+        check(Kind::Command, Stage::Failed, "make", Some(2), Some(2_500), ("make", "exit 2 · 2 s", "bad"));
+        check(Kind::Tool, Stage::Failed, "find", None, Some(9), ("find", "failed", "bad"));
+        check(Kind::Tool, Stage::Stopped, "find", None, None, ("find", "not run", ""));
+        check(Kind::Reasoning, Stage::Done, "", None, Some(3_000), ("Thought for 3 s", "", ""));
+        check(Kind::Status, Stage::Done, "turn completed", None, None, ("Finished", "", ""));
+        check(Kind::Status, Stage::Done, "turn interrupted", None, None, ("Interrupted", "", ""));
     }
 }

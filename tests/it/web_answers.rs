@@ -64,7 +64,7 @@ fn command_is_approved_from_the_page() {
     let rows: Vec<(&Value, &Value)> =
         request["rows"].as_array().expect("an array").iter().map(|row| (&row["label"], &row["text"])).collect();
     assert!(
-        rows.contains(&(&json!("command"), &json!("touch x"))) && rows.contains(&(&json!("cwd"), &json!("/w"))),
+        rows.contains(&(&json!("Command"), &json!("touch x"))) && rows.contains(&(&json!("Folder"), &json!("/w"))),
         "{request}"
     );
     let words: Vec<&Value> =
@@ -127,10 +127,10 @@ fn wrong_values_of_a_form_are_named() {
     let request = only(&browser);
     let fields = &request["fields"];
     assert_eq!(
-        (&fields[1]["name"], &fields[1]["limits"], &fields[1]["is_required"]),
-        (&json!("n"), &json!("1 to 9"), &json!(true))
+        (&fields[1]["name"], &fields[1]["hint"], &fields[1]["is_required"]),
+        (&json!("n"), &json!("integer 1 to 9"), &json!(true))
     );
-    assert_eq!(fields[0]["choices"], json!([{ "label": "Development" }, { "label": "Production, east" }]));
+    assert_eq!(fields[0]["options"], json!([{ "label": "Development" }, { "label": "Production, east" }]));
     let wrong = json!({ "answers": { "env": ["Mars"], "n": ["99"] } });
     let (status, refused) = browser.respond("s", &request_id, &wrong);
     assert_eq!((status, &refused["detail"]["error_code"]), (422, &json!("invalid_response")), "{refused}");
@@ -151,7 +151,11 @@ fn questions_take_options_and_hide_secrets() {
     let (mut live, _page, browser) = opened("");
     let request_id = live.asked(&question_asked("5", true), "5");
     let request = only(&browser);
-    assert_eq!((&request["questions"][0]["is_secret"], &request["choices"]), (&json!(true), &json!([])), "{request}");
+    assert_eq!(
+        (&request["fields"][0]["is_secret"], &request["choices"][0]["word"]),
+        (&json!(true), &json!("answer")),
+        "{request}"
+    );
     let (status, answer) = browser.respond("s", &request_id, &json!({ "answers": { "color": ["hunter2"] } }));
     assert_eq!(status, 200, "{answer}");
     assert!(!answer.to_string().contains("hunter2"), "{answer}");

@@ -290,16 +290,15 @@ function tell(request) {
 	} catch { /* On Android only installed pages may do this. */ }
 }
 
-function makeNote(request, { outcome, verdict = "No longer waiting", place = "", won }, isMine) {
-	const isYes = outcome === "accepted" || outcome === "answered";
+function makeNote(request, { look = "", verdict = "No longer waiting", place = "", won }, isMine) {
 	const where = isMine && won ? "by you" : place;
 	const late = isMine && !won ? ", before your answer arrived" : "";
 	const leave = () => {
 		if (note.contains(document.activeElement)) $("waiting").focus();
 		note.remove();
 	};
-	const note = el(`div.note${isYes ? ".yes" : ""}`, { "data-since": request.since }, icon(isYes ? "check" : "cross"),
-		el("span", null, el("strong", null, `${verdict} ${where}`.trim(), late), ". ", shown(clipped(upper(request.title), 120))),
+	const note = el(`div.note.${look}`, { "data-since": request.since }, icon(look === "good" ? "check" : "cross"),
+		el("span", null, el("strong", null, shown(`${verdict} ${where}`.trim()), late), ". ", shown(clipped(upper(request.title), 120))),
 		button(".icon.bare", icon("cross"), leave, { "aria-label": "Dismiss" }));
 	setTimeout(leave, late ? 60_000 : 12_000);
 	return note;
@@ -308,9 +307,10 @@ function makeNote(request, { outcome, verdict = "No longer waiting", place = "",
 // A card
 
 function makeCard(request) {
-	const card = { request, time: el("time.age"), acts: el("div.acts"), fields: makeFields(request) };
+	const fields = request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
+	const card = { request, fields, time: el("time.age"), acts: el("div.acts") };
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
-		el("div.what", null, whatOf(request, card.fields)), card.acts);
+		el("div.what", null, whatOf(request, fields)), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
 	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
 		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
@@ -331,19 +331,14 @@ function showAge({ request, time }) {
 }
 
 function whatOf(request, fields) {
-	const { rows, files, warnings } = request;
-	const isCommand = ({ label }) => label === "command";
-	const isMessage = ({ label }) => label === "message";
-	const labels = { cwd: "Folder", reason: "Why" };
-	const facts = rows.filter((row) => !isCommand(row) && !isMessage(row));
-	if (!rows.some((row) => row.label === "cwd")) facts.push({ label: "cwd", text: request.folder });
+	const styled = (...styles) => request.rows.filter(({ style }) => styles.includes(style));
 	return [
-		rows.filter(isCommand).map(({ text }) => el("pre.command", { "aria-label": "Command" }, shown(text))),
-		rows.filter(isMessage).map(({ text }) => el("p.asked", AUTO, said(text))),
-		el("dl", null, facts.map(({ label, text }) =>
-			[el("dt", null, labels[label] ?? upper(label)), el("dd", AUTO, label === "reason" ? said(text) : shown(text))])),
-		warnings.map((text) => el("p.warning", null, icon("error"), el("span", null, shown(sentence(text))))),
-		files.length > 0 && makeFiles(request),
+		styled("command").map(({ text }) => el("pre.command", { "aria-label": "Command" }, shown(text))),
+		styled("message").map(({ text }) => el("p.asked", AUTO, said(text))),
+		el("dl", null, styled("plain", "prose").map(({ label, text, style }) =>
+			[el("dt", null, shown(label)), el("dd", AUTO, style === "prose" ? said(text) : shown(text))])),
+		request.warnings.map((text) => el("p.warning", null, icon("error"), el("span", null, shown(sentence(text))))),
+		request.files.length > 0 && makeFiles(request),
 		fields.map((field) => field.node),
 		!request.is_for_human && [el("p", null, "Answer it in its client, or in a terminal:"), el("pre.command", null, shown(request.how))],
 	];
@@ -374,30 +369,28 @@ function showActs(card, mode = "plain", choice = null) {
 		const more = () => { showActs(card, isMore ? "plain" : "more"); acts.querySelector(isMore ? ".icon" : "button").focus(); };
 		acts.replaceChildren(el("div.more", null, isMore && others.map((choice) => act(choice, ""))), card.error,
 			el("div.row", null, others.length > 0 && button(".icon", icon("more"), more, { "aria-label": "More answers", "aria-expanded": `${isMore}` }),
-				act(no, ""), request.questions.length ? button(".main", "Send answer") : act(yes, ".main")));
+				act(no, ""), act(yes, ".main")));
 		acts.hidden = !acts.querySelector("button");
 	}
 }
 
 function give(card, choice, isConfirmed = false) {
 	if (choice.gives === "reason") return showActs(card, "reason");
-	const answers = choice.gives === "form" && readFields(card);
-	if (choice.gives === "form" && !answers) return;
 	if (choice.confirm && !isConfirmed) return showActs(card, "confirm", choice);
-	respond(card, answers ? { answers } : { body: choice.body });
+	if (choice.gives !== "form") return respond(card, { body: choice.body });
+	card.fields.forEach((field) => field.fail(""));
+	respond(card, { answers: Object.fromEntries(card.fields.map((field) => [field.name, field.read()])) });
 }
 
 function submit(card) {
-	const { request, mode } = card;
-	const form = request.choices.find((choice) => choice.gives === "form");
-	if (mode === "reason") {
+	const form = card.request.choices.find(({ gives }) => gives === "form");
+	if (card.mode === "reason") {
 		const reason = card.reason.value.trim();
-		return reason ? respond(card, { reason }) : showError(card, { message: "Write the reason, or go back." });
+		if (reason) respond(card, { reason });
+		else showError(card, { message: "Write the reason, or go back." });
+	} else if (form && card.mode !== "confirm") {
+		give(card, form);
 	}
-	if (mode === "confirm") return;
-	if (form) return give(card, form);
-	const answers = request.questions.length > 0 && readFields(card);
-	if (answers) respond(card, { answers });
 }
 
 async function respond(card, body) {
@@ -418,73 +411,51 @@ async function respond(card, body) {
 }
 
 function showError(card, { message, fields = {} }) {
-	const wrong = card.fields.filter((field) => fields[field.name]);
+	const wrong = card.fields.filter(({ name }) => Object.hasOwn(fields, name));
 	if (wrong.length) showActs(card);
 	wrong.forEach((field) => field.fail(fields[field.name]));
 	wrong[0]?.focus();
 	card.error.replaceChildren(shown(wrong.length ? `Look at ${count(wrong.length, "answer")} above.` : message));
 }
 
-// The answers of a form by name; `null` once it has said what is missing.
-function readFields(card) {
-	card.fields.forEach((field) => field.fail(""));
-	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]).filter(([, texts]) => texts.length));
-	const lacking = card.fields.filter((field) => !answers[field.name] && field.isRequired);
-	// Each question may be left out, but not all of them.
-	if (card.request.questions.length && !Object.keys(answers).length) lacking.push(card.fields[0]);
-	if (!lacking.length) return answers;
-	showError(card, { fields: Object.fromEntries(lacking.map((field) => [field.name, "an answer is required"])) });
-	return null;
-}
-
-function makeFields(request) {
-	const questions = request.questions.map((question) => ({ ...question, name: question.id, label: question.text, type: "text" }));
-	const fields = request.fields.map((field) => ({
-		...field, label: field.about ?? field.name, options: field.choices, takes_text: !field.choices.length, is_field: true,
-		hint: field.choices.length ? field.limits : field.hint?.replace(/^required( · )?/, ""),
-	}));
-	return [...questions, ...fields].map((spec, index) => makeField(spec, `${keyOf(request)}-${index}`));
-}
-
-function makeField(spec, id) {
-	const { name, options, is_required: isRequired, is_secret: isSecret } = spec;
+function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_required: isRequired, ...spec }, id) {
 	const error = el("p.error", { id: `error-${id}` });
 	const hint = el("p.hint", { id: `hint-${id}` }, shown(spec.hint));
 	const label = [said(spec.label), isRequired && el("span.must", null, " required")];
 	const about = { "aria-describedby": `hint-${id} error-${id}` };
-	const start = { true: "yes", false: "no" }[spec.default] ?? spec.default ?? "";
-	const starts = spec.takes_many ? start.split(", ") : [start];
-	const isNumber = spec.type === "integer" || spec.type === "number";
-	const isLong = !isSecret && (spec.type === "object" || !spec.is_field);
-	const typed = (more) => el(isLong && !options.length ? "textarea" : "input",
-		{ dir: "auto", rows: 2, autocomplete: "off", type: isSecret && "password", inputmode: isNumber && "decimal", ...more });
+	const typed = (more) => el(spec.is_long && !options.length ? "textarea" : "input",
+		{ dir: "auto", rows: 2, autocomplete: "off", type: isSecret && "password", inputmode: spec.is_number && "decimal", ...more });
 	let [inputs, read, node] = [];
 	if (!options.length) {
 		const input = typed({ id, required: isRequired, ...about });
-		input.value = start;
+		input.value = spec.starts[0] ?? "";
 		inputs = [input];
 		read = () => [input.value];
 		node = el("div.field", null, el("label", { for: id, dir: "auto" }, label), input, hint, error);
 	} else {
-		const box = (value, isChecked) => el("input", { type: spec.takes_many ? "checkbox" : "radio", name: id, value, checked: isChecked });
-		inputs = options.map((option) => box(option.label, starts.includes(option.label)));
+		const box = (value, more) => {
+			const input = el("input", { type: isMany ? "checkbox" : "radio", name: id, ...more });
+			input.value = value;
+			return input;
+		};
+		inputs = options.map((option) => box(option.label, { checked: spec.starts.includes(option.label) }));
 		const lines = options.map((option, index) => [inputs[index],
 			el("span", AUTO, said(option.label), option.description && el("small", null, said(option.description)))]);
 		if (spec.takes_text) {
-			const own = box();
-			const text = typed({ "aria-label": "Your own answer", placeholder: "Something else", input: () => { own.checked = true; own.value = text.value; } });
+			const named = { "aria-label": "Your own answer" };
+			const own = box("", named);
+			const text = typed({ ...named, placeholder: "Something else", input: () => { own.checked = true; own.value = text.value; } });
 			inputs.push(own);
-			own.setAttribute("aria-label", "Your own answer");
 			lines.push([own, text]);
 		}
-		read = () => inputs.filter((input) => input.checked && input.value !== "on").map((input) => input.value);
+		read = () => inputs.filter((input) => input.checked).map((input) => input.value);
 		node = el("fieldset.field", about, el("legend", AUTO, label), el("div.options", null, lines.map((line) => el("label", null, line))), hint, error);
 	}
 	const fail = (message) => {
 		error.replaceChildren(shown(message && sentence(message)));
 		inputs.forEach((input) => input.setAttribute("aria-invalid", String(Boolean(message))));
 	};
-	return { name, isRequired, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
+	return { name, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
 }
 
 // Diffs
@@ -713,47 +684,28 @@ function makeEntry(entry) {
 }
 
 function contentOf(entry) {
-	const { kind, title, body, stage } = entry;
+	const { kind, title, body, end, look } = entry;
 	const whole = entry.cut_bytes > 0 && button(".bare", "Show all of it", () => loadWhole(entry.key));
 	const text = (...children) => el("div.text", AUTO, children);
 	const unfold = (heading, inside) => makeFold("", [heading, icon("down")], line.unfolded.has(entry.key),
 		() => el("div.inside", null, inside(), whole), (isOpen) => line.unfolded[isOpen ? "add" : "delete"](entry.key));
-	const action = (inside) => unfold([icon(ICON_OF[kind]), el("code.title", null, shown(title)), endOf(entry)],
-		() => (body ? inside() : el("p.hint", null, kind === "edits" ? "The change is not on record." : "No output.")));
+	const action = (has, none, inside) => unfold(
+		[icon(ICON_OF[kind]), el("code.title", null, shown(title)), el(`span.end.${look}`, null, end)], () => (has ? inside() : el("p.hint", null, none)));
 	switch (kind) {
 		case "you": return text(el("span.unseen", null, "You: "), said([title, body].filter(Boolean).join("\n")), whole);
 		case "codex": return text(el("span.unseen", null, "Codex: "), prose(body), whole);
-		case "thinks": return unfold(stage === "open" ? "Thinking…" : `Thought${entry.took_ms > 999 ? ` for ${age(entry.took_ms)}` : ""}`, () => text(prose(body)));
-		case "plan": return el("div", null, title && text(said(title)), stepsOf(body));
+		case "thinks": return unfold(title, () => text(prose(body)));
+		case "plan": return el("div", null, title && text(said(title)), entry.steps ? el("ul.steps", null, entry.steps.map(
+			(step) => el(`li.${step.state}`, AUTO, { done: "✓ ", now: "● ", later: "○ " }[step.state], said(step.text)))) : text(prose(body)));
 		case "runs":
-		case "tool": return action(() => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
+		case "tool": return action(body, "No output.", () => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
 		case "edits":
-		case "diff": return action(() => makeLines(unified(body)));
-		case "asks": return asked(entry);
-		case "turn": return el("span", AUTO, shown(upper(title.replace(/^turn completed/, "finished").replace(/^turn /, ""))));
-		case "server": return "Codex started";
+		case "diff": return action(entry.lines.length, "The change is not on record.", () => makeLines(entry.lines));
+		case "asks": return text("Asked ", shown(title), " — ", el(`strong.${look}`, null, shown(end)));
+		case "turn":
+		case "server": return el("span", AUTO, shown(title));
 		default: return text(said([title, body].filter(Boolean).join("\n")), whole);
 	}
-}
-
-function endOf({ kind, stage, exit_code: exit, took_ms: took }) {
-	const isBad = stage === "failed" || exit > 0;
-	const words = { open: kind !== "diff" && "running…", stopped: "not run" }[stage]
-		?? [isBad && (exit ? `exit ${exit}` : "failed"), took > 999 && age(took)].filter(Boolean).join(" · ");
-	return el(`span.end${isBad ? ".bad" : ""}`, null, words);
-}
-
-function stepsOf(body) {
-	const steps = body.split("\n").map((text) => /^\[([x> ])\] (.*)$/.exec(text));
-	if (!steps.every(Boolean)) return el("div.text", AUTO, prose(body));
-	const marks = { x: ["done", "✓ "], ">": ["now", "● "], " ": ["later", "○ "] };
-	return el("ul.steps", null, steps.map(([, mark, text]) => el(`li.${marks[mark][0]}`, AUTO, marks[mark][1], said(text))));
-}
-
-function asked({ title, stage, verdict, place }) {
-	const words = verdict ? `${verdict} ${place}`.trim() : stage === "open" ? "waiting" : "over";
-	const look = { App: ".good", Dec: ".bad", Can: ".bad" }[words.slice(0, 3)] ?? "";
-	return el("div.text", AUTO, "Asked ", shown(title), " — ", el(`strong${look}`, null, shown(words)));
 }
 
 async function loadWhole(key) {
@@ -901,7 +853,7 @@ function press(key) {
 	if (document.body.classList.contains("settling")) return;
 	const { card } = chosen;
 	const choice = card.request.choices.find((other) => other.key === key);
-	if (choice?.gives === "form" || (key === "a" && card.fields.length)) card.fields[0].focus();
+	if (choice?.gives === "form") card.fields[0].focus();
 	else if (choice) give(card, choice);
 }
 
