@@ -154,6 +154,30 @@ async function formsKeepWhatStandsInThem() {
 	assert.deepEqual((await answered()).result.answers, { colour: { answers: ["off"] } });
 }
 
+const approvalOf = (command, cwd) => JSON.stringify({ method: "item/commandExecution/requestApproval", id: 3,
+	params: { kind: "command", threadId: "other", turnId: "u", itemId: "i", reason: null, command, cwd, availableDecisions: ["accept", "cancel"] } });
+
+/// U+2028 and U+2029 end a line for some programs. They are in the folder, the command and a message.
+async function twoSessionsStandInOneInbox() {
+	await outside("second", { folder: "a\u2028b", line: approvalOf("echo one\u2028two\u2029", "/w/c\u2028d") });
+	const theirs = card(phone, "echo one");
+	await theirs.waitFor();
+	assert.equal(await theirs.locator(".command").textContent(), "echo oneU+2028twoU+2029");
+	assert.equal(await theirs.locator(".from").textContent(), "aU+2028b · second");
+	assert.match(await theirs.locator(".age").textContent(), /^\d+ (s|min)$/);
+	await asksCommand(23, "echo three");
+	await card(phone, "echo three").waitFor();
+	assert.deepEqual(await phone.locator("#cards .command").allTextContents(), ["echo oneU+2028twoU+2029", "echo three"], "the oldest is first");
+	await tells({ type: "agentMessage", id: "m0", text: "first\u2028second" });
+	await phone.locator('.sessions a[href="#/s/s"]').click();
+	await phone.locator(".codex .text", { hasText: "second" }).waitFor();
+	assert.deepEqual(await phone.locator("#here .command").allTextContents(), ["echo three"]);
+
+	await outside("end_second");
+	await note(phone, "echo one").waitFor();
+	await phone.getByText("Nothing waits for you").waitFor();
+}
+
 async function dangersNeedASecondTap() {
 	await asksPermissions(4, { network: { enabled: true } });
 	await act(phone, "Give these permissions?", "Approve");
@@ -381,7 +405,7 @@ async function relayIsKilledAndComesBack() {
 }
 
 const CASES = [
-	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, 
+	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, 
 	dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
 	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::PATIENCE;
@@ -35,6 +36,37 @@ enum Stage {
     Down(Home),
 }
 
+fn signal(pid: u32, signal: Signal) -> Value {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(pid, signal).expect("it is there");
+    Value::Null
+}
+
+/// A second session, whose folder has this name. It asks for this command.
+struct Second(Child);
+
+impl Second {
+    fn start(home: &Home, asked: &Value) -> Second {
+        let text = |member: &str| asked[member].as_str().expect("a text");
+        let folder = home.beside().join(text("folder"));
+        std::fs::create_dir(&folder).expect("a folder");
+        let script = r#"read -r line; printf '%s\n' '{"id":0,"result":{"userAgent":"x/0.150.0 (x)"}}' "$ASKED"; exec cat >/dev/null"#;
+        let mut command = home.shim(&["run", "--session", "b", "--", "sh", "-c", script]);
+        command.current_dir(folder).env("ASKED", text("line")).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the shim starts");
+        let initialize = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"second","version":"1"}}}"#;
+        writeln!(child.stdin.as_mut().expect("it is piped"), "{initialize}").expect("it reads");
+        Second(child)
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Stage {
     fn live(&mut self) -> &mut Live {
         match self {
@@ -51,9 +83,21 @@ impl Stage {
     }
 
     /// Does what a script asks for; returns the next stage and the result.
-    fn does(mut self, asked: &Value) -> (Stage, Value) {
+    fn does(mut self, asked: &Value, web: &Web, second: &mut Option<Second>) -> (Stage, Value) {
         let text = |member: &str| asked[member].as_str().expect("a text").to_owned();
         let result = match asked["does"].as_str().expect("a name") {
+            "second" => {
+                *second = Some(Second::start(self.home(), asked));
+                Value::Null
+            }
+            "end_second" => {
+                *second = None;
+                Value::Null
+            }
+            "hang_second" => signal(second.as_ref().expect("it runs").0.id(), Signal::STOP),
+            "hang_web" => signal(web.0.id(), Signal::STOP),
+            "continue_web" => signal(web.0.id(), Signal::CONT),
+            "kill_web" => signal(web.0.id(), Signal::KILL),
             "say" => Value::String(self.live().say(&text("line"))),
             "at_server" => Value::String(self.live().at_server()),
             // The client sees no reply to a call of the relay.
@@ -149,9 +193,10 @@ fn plays(test: &str, script: &str) {
         .expect("node starts");
     let asked: Receiver<Vec<u8>> = lines_of(driver.stdout.take().expect("it is piped"));
     let mut told = driver.stdin.take().expect("it is piped");
+    let mut second = None;
     while let Ok(line) = asked.recv_timeout(PATIENCE) {
         let result;
-        (stage, result) = stage.does(&parsed(&String::from_utf8(line).expect("it is text")));
+        (stage, result) = stage.does(&parsed(&String::from_utf8(line).expect("it is text")), &web, &mut second);
         // A script that has failed reads nothing more; its status tells.
         let _ = writeln!(told, "{result}");
     }

@@ -182,13 +182,14 @@ function retryLater() {
 	showTop();
 }
 
+// An event is lines of `name: value`. Only a line feed ends a line: JSON may contain U+2028.
 function takeEvent(text) {
-	const field = (name) => new RegExp(`^${name}: ?(.*)$`, "m").exec(text)?.[1];
-	if (!field("data")) return;
-	const event = JSON.parse(field("data"));
+	const fields = new Map(text.split("\n").map((line) => line.split(/: ?(.*)/s)));
+	if (!fields.has("data")) return;
+	const event = JSON.parse(fields.get("data"));
 	if (event.now) clockAhead = Date.parse(event.now) - Date.now();
 	const isHere = event.session === open;
-	switch (field("event")) {
+	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
 		case "sessions": showSessions(event.sessions); break;
 		case "request": addRequest(event, true); break;
@@ -198,7 +199,7 @@ function takeEvent(text) {
 		case "problem": showNone(`The timeline cannot be read: ${event.message}`); break;
 	}
 	// Only now, so that an event that failed here comes again.
-	if (open) stream.lastId = field("id") ?? stream.lastId;
+	if (open) stream.lastId = fields.get("id") ?? stream.lastId;
 }
 
 // The inbox
