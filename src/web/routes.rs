@@ -27,8 +27,9 @@ use tokio::time::timeout;
 use super::access::{Access, Entrance, NotSignedIn, SIGNED_IN_MAX, Visitor};
 use super::hosts::{Foreign, Hosts, Target};
 use super::inbox::Inbox;
+use super::stream::{self, Timeline};
 use super::timeline::Follows;
-use super::{Clock, calls, random, shown, stream};
+use super::{Clock, calls, random, shown};
 use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
 use crate::store::Found;
 use crate::tui::reader::Pager;
@@ -397,11 +398,9 @@ async fn open_stream(
     let timeline = match query.get("session") {
         Some(id) => {
             let found = app.inbox.session(id).ok_or_else(no_session)?;
-            let message = "too many sessions are open; close a tab that shows another one";
-            let full = || Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_sessions", message);
-            Some(app.follows.reader(&found, last_id).ok_or_else(full)?)
+            app.follows.reader(&found, last_id).map_or_else(|| Timeline::TooMany(found.id), Timeline::Read)
         }
-        None => None,
+        None => Timeline::None,
     };
     Ok(stream::start(Arc::clone(&app), visitor, timeline))
 }

@@ -39,8 +39,17 @@ struct Gone;
 
 type Sender = mpsc::Sender<Event>;
 
+/// The timeline of a stream.
+pub(super) enum Timeline {
+    /// The tab shows the inbox only.
+    None,
+    Read(Reader),
+    /// Tabs show too many other sessions. The inbox is there nevertheless.
+    TooMany(String),
+}
+
 /// Starts a stream.
-pub(super) fn start(app: Arc<App>, visitor: Visitor, timeline: Option<Reader>) -> Response {
+pub(super) fn start(app: Arc<App>, visitor: Visitor, timeline: Timeline) -> Response {
     let (sender, mut events) = mpsc::channel(EVENTS_MAX);
     tokio::spawn(async move {
         let _ = run(&app, &visitor, timeline, sender).await;
@@ -50,7 +59,15 @@ pub(super) fn start(app: Arc<App>, visitor: Visitor, timeline: Option<Reader>) -
     (headers, Extension(control::Stream), Sse::new(events)).into_response()
 }
 
-async fn run(app: &App, visitor: &Visitor, mut timeline: Option<Reader>, sender: Sender) -> Result<(), Gone> {
+async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -> Result<(), Gone> {
+    let (mut timeline, problem) = match timeline {
+        Timeline::None => (None, None),
+        Timeline::Read(reader) => (Some(reader), None),
+        Timeline::TooMany(session) => {
+            let message = "too many sessions are open; close a tab that shows another one, then open this one again";
+            (None, Some(json!({ "session": session, "message": message }).to_string()))
+        }
+    };
     let _open = app.inbox.reader();
     let mut inbox_changed = app.inbox.changed();
     let mut timeline_changed = timeline.as_ref().map(Reader::changed);
@@ -60,6 +77,9 @@ async fn run(app: &App, visitor: &Visitor, mut timeline: Option<Reader>, sender:
     // hyper sends the head with the first event.
     send(&sender, Event::default().retry(RETRY_AFTER).event("alive").data(json!({ "now": inbox::now() }).to_string()))
         .await?;
+    if let Some(json) = problem {
+        send(&sender, event_of(Told::Problem { json })).await?;
+    }
     app.inbox.refresh().await;
     let (mut seen, snapshot) = app.inbox.snapshot();
     send(&sender, Event::default().event("inbox").data(snapshot)).await?;

@@ -111,13 +111,17 @@ impl Follows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader of the session, after the change that `last_id` names. `None` if too many sessions are followed.
+    /// A reader of the session, after the change that `last_id` names. `None` if tabs show too many other sessions.
     pub(super) fn reader(&self, session: &Found, last_id: Option<&str>) -> Option<Reader> {
         let mut all = self.all();
         let follow = match all.get(&session.id) {
             Some(follow) => Arc::clone(follow),
-            None if all.len() >= FOLLOWED_MAX => return None,
             None => {
+                if all.len() >= FOLLOWED_MAX {
+                    let left = all.values().filter_map(|follow| Some((follow.left_at()?, follow.session_id.clone())));
+                    let (_, longest_left) = left.min()?;
+                    all.remove(&longest_left);
+                }
                 let follow = Arc::new(Follow::new(session));
                 let (follows, own, dir) = (self.clone(), Arc::clone(&follow), session.dir.clone());
                 let thread = std::thread::Builder::new().name("timeline".to_owned());
@@ -155,16 +159,37 @@ impl Follow {
         change.parse().ok().filter(|_| epoch == self.epoch.to_string())
     }
 
-    /// Ends the follow if no tab has shown the session for a while.
+    /// When the last tab has left; `None` if one is there.
+    fn left_at(&self) -> Option<Instant> {
+        let window = self.window();
+        window.left_at.filter(|_| window.readers == 0)
+    }
+
+    /// Ends the follow if no tab has shown the session for a while, or if another one has taken its place.
     fn ends(&self, follows: &Follows) -> bool {
         // In the order of `Follows::reader`.
         let mut all = follows.all();
+        if !self.is_in(&all) {
+            return true;
+        }
         let window = self.window();
         let is_left = window.readers == 0 && window.left_at.is_none_or(|at| at.elapsed() >= LINGER);
         if is_left {
             all.remove(&self.session_id);
         }
         is_left
+    }
+
+    /// Whether this follow, and not a later one of the same session, is in the list.
+    fn is_in(&self, all: &HashMap<String, Arc<Follow>>) -> bool {
+        all.get(&self.session_id).is_some_and(|listed| std::ptr::eq(&**listed, self))
+    }
+
+    fn forget(&self, follows: &Follows) {
+        let mut all = follows.all();
+        if self.is_in(&all) {
+            all.remove(&self.session_id);
+        }
     }
 }
 
@@ -211,7 +236,7 @@ fn run(dir: &Path, follow: &Follow, follows: &Follows) {
         Ok(following) => following,
         Err(error) => {
             follow.publish(|window| window.say(format!("start a thread: {error}")));
-            follows.all().remove(&follow.session_id);
+            follow.forget(follows);
             return;
         }
     };
@@ -224,7 +249,7 @@ fn run(dir: &Path, follow: &Follow, follows: &Follows) {
         }
     }
     drop(following);
-    follows.all().remove(&follow.session_id);
+    follow.forget(follows);
 }
 
 /// The follower's window, and a record of the published entries.
@@ -466,6 +491,23 @@ mod tests {
             (first[0].0, first[0].1.len(), first[0].1.last().map(String::as_str)),
             (true, FIRST_MAX, Some("m3000"))
         );
+    }
+
+    #[test]
+    fn session_without_a_tab_makes_room() {
+        let follows = Follows::default();
+        let open = |number: usize| {
+            let dir = PathBuf::from("there is no such folder");
+            let last_used = SystemTime::UNIX_EPOCH;
+            let id = format!("s{number}");
+            follows.reader(&Found { id, dir, live: true, holder: None, repository: None, last_used }, None)
+        };
+        for number in 0..2 * FOLLOWED_MAX {
+            assert!(open(number).is_some(), "{number}");
+        }
+        let open_tabs: Vec<Reader> = (0..FOLLOWED_MAX).filter_map(open).collect();
+        assert_eq!(open_tabs.len(), FOLLOWED_MAX);
+        assert!(open(FOLLOWED_MAX).is_none() && open(0).is_some());
     }
 
     #[test]

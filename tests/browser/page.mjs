@@ -178,6 +178,17 @@ async function twoSessionsStandInOneInbox() {
 	await phone.getByText("Nothing waits for you").waitFor();
 }
 
+async function refusedStreamsSayWhy() {
+	await phone.route("**/stream*", (route) => route.fulfill({ status: 503, json: { detail: { message: "too many tabs are open" } } }));
+	await openSession(phone);
+	await phone.getByText("Too many tabs are open.").waitFor();
+	await phone.unroute("**/stream*");
+	await phone.getByRole("button", { name: "Try now" }).click();
+	await phone.locator("#banner").waitFor({ state: "hidden" });
+	await phone.evaluate(() => { location.hash = "#/s/%zz"; });
+	await eventually("the inbox", () => new URL(phone.url()).hash === "#/");
+}
+
 async function dangersNeedASecondTap() {
 	await asksPermissions(4, { network: { enabled: true } });
 	await act(phone, "Give these permissions?", "Approve");
@@ -406,7 +417,7 @@ async function relayIsKilledAndComesBack() {
 
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, 
-	dangersNeedASecondTap,
+	refusedStreamsSayWhy, dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
 	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, 
 ];

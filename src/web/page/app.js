@@ -135,8 +135,9 @@ const ofRequest = ({ session, request_id: id }, rest = "") => pathOf(session, `/
 
 // The stream of events
 
-const [SILENCE_MS_MAX, RETRY_MS_MAX] = [25_000, 15_000];
-const stream = { abort: null, lastId: null, failures: 0, timer: 0, isUp: false };
+const [SILENCE_MS_MAX, RETRY_MS_MAX] = [12_000, 15_000];
+const LOST = "Connection lost: what you see may be old.";
+const stream = { abort: null, lastId: null, failures: 0, timer: 0, heardAt: 0, isUp: false };
 
 function disconnect() {
 	stream.abort?.abort();
@@ -149,6 +150,7 @@ async function connect() {
 	disconnect();
 	const abort = (stream.abort = new AbortController());
 	let watchdog;
+	let why = LOST;
 	const alive = () => {
 		clearTimeout(watchdog);
 		watchdog = setTimeout(() => abort.abort(), SILENCE_MS_MAX);
@@ -161,6 +163,9 @@ async function connect() {
 		if (stream.abort !== abort) return;
 		if (got.status === 401) return signedOut();
 		if (got.status === 404 && open) return location.replace("#/");
+		if (!got.ok) throw why = sentence((await got.json()).detail.message);
+		stream.isUp = true;
+		showTop();
 		const reader = got.body.pipeThrough(new TextDecoderStream()).getReader();
 		let text = "";
 		for (let part = await reader.read(); !part.done && stream.abort === abort; part = await reader.read()) {
@@ -171,13 +176,14 @@ async function connect() {
 		}
 	} catch { /* Every end is handled alike. */ }
 	clearTimeout(watchdog);
-	if (stream.abort === abort) retryLater();
+	if (stream.abort === abort) retryLater(why);
 }
 
-function retryLater() {
+function retryLater(why) {
 	disconnect();
 	const waitMs = Math.min(RETRY_MS_MAX, 500 * 2 ** stream.failures++) * (0.75 + Math.random() / 2);
 	stream.timer = setTimeout(connect, waitMs);
+	$("why").textContent = why;
 	$("banner").hidden = false;
 	showTop();
 }
@@ -196,7 +202,7 @@ function takeEvent(text) {
 		case "ended": endRequest(keyOf(event), event); break;
 		case "timeline": if (isHere) replaceTimeline(event.entries, event.has_older); break;
 		case "entries": if (isHere) takeEntries(event.entries); break;
-		case "problem": showNone(`The timeline cannot be read: ${event.message}`); break;
+		case "problem": if (isHere) showNone(`The timeline cannot be read: ${event.message}`); break;
 	}
 	// Only now, so that an event that failed here comes again.
 	if (open) stream.lastId = fields.get("id") ?? stream.lastId;
@@ -777,7 +783,8 @@ function route() {
 	}
 	if (!base) return signedOut("");
 	if (open) drafts.set(open, $("say-text").value);
-	open = decodeURIComponent(/^#\/s\/([^/]+)$/.exec(location.hash)?.[1] ?? "") || null;
+	// The name of a session is a plain one, so it needs no decoding.
+	open = /^#\/s\/([^/]+)$/.exec(location.hash)?.[1] ?? null;
 	$("here").replaceChildren();
 	line.unfolded.clear();
 	stream.lastId = null;
