@@ -99,6 +99,8 @@ struct Watched {
     look: SyncSender<()>,
     /// Number of completed polls.
     looks: u64,
+    /// The last poll had no answer.
+    is_silent: bool,
     document: Option<SessionDocument>,
     problem: Option<String>,
 }
@@ -172,7 +174,7 @@ impl Inbox {
         }
     }
 
-    /// Waits until all relays have answered once more, but not for one that is slow.
+    /// Waits until all relays have answered once more, but not for one that did not answer the last time.
     pub(super) async fn refresh(&self) {
         let mut looked = self.0.looked.subscribe();
         let (lists, looks): (u64, BTreeMap<String, u64>) = {
@@ -182,8 +184,7 @@ impl Inbox {
         self.look();
         let is_done = || {
             let state = self.0.state();
-            let has_looked = |(id, watched): (&String, &Watched)| watched.looks > looks.get(id).copied().unwrap_or(0);
-            state.lists > lists && state.watched.iter().all(has_looked)
+            state.lists > lists && state.is_fresh(&looks)
         };
         let done = async { while !is_done() && looked.changed().await.is_ok() {} };
         let _ = timeout(FRESH_WAIT_MAX, done).await;
@@ -265,6 +266,12 @@ impl Shared {
 }
 
 impl State {
+    /// Whether every relay that usually answers has been polled since `looks`, the numbers of polls at that time.
+    fn is_fresh(&self, looks: &BTreeMap<String, u64>) -> bool {
+        let has_looked = |(id, watched): (&String, &Watched)| watched.looks > looks.get(id).copied().unwrap_or(0);
+        self.watched.iter().all(|one| one.1.is_silent || has_looked(one))
+    }
+
     fn next_change(&mut self) -> u64 {
         self.change += 1;
         self.change
@@ -365,7 +372,7 @@ fn is_due(error: std::sync::mpsc::RecvTimeoutError) -> bool {
 fn watch_session(shared: &Arc<Shared>, found: Found) {
     let (look, told) = sync_channel(1);
     let id = found.id.clone();
-    let watched = Watched { look, looks: 0, document: None, problem: None };
+    let watched = Watched { look, looks: 0, is_silent: false, document: None, problem: None };
     shared.state().watched.insert(id.clone(), watched);
     let own = Arc::clone(shared);
     let started = std::thread::Builder::new().name("watch".to_owned()).spawn(move || ask_relay(&own, &found, &told));
@@ -456,6 +463,7 @@ fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<A
         if let Some(watched) = state.watched.get_mut(&found.id) {
             watched.document = Some(document);
             watched.problem = None;
+            watched.is_silent = false;
             watched.looks += 1;
         }
         gone.into_iter().for_each(|(id, ending)| state.end(&found.id, &id, ending));
@@ -474,6 +482,7 @@ fn ending_of(found: &Found, request_id: &str) -> Value {
 fn has_problem(shared: &Shared, found: &Found, answered_at: Instant, why: &str) {
     shared.update(|state| {
         if let Some(watched) = state.watched.get_mut(&found.id) {
+            watched.is_silent = true;
             watched.looks += 1;
             if answered_at.elapsed() >= PROBLEM_AFTER {
                 watched.problem = Some(format!("it does not answer: {why}"));
@@ -526,6 +535,21 @@ mod tests {
         state.end("long", "r0", Value::Null);
         state.add(&found("long"), &asks(REQUESTS_OF_SESSION_MAX + 1, 0)[1..]);
         assert_eq!(state.ids_of("long").len(), REQUESTS_OF_SESSION_MAX);
+    }
+
+    #[test]
+    fn hung_relay_is_not_waited_for() {
+        let watched =
+            |looks, is_silent| Watched { look: sync_channel(1).0, looks, is_silent, document: None, problem: None };
+        let mut state = State::default();
+        state.watched.insert("hung".to_owned(), watched(3, true));
+        state.watched.insert("well".to_owned(), watched(7, false));
+        let looks = BTreeMap::from([("hung".to_owned(), 3), ("well".to_owned(), 7)]);
+        assert!(!state.is_fresh(&looks), "the other one is");
+        state.watched.insert("well".to_owned(), watched(8, false));
+        assert!(state.is_fresh(&looks));
+        state.watched.insert("new".to_owned(), watched(0, false));
+        assert!(!state.is_fresh(&looks), "a relay that was never polled is waited for");
     }
 
     #[test]

@@ -173,6 +173,11 @@ async function twoSessionsStandInOneInbox() {
 	await phone.locator(".codex .text", { hasText: "second" }).waitFor();
 	assert.deepEqual(await phone.locator("#here .command").allTextContents(), ["echo three"]);
 
+	// A relay that does not answer keeps nobody from answering another one.
+	await outside("hang_second");
+	await phone.evaluate(() => { location.hash = "#/"; });
+	await act(phone, "echo three", "Approve");
+	assert.deepEqual(await answered(), { id: 23, result: { decision: "accept" } });
 	await outside("end_second");
 	await note(phone, "echo one").waitFor();
 	await phone.getByText("Nothing waits for you").waitFor();

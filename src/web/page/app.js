@@ -142,7 +142,7 @@ const stream = { abort: null, lastId: null, failures: 0, timer: 0, heardAt: 0, i
 function disconnect() {
 	stream.abort?.abort();
 	clearTimeout(stream.timer);
-	Object.assign(stream, { abort: null, isUp: false });
+	stream.abort = null;
 }
 
 // Reads the stream until it breaks. `EventSource` has no backoff, and forgets the last id when closed.
@@ -181,6 +181,7 @@ async function connect() {
 
 function retryLater(why) {
 	disconnect();
+	stream.isUp = false;
 	const waitMs = Math.min(RETRY_MS_MAX, 500 * 2 ** stream.failures++) * (0.75 + Math.random() / 2);
 	stream.timer = setTimeout(connect, waitMs);
 	$("why").textContent = why;
@@ -213,7 +214,7 @@ function takeEvent(text) {
 function takeInbox(snapshot) {
 	const isFirst = !takeInbox.isDone;
 	takeInbox.isDone = true;
-	Object.assign(stream, { isUp: true, failures: 0 });
+	stream.failures = 0;
 	if (!$("banner").hidden) announce("Connected again.");
 	$("banner").hidden = true;
 	const keys = snapshot.requests.map(keyOf);
@@ -823,6 +824,7 @@ function signedOut(message = "You are signed out, or the sign-in has expired.") 
 	base = null;
 	localStorage.removeItem("base");
 	disconnect();
+	stream.isUp = false;
 	cards.forEach((card) => card.node.remove());
 	cards.clear();
 	placeCards();
