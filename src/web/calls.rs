@@ -93,10 +93,13 @@ pub(super) fn respond(found: &Found, request_id: &str, given: &Given) -> Respond
     ok(&told)
 }
 
-/// The request with all of its diff.
-pub(super) fn show(found: &Found, request_id: &str) -> Responded {
+/// Further lines of the diff of a request's file.
+pub(super) fn diff(found: &Found, request_id: &str, file: usize, from: usize) -> Responded {
     match ask(found, request_id)? {
-        Ok(ask) if ask.row["status"] == "pending" => ok(&shown::request(found, None, &ask, shown::ALONE)),
+        Ok(ask) if ask.row["status"] == "pending" => {
+            let no_line = || Refusal::new(StatusCode::NOT_FOUND, "line_not_found", "the diff has no such line");
+            ok(&shown::part_of_diff(&ask, file, from).ok_or_else(no_line)?)
+        }
         Ok(ask) => {
             let message =
                 format!("the request no longer waits: it was {}", crate::control::request_view::ending(&ask.row));

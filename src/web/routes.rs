@@ -163,7 +163,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/api/{door}/stream", get(open_stream))
         .route("/api/{door}/sessions/{id}/timeline", get(timeline))
         .route("/api/{door}/sessions/{id}/entry", get(entry))
-        .route("/api/{door}/sessions/{id}/requests/{request_id}", get(request))
+        .route("/api/{door}/sessions/{id}/requests/{request_id}/diff", get(diff))
         .route("/api/{door}/sessions/{id}/requests/{request_id}/respond", post(respond))
         .route("/api/{door}/sessions/{id}/input", post(input))
         .route("/api/{door}/sessions/{id}/interrupt", post(interrupt))
@@ -454,8 +454,18 @@ fn no_entry() -> Refusal {
 
 // Requests and turns.
 
-async fn request(State(app): State<Arc<App>>, Path((_, id, request_id)): OfRequest) -> Responded {
-    app.with_live(id, move |found| calls::show(found, &request_id)).await
+async fn diff(
+    State(app): State<Arc<App>>,
+    Path((_, id, request_id)): OfRequest,
+    RawQuery(query): RawQuery,
+) -> Responded {
+    let query = parameters(query.as_deref(), &["file", "from"])?;
+    let number = |name: &str| {
+        let found = query.get(name).and_then(|text| text.parse::<usize>().ok());
+        found.ok_or_else(|| bad(format!("`{name}` must be a number")))
+    };
+    let (file, from) = (number("file")?, number("from")?);
+    app.with_live(id, move |found| calls::diff(found, &request_id, file, from)).await
 }
 
 async fn respond(State(app): State<Arc<App>>, Path((_, id, request_id)): OfRequest, body: Bytes) -> Responded {

@@ -32,8 +32,8 @@ pub(super) const IN_LIST: Room = Room { diff_lines: 2_000, diff_bytes: 256 << 10
 /// In a list that is already long.
 pub(super) const IN_LONG_LIST: Room = Room { diff_lines: 0, diff_bytes: 0, text_bytes: 1 << 10 };
 
-/// For the view of a single request.
-pub(super) const ALONE: Room = Room { diff_lines: 100_000, diff_bytes: 4 << 20, text_bytes: 1 << 20 };
+/// For a further part of one diff.
+const IN_PART: Room = Room { diff_lines: 20_000, diff_bytes: 4 << 20, text_bytes: 0 };
 
 /// A pending request of a session.
 pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Room) -> Value {
@@ -120,30 +120,27 @@ fn member(row: &Row, room: Room) -> Value {
 
 /// A changed file with as many lines as there is room for.
 fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
-    // The first row is the heading.
-    let rows = file.rows().split_off(1);
+    let rows = diff_rows(file);
     let count = |meant| rows.iter().filter(|row| row.meant == meant).count();
     let (added, removed) = (count(Meant::Added), count(Meant::Removed));
-    // The lines of a new or deleted file come without signs.
-    let (kind, sign) = match &*file.kind {
-        "add" => ("new", "+"),
-        "delete" => ("deleted", "-"),
-        "update" => ("", ""),
-        other => (other, ""),
+    let kind = match &*file.kind {
+        "add" => "new",
+        "delete" => "deleted",
+        "update" => "",
+        other => other,
     };
     let is_outside = file.is_outside(folder);
     let heading = file.heading(if is_outside { "" } else { folder });
     let note = [kind, if is_outside { "outside the folder" } else { "" }];
     let note = note.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();
-    for Row { text, meant, .. } in &rows {
-        if left.diff_lines == 0 || text.len() > left.diff_bytes {
+    for row in &rows {
+        if left.diff_lines == 0 || row.text.len() > left.diff_bytes {
             break;
         }
         left.diff_lines -= 1;
-        left.diff_bytes -= text.len();
-        let sign = if matches!(meant, Meant::Added | Meant::Removed) { sign } else { "" };
-        lines.push(json!({ "type": line_type(*meant), "text": format!("{sign}{text}") }));
+        left.diff_bytes -= row.text.len();
+        lines.push(diff_line(row, &file.kind));
     }
     json!({
         "kind": file.kind,
@@ -157,6 +154,37 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
         "cut_lines": rows.len() - lines.len(),
         "lines": lines,
     })
+}
+
+/// The lines of a file's diff from number `from` on, at least one, and how many are left after them; `None` if it has no
+/// such line.
+pub(super) fn part_of_diff(ask: &Ask, file: usize, from: usize) -> Option<Value> {
+    let file = ask.view.files.get(file)?;
+    let rows = diff_rows(file).into_iter().skip(from).collect::<Vec<_>>();
+    let mut bytes = 0;
+    let fits = |row: &&Row| {
+        bytes += row.text.len();
+        bytes <= IN_PART.diff_bytes
+    };
+    let fitting = rows.iter().take(IN_PART.diff_lines).take_while(fits).count();
+    let (part, rest) = rows.split_at_checked(fitting.max(1))?;
+    let lines: Vec<Value> = part.iter().map(|row| diff_line(row, &file.kind)).collect();
+    Some(json!({ "lines": lines, "cut_lines": rest.len() }))
+}
+
+/// The rows of a file without its heading, which is the first one.
+fn diff_rows(file: &ChangedFile) -> Vec<Row> {
+    file.rows().split_off(1)
+}
+
+/// A line of a diff. The lines of a new or deleted file come without signs.
+fn diff_line(row: &Row, kind: &str) -> Value {
+    let sign = match (kind, row.meant) {
+        ("add", Meant::Added) => "+",
+        ("delete", Meant::Removed) => "-",
+        (_, _) => "",
+    };
+    json!({ "type": line_type(row.meant), "text": format!("{sign}{}", row.text) })
 }
 
 fn line_type(meant: Meant) -> &'static str {
@@ -541,6 +569,29 @@ mod tests {
         );
         assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown here: open all of it"]));
         assert_eq!(shown["rows"][0]["text"], "yyyyyyyyyy … (40 more bytes)");
+    }
+
+    #[test]
+    fn every_line_of_a_diff_can_be_read() {
+        let diff = |lines: usize, line: &str| format!("@@ -1 +1 @@\n{}", format!("+{line}\n").repeat(lines));
+        let changes = [diff(50_000, "x"), diff(3, &"y".repeat(3 << 20)), String::new()];
+        let change = |diff: &String| json!({ "path": "/w/a", "kind": { "type": "update" }, "diff": diff });
+        let changes: Vec<Value> = changes.iter().map(change).collect();
+        let row = json!({ "request_id": "g-1", "request_method": "item/fileChange/requestApproval",
+            "request_payload": {}, "changes": changes });
+        let ask = of_row(row, 0);
+        for (file, count) in [(0, 50_001), (1, 4)] {
+            let mut read = 0;
+            loop {
+                let part = part_of_diff(&ask, file, read).expect("there are lines");
+                read += part["lines"].as_array().expect("an array").len();
+                if part["cut_lines"] == 0 {
+                    break;
+                }
+            }
+            assert_eq!(read, count);
+        }
+        assert!([(0, 50_001), (2, 0), (3, 0)].iter().all(|(file, from)| part_of_diff(&ask, *file, *from).is_none()));
     }
 
     #[test]

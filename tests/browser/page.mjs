@@ -324,6 +324,19 @@ async function largeDiffsAreLazy() {
 	assert.equal(await request.locator(".file[open] .lines").count(), 400);
 	await act(phone, "400 files", "Decline");
 	assert.equal((await answered()).id, 10);
+
+	const long = (count) => `@@ -0,0 +1,${count} @@\n${"+new\n".repeat(count)}`;
+	await asksChange(31, [change("/w/a.txt", long(1500)), change("/w/b.txt", long(3000))]);
+	await card(phone, "2 files").getByRole("button", { name: "Open all" }).click();
+	const file = card(phone, "2 files").locator(".file").last();
+	const more = file.locator("button");
+	await eventually("all lines", async () => {
+		if (await more.count()) await more.click();
+		return await file.locator(".added").count() === 3000;
+	});
+	assert.equal(await more.count(), 0);
+	await act(phone, "2 files", "Decline");
+	assert.equal((await answered()).id, 31);
 }
 
 async function messagesAreSent() {

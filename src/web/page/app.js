@@ -470,11 +470,23 @@ function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_
 
 const [FILES_AT_ONCE, LINES_AT_ONCE, OPEN_LINES_MAX] = [60, 400, 160];
 
-function appendSome(parent, all, atOnce, one, make, from = 0) {
-	parent.append(...all.slice(from, from + atOnce).map(make));
-	const left = all.length - from - atOnce;
-	if (left <= 0) return;
-	const more = button(".bare", `Show ${count(left, `more ${one}`)}`, () => { more.remove(); appendSome(parent, all, atOnce, one, make, from + atOnce); });
+// Appends some of all elements, and a button for more of them. The server has `cut` further ones, which `load` adds to `all`.
+function appendSome(parent, all, atOnce, one, make, { cut = 0, load } = {}, from = 0) {
+	const some = all.slice(from, from + atOnce);
+	const [to, left] = [from + some.length, all.length + cut - from - some.length];
+	parent.append(...some.map(make));
+	if (!left) return;
+	const more = button(".bare", `Show ${count(left, `more ${one}`)}`, async () => {
+		more.disabled = true;
+		try {
+			const rest = to === all.length ? await load() : { cut, load };
+			more.remove();
+			appendSome(parent, all, 2 * atOnce, one, make, rest, to);
+		} catch (error) {
+			more.disabled = false;
+			more.textContent = error.message;
+		}
+	});
 	parent.append(more);
 }
 
@@ -487,7 +499,10 @@ function makeFiles(request) {
 	const { files } = request;
 	const sum = (of) => files.reduce((sum, file) => sum + of(file), 0);
 	const isSmall = sum((file) => file.lines.length) <= OPEN_LINES_MAX;
-	const openAll = () => box.querySelectorAll("details").forEach((details) => { details.open = true; });
+	const openAll = () => {
+		while (box.lastChild.matches("button")) box.lastChild.click();
+		box.querySelectorAll("details").forEach((details) => { details.open = true; });
+	};
 	const box = el("div.files", null, el("p.size", null, el("span", null, count(files.length, "file")),
 		counts({ added: sum((file) => file.added), removed: sum((file) => file.removed) }), !isSmall && button(".bare", "Open all", openAll)));
 	appendSome(box, files, FILES_AT_ONCE, "file", (file) => makeFile(request, file, files.indexOf(file), isSmall));
@@ -496,28 +511,17 @@ function makeFiles(request) {
 
 function makeFile(request, file, index, isOpen) {
 	const heading = [icon("down"), el("span.path", null, shown(file.name)), el("span.hint", null, file.note, counts(file))];
-	return makeFold(".file", heading, isOpen, () => {
-		const box = makeLines(file.lines);
-		const loadAll = async () => {
-			try {
-				box.replaceWith(makeLines((await call(ofRequest(request))).files[index].lines));
-			} catch (error) {
-				box.lastChild.textContent = error.message;
-			}
-		};
-		if (file.cut_lines > 0) box.append(button(".bare", `Load ${count(file.cut_lines, "more line")}`, loadAll));
-		return box;
-	});
+	const load = async () => {
+		const part = await call(ofRequest(request, `/diff?file=${index}&from=${file.lines.length}`));
+		part.lines.forEach((line) => file.lines.push(line));
+		return { cut: part.cut_lines, load };
+	};
+	return makeFold(".file", heading, isOpen, () => makeLines(file.lines, { cut: file.cut_lines, load }));
 }
 
-function unified(text) {
-	const types = { "+": "added", "-": "removed", "@": "header" };
-	return text.split("\n").map((line) => ({ type: /^(diff |--- |\+\+\+ )/.test(line) ? "header" : types[line[0]] ?? "context", text: line }));
-}
-
-function makeLines(lines) {
+function makeLines(lines, rest) {
 	const box = el("div.lines", { tabindex: 0, role: "group", "aria-label": "Changed lines" });
-	appendSome(box, lines, LINES_AT_ONCE, "line", ({ type, text }) => el(`span.${type}`, null, shown(text)));
+	appendSome(box, lines, LINES_AT_ONCE, "line", ({ type, text }) => el(`span.${type}`, null, shown(text)), rest);
 	return box;
 }
 
