@@ -183,6 +183,22 @@ async function twoSessionsStandInOneInbox() {
 	await phone.getByText("Nothing waits for you").waitFor();
 }
 
+async function keysReachOnlyWhatIsInView() {
+	await asksCommand(29, `make first ${"\n# a line".repeat(60)}`);
+	await asksCommand(30, `make second ${"\n# a line".repeat(60)}`);
+	await card(phone, "make second").waitFor();
+	await phone.locator("body:not(.settling)").waitFor();
+	await card(phone, "make first").focus();
+	await phone.locator("#body").evaluate((node) => { node.scrollTop = node.scrollHeight; });
+	await phone.keyboard.press("a");
+	const { y } = await card(phone, "make first").getByRole("button", { name: "Decline", exact: true }).boundingBox();
+	assert(y > 0 && y < PHONE.viewport.height, "the buttons come into view");
+	await act(phone, "make first", "Decline");
+	assert.deepEqual(await answered(), { id: 29, result: { decision: "decline" } }, "the key has approved nothing");
+	await act(phone, "make second", "Decline");
+	assert.equal((await answered()).id, 30);
+}
+
 async function refusedStreamsSayWhy() {
 	await phone.route("**/stream*", (route) => route.fulfill({ status: 503, json: { detail: { message: "too many tabs are open" } } }));
 	await openSession(phone);
@@ -357,6 +373,12 @@ async function messagesAreSent() {
 	await phone.getByRole("combobox", { name: "Thread" }).waitFor();
 	const chosen = () => phone.locator("#thread").evaluate((node) => [node.value, node.selectedOptions[0]?.text]);
 	assert.deepEqual(await chosen(), ["", "Last used thread"]);
+	await asksCommand(32, "make nothing");
+	await card(phone, "make nothing").focus();
+	// Letters choose an option.
+	await phone.getByRole("combobox", { name: "Thread" }).press("a");
+	await act(phone, "make nothing", "Decline");
+	assert.deepEqual(await answered(), { id: 32, result: { decision: "decline" } });
 	await phone.getByRole("combobox", { name: "Thread" }).selectOption("second");
 	await phone.getByRole("textbox", { name: "Message to Codex" }).fill("and you wait");
 	await phone.getByRole("button", { name: "Send" }).click();
@@ -435,7 +457,7 @@ async function relayIsKilledAndComesBack() {
 
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, 
-	refusedStreamsSayWhy, dangersNeedASecondTap,
+	keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
 	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, 
 ];

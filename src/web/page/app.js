@@ -864,8 +864,11 @@ function move(step) {
 function press(key) {
 	// The first press only chooses, so that nothing is answered unseen.
 	if (!chosen?.offsetParent) return move(0);
-	if (document.body.classList.contains("settling")) return;
 	const { card } = chosen;
+	// A key answers only if a tap would: while the buttons are in view.
+	const { left, top, width, height } = card.acts.getBoundingClientRect();
+	const isInView = card.acts.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+	if (!isInView) return card.acts.scrollIntoView({ block: "nearest" });
 	const choice = card.request.choices.find((other) => other.key === key);
 	if (choice?.gives === "form") card.fields[0].focus();
 	else if (choice) give(card, choice);
@@ -887,7 +890,7 @@ const showHelp = () => $("help").showModal();
 
 document.addEventListener("keydown", (event) => {
 	const { key, target } = event;
-	const isTyping = target.matches("input, textarea");
+	const isTyping = target.matches("input, textarea, select");
 	if (event.altKey || event.isComposing || event.repeat || $("help").open || !base) return;
 	if (key === "Enter" && target === chosen?.card.reason && (event.ctrlKey || event.metaKey)) return submit(chosen.card);
 	if (event.ctrlKey || event.metaKey) return;
