@@ -183,6 +183,54 @@ async function twoSessionsStandInOneInbox() {
 	await phone.getByText("Nothing waits for you").waitFor();
 }
 
+async function notificationsReachAHiddenTab() {
+	const desk = await browser.newContext(DESK);
+	const opened = async (isPhone) => {
+		const page = await tab(desk);
+		await page.addInitScript((isPhone) => {
+			window.told = [];
+			window.Notification = class {
+				static permission = "default";
+				static requestPermission = async () => { window.Notification.permission = "granted"; };
+				constructor(title, { body } = {}) {
+					if (isPhone) throw new TypeError("Illegal constructor");
+					if (window.Notification.permission === "granted") window.told.push({ title, body, node: this });
+				}
+			};
+			Object.defineProperty(document, "hidden", { get: () => Boolean(window.isAway) });
+		}, isPhone);
+		return page;
+	};
+	const page = await opened(false);
+	await page.goto(await link());
+	const bell = page.getByRole("button", { name: "Notify me about new requests" });
+	await bell.click();
+	await bell.waitFor({ state: "hidden" });
+	await asksCommand(27, "make one");
+	await card(page, "make one").waitFor();
+	await page.evaluate(() => { window.isAway = true; });
+	await asksCommand(28, "make two");
+	await card(page, "make two").waitFor();
+	const told = await page.evaluate(() => window.told.map(({ title, body }) => `${title}: ${body}`));
+	assert.equal(told.length, 1, "only of the request that came while the tab was hidden");
+	assert.match(told[0], /^Codex asks in .+: .*make two/);
+	await page.evaluate(() => { location.hash = "#/s/s"; });
+	await page.locator("#here .card").nth(1).waitFor();
+	await page.evaluate(() => window.told[0].node.onclick());
+	await page.locator("#cards .card").nth(1).waitFor();
+	// Android has notifications only for installed pages.
+	const android = await opened(true);
+	await android.goto(new URL(page.url()).origin);
+	await card(android, "make two").waitFor();
+	assert(!await android.locator("#notify").isVisible(), "the bell promises nothing");
+	for (const [id, text] of [[27, "make one"], [28, "make two"]]) {
+		await act(page, text, "Decline");
+		assert.equal((await answered()).id, id);
+	}
+	assert.deepEqual([...page.problems, ...android.problems], []);
+	await desk.close();
+}
+
 async function keysReachOnlyWhatIsInView() {
 	await asksCommand(29, `make first ${"\n# a line".repeat(60)}`);
 	await asksCommand(30, `make second ${"\n# a line".repeat(60)}`);
@@ -457,7 +505,7 @@ async function relayIsKilledAndComesBack() {
 
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, 
-	keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
+	notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
 	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, 
 ];

@@ -293,9 +293,17 @@ function tell(request) {
 	const body = clipped(shown(request.title).textContent, 160);
 	announce(`${title}: ${body}`);
 	if (!document.hidden || permission() !== "granted") return;
+	notification(title, { body, tag: keyOf(request) }, () => { window.focus(); location.hash = "#/"; });
+}
+
+// Makes a notification; `false` where only installed pages may, as on Android. Without permission it is not shown.
+function notification(title, options, click) {
 	try {
-		new Notification(title, { body, tag: keyOf(request) }).onclick = () => { window.focus(); location.hash = "#/"; };
-	} catch { /* On Android only installed pages may do this. */ }
+		new Notification(title, options).onclick = click;
+		return true;
+	} catch {
+		return false;
+	}
 }
 
 function makeNote(request, { look = "", verdict = "No longer waiting", place = "", won }, isMine) {
@@ -933,7 +941,7 @@ on("door-form", "submit", (event) => {
 });
 
 const permission = () => window.Notification?.permission;
-const showNotify = () => { $("notify").hidden = permission() !== "default"; };
+const showNotify = () => { $("notify").hidden = permission() !== "default" || !notification(""); };
 showNotify();
 on("notify", "click", () => Notification.requestPermission().then(showNotify));
 
