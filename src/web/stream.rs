@@ -23,7 +23,7 @@ use super::timeline::{Reader, Told};
 use crate::control;
 
 /// Interval of the event that shows that the connection lives, and of the check of the cookie.
-const ALIVE_EVERY: Duration = Duration::from_secs(10);
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// Shortest time between two looks for changes. Changes in between are sent together.
 const TOGETHER: Duration = Duration::from_millis(25);

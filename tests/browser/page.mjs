@@ -483,6 +483,12 @@ async function lostConnectionIsShownAndMended() {
 	assert.equal(after.at(-6), before.at(-1));
 	await act(phone, "while you were away", "Decline");
 	assert.equal((await answered()).id, 11);
+
+	// A connection that is only silent.
+	await outside("hang_web");
+	await phone.getByText("Connection lost").waitFor();
+	await outside("continue_web");
+	await phone.locator("#banner").waitFor({ state: "hidden" });
 }
 
 async function relayIsKilledAndComesBack() {
@@ -503,11 +509,16 @@ async function relayIsKilledAndComesBack() {
 	assert.equal(new Set(titles).size, titles.length, "no entry is there twice");
 }
 
+async function endOfThePageIsShown() {
+	await outside("kill_web");
+	await phone.getByText("Connection lost").waitFor();
+}
+
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, 
 	notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
-	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, 
+	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
 ];
 
 await turnStarts();

@@ -152,6 +152,7 @@ async function connect() {
 	let watchdog;
 	let why = LOST;
 	const alive = () => {
+		stream.heardAt = Date.now();
 		clearTimeout(watchdog);
 		watchdog = setTimeout(() => abort.abort(), SILENCE_MS_MAX);
 	};
@@ -945,7 +946,8 @@ const showNotify = () => { $("notify").hidden = permission() !== "default" || !n
 showNotify();
 on("notify", "click", () => Notification.requestPermission().then(showNotify));
 
-const connectIfDown = () => { if (base && !stream.isUp) connect(); };
+// A device that slept runs no timers.
+const connectIfDown = () => { if (base && (!stream.isUp || Date.now() - stream.heardAt > SILENCE_MS_MAX)) connect(); };
 document.addEventListener("visibilitychange", () => document.hidden || connectIfDown());
 addEventListener("online", connectIfDown);
 addEventListener("offline", () => stream.abort?.abort());
