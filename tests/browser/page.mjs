@@ -87,6 +87,7 @@ async function diffIsDeclinedWithAReason() {
 	await act(phone, "Change these files?", "Decline with a reason");
 	await act(phone, "Change these files?", "Decline with this reason");
 	await request.getByText("Write the reason").waitFor();
+	await audit(phone, "a reason that is missing");
 	await request.getByRole("textbox").fill("keep b");
 	await act(phone, "Change these files?", "Decline with this reason");
 	assert.deepEqual(await answered(), { id: 1, result: { decision: "decline" } });
@@ -104,6 +105,7 @@ async function formIsFilledIn() {
 	const request = card(phone, "Where to?");
 	await act(phone, "Where to?", "Accept");
 	await request.getByText("A value is required.").waitFor();
+	await audit(phone, "a form with an error");
 	await request.getByLabel("Replicas").fill("99");
 	await request.getByLabel("Production").check();
 	await act(phone, "Where to?", "Accept");
@@ -181,6 +183,72 @@ async function twoSessionsStandInOneInbox() {
 	await outside("end_second");
 	await note(phone, "echo one").waitFor();
 	await phone.getByText("Nothing waits for you").waitFor();
+}
+
+async function everyScriptFits() {
+	const LONG = { command: `echo ${"x".repeat(2000)}`, cjk: "変更を適用しますか".repeat(40), arabic: "يريد تشغيل الاختبارات قبل الدمج. ".repeat(8), hebrew: "להריץ את הבדיקות? ".repeat(8) };
+	await asksCommand(24, LONG.command, { reason: LONG.arabic, cwd: `/w/${LONG.cjk}` });
+	await asksQuestion(25, [{ id: "q", header: "q", question: LONG.hebrew, isOther: false, isSecret: false, options: [{ label: LONG.cjk, description: LONG.arabic }, { label: "b", description: "" }] }]);
+	await card(phone, LONG.cjk.slice(0, 20)).nth(1).waitFor();
+	const direction = (selector) => phone.locator(selector).evaluate((node) => getComputedStyle(node).direction);
+	assert.deepEqual([await direction(".card .command"), await direction("dd >> nth=1"), await direction("legend")], ["ltr", "rtl", "rtl"]);
+	await audit(phone, "long texts");
+	for (const [text, name] of [["xxxx", "Decline"], [LONG.hebrew.slice(0, 10), "Send answer"]]) {
+		const { x, width } = await card(phone, text).getByRole("button", { name, exact: true }).boundingBox();
+		assert(x >= 0 && x + width <= PHONE.viewport.width, `${name} is out of reach`);
+	}
+	await act(phone, "xxxx", "Decline");
+	assert.equal((await answered()).id, 24);
+	await card(phone, LONG.hebrew.slice(0, 10)).getByRole("radio").first().check();
+	await act(phone, LONG.hebrew.slice(0, 10), "Send answer");
+	assert.deepEqual((await answered()).result.answers, { q: { answers: [LONG.cjk] } });
+}
+
+/// The other page knows everything but the way in: the address, the secret path and the request.
+async function otherPagesReachNothing() {
+	const { origin } = new URL(phone.url());
+	await asksCommand(26, "rm -rf everything");
+	await card(phone, "rm -rf everything").waitFor();
+	const path = await phone.evaluate(() => {
+		const { session, request_id: id } = document.querySelector(".card").card.request;
+		return `${localStorage.getItem("base")}/sessions/${session}/requests/${id}/respond`;
+	});
+	const body = JSON.stringify({ body: { decision: "accept" } });
+	const html = `<!doctype html><title>other</title><iframe src="${origin}/"></iframe><iframe name="sink"></iframe>
+		<form method="post" enctype="text/plain" target="sink" action="${origin}${path}"><input name='${body.slice(0, -1)},"x":"' value='"}'></form>`;
+	const server = createServer((_, response) => response.setHeader("Content-Type", "text/html").end(html)).listen(0, "127.0.0.1");
+	await new Promise((resolve) => server.once("listening", resolve));
+	const other = await context.newPage();
+	const statuses = [];
+	let isFormSent = false;
+	const ends = (request, status) => {
+		if (request.url().startsWith(origin)) statuses.push(`${request.method()} ${status}`);
+		isFormSent ||= request.method() === "POST" && request.resourceType() === "document";
+	};
+	other.on("response", (response) => ends(response.request(), response.status()));
+	other.on("requestfailed", (request) => ends(request, "failed"));
+	await other.goto(`http://127.0.0.1:${server.address().port}/`);
+	assert(!await other.frames()[1].locator("#top").count(), "the page is in no frame");
+	const tried = await other.evaluate(async ([url, inbox, body]) => {
+		const outcome = (promise) => promise.then(async (got) => got.type === "opaque" ? "opaque" : got.text(), () => "refused");
+		const sent = [
+			await outcome(fetch(url, { method: "POST", mode: "no-cors", credentials: "include", headers: { "Content-Type": "text/plain" }, body })),
+			await outcome(fetch(url, { method: "POST", credentials: "include", headers: { "Content-Type": "application/json" }, body })),
+			await outcome(fetch(inbox, { credentials: "include" })),
+		];
+		document.forms[0].submit();
+		return sent;
+	}, [`${origin}${path}`, `${origin}${path.replace(/\/sessions.*/, "/inbox")}`, body]);
+	assert.deepEqual(tried.slice(1), ["refused", "refused"]);
+	await eventually("an answer to the form", () => isFormSent);
+	assert.deepEqual(statuses.filter((status) => !/^GET 200$|failed$| 4\d\d$/.test(status)), []);
+	// A name that the other page has pointed at this machine.
+	const rebound = await other.goto(`${origin.replace("127.0.0.1", "rebound.test")}/`);
+	assert.equal(rebound.status(), 403);
+	await other.close();
+	server.close();
+	await act(phone, "rm -rf everything", "Decline");
+	assert.deepEqual(await answered(), { id: 26, result: { decision: "decline" } });
 }
 
 async function notificationsReachAHiddenTab() {
@@ -262,6 +330,7 @@ async function dangersNeedASecondTap() {
 	await asksPermissions(4, { network: { enabled: true } });
 	await act(phone, "Give these permissions?", "Approve");
 	await card(phone, "Give these permissions?").locator(".danger-text").waitFor();
+	await audit(phone, "a danger to confirm");
 	await act(phone, "Give these permissions?", "Back");
 	await act(phone, "Give these permissions?", "Approve");
 	await card(phone, "Give these permissions?").locator(".danger").click();
@@ -468,6 +537,7 @@ async function lostConnectionIsShownAndMended() {
 	const before = await all();
 	await context.setOffline(true);
 	await phone.getByText("Connection lost").waitFor();
+	await audit(phone, "a lost connection");
 	await phone.locator("#say-text").fill("hello");
 	await phone.getByRole("button", { name: "Send" }).click();
 	await phone.getByText("nothing was sent").waitFor();
@@ -515,8 +585,8 @@ async function endOfThePageIsShown() {
 }
 
 const CASES = [
-	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, 
-	notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
+	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, everyScriptFits,
+	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
 	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
 ];

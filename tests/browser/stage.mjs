@@ -48,7 +48,7 @@ export const asksPermissions = (id, permissions) => say("item/permissions/reques
 export const tells = (item) => say("item/completed", { ...place, item });
 
 const ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-	"--disable-background-networking", "--disable-component-update", "--disable-sync"];
+	"--disable-background-networking", "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP rebound.test 127.0.0.1"];
 
 export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ARGUMENTS });
 
