@@ -33,7 +33,7 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Client {
     runtime: Runtime,
     connection: Connection,
-    member: Member,
+    user: String,
 }
 
 /// A host, as the server knows it.
@@ -78,23 +78,11 @@ impl Client {
     /// # Errors
     ///
     /// The server cannot be reached, or refuses the credentials.
-    pub(crate) fn connect(member: Member) -> Result<Client, ClientError> {
+    pub(crate) fn connect(member: &Member) -> Result<Client, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let connection = runtime.block_on(member.connect(AtFirst::Fail))?;
-        Ok(Client { runtime, connection, member })
-    }
-
-    pub(crate) fn member(&self) -> &Member {
-        &self.member
-    }
-
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    /// Runs what needs the connection.
-    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
+        let user = member.user()?.to_owned();
+        let connection = runtime.block_on(member.connect(&user, AtFirst::Fail))?;
+        Ok(Client { runtime, connection, user })
     }
 
     /// All hosts that were ever seen, by name.
@@ -145,7 +133,7 @@ impl Client {
     async fn asked(&self, host: &str, question: &Question) -> Result<Value, AskError> {
         let mut refusal = self.connection.refusal.clone();
         refusal.mark_unchanged();
-        let subject = subject::question(host, question.mode(), &self.member.user);
+        let subject = subject::question(host, question.mode(), &self.user);
         let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
         let replied = tokio::select! {
             replied = self.connection.client.send_request(subject, request) => replied,
@@ -167,7 +155,7 @@ impl Client {
     ///
     /// Why the server has not stored it.
     pub(crate) fn leave(&self, host: &str, later: &Later) -> Result<(), String> {
-        let subject = subject::later(host, &self.member.user);
+        let subject = subject::later(host, &self.user);
         self.runtime.block_on(async {
             let jetstream = jetstream::context::ContextBuilder::new()
                 .ack_timeout(STORE_WAIT_MAX)

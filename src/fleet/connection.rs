@@ -1,10 +1,9 @@
 //! The connection to the NATS server: its address, TLS, credentials, and the pauses between attempts.
 
-use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{fmt, io};
 
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use tokio::sync::watch;
@@ -36,11 +35,12 @@ const RECEIVED_MAX: usize = 1_024;
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) url: String,
-    /// The NATS user, whose token stands in the subjects.
-    pub(crate) user: String,
     /// The name of this machine.
     pub(crate) host: String,
     pub(crate) level: FleetLevel,
+    /// The NATS user, whose token stands in the subjects of a console.
+    user: Option<String>,
+    servers: Vec<ServerAddr>,
     credentials: Option<Credentials>,
     ca: Option<PathBuf>,
     has_tls: bool,
@@ -103,22 +103,32 @@ impl Member {
     /// The settings are incomplete or not allowed.
     pub(crate) fn of(settings: &FleetChoice) -> Result<Member, ConnectError> {
         let url = settings.url.value.clone().ok_or(ConnectError::NotConfigured)?;
-        let has_tls = check_url(&url, settings.allow_plain.value)?;
+        let (servers, has_tls) = servers(&url, settings.allow_plain.value)?;
         let credentials = settings.creds.value.as_deref().map(|path| {
             let text = files::read_secret(path).map_err(|source| ConnectError::Unreadable { path: path.to_owned(), source })?;
             Credentials::read(&text).map_err(|why| ConnectError::Malformed { path: path.to_owned(), why })
         });
         let credentials = credentials.transpose()?;
-        let named = settings.user.value.as_deref().or_else(|| credentials.as_ref()?.user());
-        let user = named.ok_or(ConnectError::NoUser)?.to_owned();
+        let user = settings.user.value.as_deref().or_else(|| credentials.as_ref()?.user()).map(str::to_owned);
         let host = settings.host.value.clone().unwrap_or_else(host_name);
-        Ok(Member { url, user, host, level: settings.level.value, credentials, ca: settings.ca.value.clone(), has_tls })
+        Ok(Member { url, host, level: settings.level.value, user, servers, credentials, ca: settings.ca.value.clone(), has_tls })
     }
 
+    /// The user of a console.
+    ///
+    /// # Errors
+    ///
+    /// Neither the settings nor the credentials name one.
+    pub(crate) fn user(&self) -> Result<&str, ConnectError> {
+        self.user.as_deref().ok_or(ConnectError::NoUser)
+    }
+
+    /// Connects; replies come to the inbox with this name: that of the host for an agent, that of the user for a console.
+    ///
     /// # Errors
     ///
     /// The server cannot be reached, or refuses the credentials.
-    pub(crate) async fn connect(&self, at_first: AtFirst) -> Result<Connection, ConnectError> {
+    pub(crate) async fn connect(&self, inbox: &str, at_first: AtFirst) -> Result<Connection, ConnectError> {
         let failed = |why: String| ConnectError::Failed { url: self.url.clone(), why };
         let (link_is, link) = watch::channel(Link::Down);
         let (refused, refusal) = watch::channel(None);
@@ -139,7 +149,7 @@ impl Member {
         };
         let mut options = ConnectOptions::new()
             .name(format!("codex-shim {}", env!("CARGO_PKG_VERSION")))
-            .custom_inbox_prefix(subject::inbox(&self.user))
+            .custom_inbox_prefix(subject::inbox(inbox))
             .connection_timeout(CONNECT_WAIT_MAX)
             .ping_interval(PING_EVERY)
             .client_capacity(COMMANDS_MAX)
@@ -161,7 +171,7 @@ impl Member {
         if at_first == AtFirst::Wait {
             options = options.retry_on_initial_connect();
         }
-        let client = options.connect(self.url.as_str()).await.map_err(|error| failed(in_words(error.kind(), &error)))?;
+        let client = options.connect(self.servers.clone()).await.map_err(|error| failed(in_words(error.kind(), &error)))?;
         Ok(Connection { client, link, refusal })
     }
 }
@@ -180,7 +190,18 @@ fn in_words(kind: ConnectErrorKind, error: &impl fmt::Display) -> String {
     }
 }
 
-/// Checks the address; returns whether TLS is required.
+/// The servers of a list separated by commas, and whether TLS is required.
+fn servers(urls: &str, allow_plain: bool) -> Result<(Vec<ServerAddr>, bool), ConnectError> {
+    let mut servers = Vec::new();
+    let mut has_tls = true;
+    for url in urls.split(',').map(str::trim) {
+        has_tls &= check_url(url, allow_plain)?;
+        servers.push(url.parse().map_err(|_| ConnectError::Address)?);
+    }
+    Ok((servers, has_tls))
+}
+
+/// Checks an address; returns whether TLS is required.
 fn check_url(url: &str, allow_plain: bool) -> Result<bool, ConnectError> {
     let address: ServerAddr = url.parse().map_err(|_| ConnectError::Address)?;
     if address.has_user_pass() || address.username().is_some() {
@@ -248,6 +269,13 @@ mod tests {
         check("tls://ann:pw@n:4222", false, Err("has a user or password"));
         check("ws://n:80", true, Err("not a valid address"));
         check("", true, Err("not a valid address"));
+    }
+
+    #[test]
+    fn cluster_has_several_addresses() {
+        let (all, has_tls) = servers("tls://a:1, tls://b:2", false).expect("valid");
+        assert_eq!((all.len(), has_tls), (2, true));
+        assert!(servers("tls://a:1,nats://b:2", false).is_err() && servers("tls://a:1,", false).is_err());
     }
 
     #[test]

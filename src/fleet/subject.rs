@@ -122,12 +122,18 @@ pub(crate) fn inbox(user: &str) -> String {
     format!("_INBOX.{}", token(user))
 }
 
+/// Beginning of the reply subjects that the server makes for a question from another account. It alone knows where they lead.
+const MAPPED_REPLY: &str = "_R_";
+
 /// Whether a user may receive a reply on this subject. A reply elsewhere would be published in the host's name: to a stream, to
 /// the API of JetStream or to another user.
-pub(crate) fn is_inbox_of(reply: &str, user: &str) -> bool {
-    let plain = |token: &str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte));
-    let below = reply.strip_prefix(&inbox(user)).and_then(|rest| rest.strip_prefix('.'));
-    below.is_some_and(|rest| rest.split('.').all(plain))
+pub(crate) fn is_reply_to(reply: &str, user: &str) -> bool {
+    let is_plain = |token: &str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte));
+    let below = |beginning: &str| {
+        let rest = reply.strip_prefix(beginning).and_then(|rest| rest.strip_prefix('.'));
+        rest.is_some_and(|rest| rest.split('.').all(is_plain))
+    };
+    below(&inbox(user)) || below(MAPPED_REPLY)
 }
 
 /// The sender of a question: how it was asked, and by which user. The server has admitted the subject only to that user.
@@ -188,7 +194,7 @@ mod tests {
 
     #[test]
     fn replies_go_only_to_inbox_of_user() {
-        let check = |reply: &str, expect: bool| assert_eq!(is_inbox_of(reply, "ann"), expect, "{reply}");
+        let check = |reply: &str, expect: bool| assert_eq!(is_reply_to(reply, "ann"), expect, "{reply}");
         check("_INBOX.ann.x", true);
         check("_INBOX.ann.x.1", true);
         check("_INBOX.ann", false);
@@ -201,6 +207,9 @@ mod tests {
         check("_INBOX.x", false);
         check("$JS.API.STREAM.DELETE.CSHIM_EV", false);
         check("cshim.req.h.write.ann", false);
+        check("_R_.Ya1.x", true);
+        check("_R_", false);
+        check("_R_x.y", false);
         check("", false);
     }
 

@@ -34,7 +34,7 @@ pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
         FleetLevel::Summary => "no output, no diff and no message text leaves it",
         FleetLevel::Full => "everything leaves it, secrets masked",
     };
-    let begins = format!("host {} ships its events to {} as {}: {what}", member.host, member.url, member.user);
+    let begins = format!("host {} ships its events to {}: {what}", member.host, member.url);
     let options = AgentOptions { home, member, stopped: ReadStopped { page, usage }, say };
     let agent = Agent::start(options).map_err(not_started)?;
     say(&begins);

@@ -66,7 +66,7 @@ fn member(environment: &Environment) -> Result<Member, CliError> {
 }
 
 fn connect(environment: &Environment) -> Result<Client, CliError> {
-    Client::connect(member(environment)?).map_err(not_read)
+    Client::connect(&member(environment)?).map_err(not_read)
 }
 
 fn not_connected(error: ConnectError) -> CliError {

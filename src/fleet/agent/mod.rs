@@ -227,7 +227,7 @@ impl Agent {
 
 async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, AgentError> {
     let AgentOptions { home, member, stopped, say } = options;
-    let connection = member.connect(AtFirst::Wait).await?;
+    let connection = member.connect(&member.host, AtFirst::Wait).await?;
     let jetstream = jetstream::context::ContextBuilder::new()
         .ack_timeout(ship::ACK_WAIT_MAX)
         .timeout(ship::ACK_WAIT_MAX)

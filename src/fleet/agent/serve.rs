@@ -83,7 +83,7 @@ async fn reply(shared: &Shared, to: &str, answered: Result<serde_json::Value, Fa
 /// not in the inbox of the user whom the subject names.
 fn admit(subject: &str, reply: Option<&str>, has_headers: bool, host: &str) -> Option<Admitted> {
     let (mode, user) = subject::asked_by(subject, host)?;
-    let reply = reply.filter(|reply| subject::is_inbox_of(reply, &user))?.to_owned();
+    let reply = reply.filter(|reply| subject::is_reply_to(reply, &user))?.to_owned();
     (!has_headers).then_some(Admitted { mode, user, reply })
 }
 
