@@ -24,6 +24,8 @@ mod doctor_hub;
 mod e2e;
 mod endings;
 mod faults;
+#[cfg(feature = "fleet")]
+mod fleet_permissions;
 mod fragments;
 mod front;
 mod history;

@@ -10,6 +10,8 @@ pub mod hub_tapes;
 pub mod journal;
 pub mod launch;
 pub mod model;
+#[cfg(feature = "fleet")]
+pub mod nats;
 pub mod page;
 pub mod pane;
 pub mod patience;
