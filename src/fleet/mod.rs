@@ -23,6 +23,7 @@ mod connection;
 mod credentials;
 mod follow;
 mod level;
+mod setup;
 mod stored;
 mod subject;
 mod wire;

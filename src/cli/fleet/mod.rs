@@ -4,6 +4,7 @@
 
 mod agent;
 mod answer;
+mod check;
 mod list;
 mod tail;
 mod talk;
@@ -22,6 +23,7 @@ const NO_SUCH_HOST: i32 = 3;
 #[derive(Debug, Subcommand)]
 pub(super) enum FleetTool {
     Agent(agent::AgentArguments),
+    Check(check::CheckArguments),
     Hosts(list::HostsArguments),
     Sessions(list::SessionsArguments),
     Requests(list::RequestsArguments),
@@ -36,6 +38,7 @@ pub(super) enum FleetTool {
 pub(super) fn run(tool: FleetTool, environment: &Environment) -> Done {
     match tool {
         FleetTool::Agent(agent) => agent::run(&agent, environment),
+        FleetTool::Check(check) => check::run(&check, environment),
         FleetTool::Hosts(hosts) => list::run_hosts(&hosts, environment),
         FleetTool::Sessions(sessions) => list::run_sessions(&sessions, environment),
         FleetTool::Requests(requests) => list::run_requests(&requests, environment),

@@ -15,6 +15,9 @@ use crate::fleet::wire::{Failure, Question, Reply};
 /// Pause after a subscription has ended.
 const SUBSCRIBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// The header that the server adds to a question from another account.
+const REQUEST_INFO: &str = "Nats-Request-Info";
+
 /// A question that was admitted: who has asked it, and where the reply goes.
 #[derive(Debug)]
 struct Admitted {
@@ -46,7 +49,8 @@ pub(super) async fn serve(shared: &Arc<Shared>) {
 
 async fn accept(shared: &Arc<Shared>, message: Message) {
     let reply_to = message.reply.as_ref().map(|reply| reply.as_str());
-    let has_headers = message.headers.as_ref().is_some_and(|headers| !headers.is_empty());
+    let names = message.headers.iter().flat_map(|headers| headers.iter().map(|(name, _)| name.as_ref()));
+    let has_headers = names.into_iter().any(|name: &str| name != REQUEST_INFO);
     let Some(admitted) = admit(&message.subject, reply_to, has_headers, &shared.member.host) else {
         // A reply to it could be published in the host's name, so there is none.
         tracing::warn!(subject = %message.subject, "a question is dropped: its subject, reply or headers are not those of a user");
@@ -79,8 +83,8 @@ async fn reply(shared: &Shared, to: &str, answered: Result<serde_json::Value, Fa
     }
 }
 
-/// Admits a question by everything but its payload. JetStream and other services publish with headers, or ask for replies that are
-/// not in the inbox of the user whom the subject names.
+/// Admits a question by everything but its payload. JetStream and other services publish with headers of their own, or ask for
+/// replies that are not in the inbox of the user whom the subject names.
 fn admit(subject: &str, reply: Option<&str>, has_headers: bool, host: &str) -> Option<Admitted> {
     let (mode, user) = subject::asked_by(subject, host)?;
     let reply = reply.filter(|reply| subject::is_reply_to(reply, &user))?.to_owned();
@@ -107,6 +111,7 @@ mod tests {
         check("cshim.req.h.read.ann", Some("_INBOX.ann.x"), false, true);
         check("cshim.req.h.write.ann", Some("_INBOX.ann.x"), false, true);
         check("cshim.req.h.write.ann", Some("_INBOX.ann.x"), true, false);
+        check("cshim.req.h.write.ann", Some("_R_.Ya1.x"), false, true);
         check("cshim.req.h.write.ann", Some("_INBOX.bob.x"), false, false);
         check("cshim.req.h.write.ann", Some("$JS.API.STREAM.DELETE.CSHIM_EV"), false, false);
         check("cshim.req.h.write.ann", None, false, false);
