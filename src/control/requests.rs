@@ -21,6 +21,20 @@ const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The header by which our own tools name themselves.
 pub(super) const SOURCE_HEADER: &str = "x-codex-shim-source";
 
+/// The header by which the agent of a fleet names the user who has answered: `fleet:USER@HOST`. Callers are trusted with it, because
+/// they run as our user and could write the ledger itself.
+pub(super) const BY_HEADER: &str = "x-codex-shim-by";
+
+/// Longest name in it, in bytes.
+const BY_BYTES_MAX: usize = 512;
+
+/// The user in [`BY_HEADER`].
+fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
+    let by = headers.get(BY_HEADER)?.to_str().ok()?;
+    let is_user = by.starts_with("fleet:") && by.len() <= BY_BYTES_MAX && by.bytes().all(|byte| byte.is_ascii_graphic());
+    is_user.then(|| by.to_owned())
+}
+
 /// A ledger row with the decisions that the request allows.
 #[must_use]
 pub fn with_choices(mut row: Value) -> Value {
@@ -89,7 +103,7 @@ pub(super) async fn respond(
         Some(b"web") => RequestSource::Web,
         Some(_) | None => RequestSource::Api,
     };
-    let by = peer.to_string();
+    let by = on_behalf_of(&headers).unwrap_or_else(|| peer.to_string());
     let given: Result<GivenAnswer, _> = match value.is_object() {
         true => serde_json::from_value(value.clone()).map_err(|error| error.to_string()),
         // serde would read an array as the members in order.

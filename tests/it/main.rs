@@ -25,6 +25,8 @@ mod e2e;
 mod endings;
 mod faults;
 #[cfg(feature = "fleet")]
+mod fleet_agent;
+#[cfg(feature = "fleet")]
 mod fleet_permissions;
 mod fragments;
 mod front;

@@ -1,0 +1,89 @@
+//! `codex-shim fleet send` and `fleet interrupt`: message the model of a host's session, or stop it.
+
+use clap::Args;
+
+use super::super::requests::print_json;
+use super::super::screen;
+use super::super::{CliError, Done};
+use super::{Format, Target, ask, connect, text, with_host};
+use crate::config::Environment;
+use crate::fleet::{Question, VERSION};
+
+/// Send a message to the model of a session on a host
+///
+/// The message joins the running turn, or starts one.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: 0, or 1 if the server of the session refused, or a request is
+pending, or 2 if the message is empty, or 3 if there is no such host or
+session, or 4 if the host is offline or the session is not running.
+
+Examples:
+  codex-shim fleet send build-7/work 'now run the tests'
+  codex-shim fleet send build-7/work 'go on' --json | jq -r .turn_id")]
+pub(super) struct SendArguments {
+    /// Session: HOST/SESSION
+    #[arg(value_name = "SESSION")]
+    session: Target,
+    /// The message
+    #[arg(value_name = "TEXT")]
+    text: String,
+    /// Id of the thread [default: that of the last turn]
+    #[arg(long, value_name = "THREAD")]
+    thread: Option<String>,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) fn run_send(arguments: &SendArguments, environment: &Environment) -> Done {
+    let (host, session) = of_session(&arguments.session)?;
+    if arguments.text.trim().is_empty() {
+        return Err(CliError::usage("the message is empty"));
+    }
+    let (text_of_user, thread) = (arguments.text.clone(), arguments.thread.clone());
+    let question = Question::Send { v: VERSION, session, text: text_of_user, thread };
+    let turn = ask(&connect(environment)?, host, &question)?;
+    if arguments.format.as_json {
+        return Ok(print_json(&with_host(host, &turn)));
+    }
+    let what = if turn["steered"] == true { "sent to running turn" } else { "started turn" };
+    let line = format!("host {host}: {what} {} in thread {}", text(&turn, "turn_id"), text(&turn, "thread_id"));
+    Ok(screen::print(&format!("{}\n", screen::plain(&line))))
+}
+
+/// Stop the running turn of a session on a host
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status: 0, or 1 if no turn is running or the server refused, or 3 if there
+is no such host or session, or 4 if the host is offline or the session is not
+running.
+
+Examples:
+  codex-shim fleet interrupt build-7/work")]
+pub(super) struct InterruptArguments {
+    /// Session: HOST/SESSION
+    #[arg(value_name = "SESSION")]
+    session: Target,
+    /// Id of the thread [default: that of the last turn]
+    #[arg(long, value_name = "THREAD")]
+    thread: Option<String>,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) fn run_interrupt(arguments: &InterruptArguments, environment: &Environment) -> Done {
+    let (host, session) = of_session(&arguments.session)?;
+    let question = Question::Interrupt { v: VERSION, session, thread: arguments.thread.clone() };
+    let document = ask(&connect(environment)?, host, &question)?;
+    if arguments.format.as_json {
+        return Ok(print_json(&with_host(host, &document)));
+    }
+    Ok(screen::print("interrupted\n"))
+}
+
+fn of_session(target: &Target) -> Result<(&str, String), CliError> {
+    match target {
+        Target { host, session: None, last } => Ok((host, last.clone())),
+        Target { .. } => Err(CliError::usage("a session is named by its host and its own name, as in HOST/SESSION")),
+    }
+}
