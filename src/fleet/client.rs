@@ -166,15 +166,6 @@ impl Client {
         })
     }
 
-    /// Makes the streams and buckets, each with so many copies in a cluster; returns their names.
-    ///
-    /// # Errors
-    ///
-    /// What the server refuses.
-    pub(crate) fn set_up(&self, replicas: usize) -> Result<Vec<String>, String> {
-        self.runtime.block_on(super::setup::set_up(&self.connection, replicas))
-    }
-
     /// A page of the stored events of a host, or of all hosts; empty if there are no more.
     ///
     /// # Errors

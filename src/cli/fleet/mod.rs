@@ -5,6 +5,7 @@
 mod agent;
 mod answer;
 mod check;
+mod key;
 mod list;
 mod tail;
 mod talk;
@@ -33,6 +34,7 @@ pub(super) enum FleetTool {
     Interrupt(talk::InterruptArguments),
     Tail(tail::TailArguments),
     Usage(usage::UsageArguments),
+    Key(key::KeyArguments),
 }
 
 pub(super) fn run(tool: FleetTool, environment: &Environment) -> Done {
@@ -48,6 +50,7 @@ pub(super) fn run(tool: FleetTool, environment: &Environment) -> Done {
         FleetTool::Interrupt(interrupt) => talk::run_interrupt(&interrupt, environment),
         FleetTool::Tail(tail) => tail::run(&tail, environment),
         FleetTool::Usage(usage) => usage::run(&usage, environment),
+        FleetTool::Key(key) => key::run(&key),
     }
 }
 
