@@ -32,5 +32,5 @@ pub(crate) use agent::{Agent, AgentError, AgentOptions, ReadStopped};
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
-pub(crate) use stored::{From, Stored};
+pub(crate) use stored::Start;
 pub(crate) use wire::{Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole};
