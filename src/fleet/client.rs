@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::connection::{AtFirst, ConnectError, Connection, Member};
-use super::stored::{self, From, ReadError, Stored};
+use super::stored::{self, ReadError, Start, Stored};
 use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, PENDING_BUCKET};
 use super::wire::{self, Failure, HostDocument, Later, PendingDocument, Question, Reply};
 
@@ -171,9 +171,9 @@ impl Client {
     /// # Errors
     ///
     /// The stream cannot be read.
-    pub(crate) fn events(&self, host: Option<&str>, from: &From) -> Result<Vec<Stored>, ClientError> {
+    pub(crate) fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<Stored>, ClientError> {
         let filter = host.map_or_else(|| subject::ALL_EVENTS.to_owned(), subject::events_of_host);
-        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, from))?)
+        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
     }
 }
 

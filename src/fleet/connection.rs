@@ -81,6 +81,8 @@ pub(crate) struct Connection {
     pub(crate) link: watch::Receiver<Link>,
     /// The last refusal of the server, such as a permission that these credentials lack.
     pub(crate) refusal: watch::Receiver<Option<String>>,
+    /// Why the last attempt to connect has failed.
+    pub(crate) trouble: watch::Receiver<Option<String>>,
 }
 
 impl fmt::Debug for Connection {
@@ -132,8 +134,9 @@ impl Member {
         let failed = |why: String| ConnectError::Failed { url: self.url.clone(), why };
         let (link_is, link) = watch::channel(Link::Down);
         let (refused, refusal) = watch::channel(None);
+        let (troubled, trouble) = watch::channel(None);
         let on_event = move |event: Event| {
-            let (link_is, refused) = (link_is.clone(), refused.clone());
+            let (link_is, refused, troubled) = (link_is.clone(), refused.clone(), troubled.clone());
             async move {
                 match event {
                     Event::Connected => drop(link_is.send_replace(Link::Up)),
@@ -142,7 +145,10 @@ impl Member {
                         tracing::warn!(%error, "the NATS server has refused something");
                         refused.send_replace(Some(error.to_string()));
                     }
-                    Event::ClientError(error) => tracing::warn!(%error, "the connection to the NATS server"),
+                    Event::ClientError(error) => {
+                        tracing::warn!(%error, "the connection to the NATS server");
+                        troubled.send_replace(Some(error.to_string()));
+                    }
                     Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
                 }
             }
@@ -155,7 +161,10 @@ impl Member {
             .client_capacity(COMMANDS_MAX)
             .subscription_capacity(RECEIVED_MAX)
             .require_tls(self.has_tls)
-            .reconnect_delay_callback(|attempts| backoff(u32::try_from(attempts).unwrap_or(u32::MAX)))
+            .reconnect_delay_callback(move |attempts| match (at_first, attempts) {
+                (AtFirst::Fail, 0 | 1) => Duration::ZERO,
+                (AtFirst::Fail | AtFirst::Wait, _) => backoff(u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX)),
+            })
             .event_callback(on_event);
         if let Some(ca) = &self.ca {
             options = options.add_root_certificates(ca.clone());
@@ -172,7 +181,7 @@ impl Member {
             options = options.retry_on_initial_connect();
         }
         let client = options.connect(self.servers.clone()).await.map_err(|error| failed(in_words(error.kind(), &error)))?;
-        Ok(Connection { client, link, refusal })
+        Ok(Connection { client, link, refusal, trouble })
     }
 }
 

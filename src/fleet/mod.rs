@@ -33,5 +33,5 @@ pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
-pub(crate) use stored::{From, Stored};
+pub(crate) use stored::Start;
 pub(crate) use wire::{Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole};

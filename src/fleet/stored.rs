@@ -40,7 +40,7 @@ pub(crate) struct Stored {
 
 /// Where a page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Start {
     /// After the message with this number.
     After(u64),
     /// At this time, RFC 3339.
@@ -75,17 +75,17 @@ pub(crate) async fn page(
     connection: &Connection,
     stream: &str,
     filter: &str,
-    from: &From,
+    start: &Start,
 ) -> Result<Vec<Stored>, ReadError> {
     let failed = |why: String| ReadError::Failed { stream: stream.to_owned(), why };
     let wanted = Wanted {
-        seq: match from {
-            From::After(number) => Some(number.saturating_add(1)),
-            From::Time(_) => None,
+        seq: match start {
+            Start::After(number) => Some(number.saturating_add(1)),
+            Start::Time(_) => None,
         },
-        start_time: match from {
-            From::After(_) => None,
-            From::Time(time) => Some(time),
+        start_time: match start {
+            Start::After(_) => None,
+            Start::Time(time) => Some(time),
         },
         next_by_subj: filter,
         batch: PAGE_MESSAGES_MAX,
@@ -130,7 +130,7 @@ pub(crate) async fn all(
     let mut all: Vec<Stored> = Vec::new();
     loop {
         let after = all.last().map_or(0, |last| last.number);
-        let page = page(connection, stream, filter, &From::After(after)).await?;
+        let page = page(connection, stream, filter, &Start::After(after)).await?;
         if page.is_empty() || all.len() >= most {
             return Ok(all);
         }

@@ -27,6 +27,10 @@ mod faults;
 #[cfg(feature = "fleet")]
 mod fleet_agent;
 #[cfg(feature = "fleet")]
+mod fleet_check;
+#[cfg(feature = "fleet")]
+mod fleet_faults;
+#[cfg(feature = "fleet")]
 mod fleet_permissions;
 mod fragments;
 mod front;

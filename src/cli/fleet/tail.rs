@@ -13,7 +13,7 @@ use super::super::{CliError, Done, say};
 use super::{connect, not_read};
 use crate::config::Environment;
 use crate::engine::one_line;
-use crate::fleet::{Client, EventMessage, From, Reader};
+use crate::fleet::{Client, EventMessage, Reader, Start};
 
 /// How far back it begins, if the user does not say.
 const BEGINS_AGO: Duration = Duration::from_secs(600);
@@ -60,10 +60,10 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
         |since| since.rfc3339(),
     );
     let mut printer = Printer::new(arguments, environment);
-    let mut from = From::Time(since);
+    let mut start = Start::Time(since);
     let mut has_failed = false;
     loop {
-        let page = match read(&client, arguments, &from) {
+        let page = match read(&client, arguments, &start) {
             Ok(page) => page,
             Err(error) if arguments.follow => {
                 if !has_failed {
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
         has_failed = false;
         let is_empty = page.is_empty();
         if let Some((number, _)) = page.last() {
-            from = From::After(*number);
+            start = Start::After(*number);
         }
         printer.print(page.into_iter().map(|(_, message)| message))?;
         if !is_empty {
@@ -93,8 +93,8 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
 
 type Numbered = (u64, Option<EventMessage>);
 
-fn read(client: &Client, arguments: &TailArguments, from: &From) -> Result<Vec<Numbered>, CliError> {
-    let page = client.events(arguments.host.as_deref(), from).map_err(not_read)?;
+fn read(client: &Client, arguments: &TailArguments, start: &Start) -> Result<Vec<Numbered>, CliError> {
+    let page = client.events(arguments.host.as_deref(), start).map_err(not_read)?;
     Ok(page.into_iter().map(|stored| (stored.number, serde_json::from_slice(&stored.payload).ok())).collect())
 }
 

@@ -26,15 +26,20 @@ const PENDING_MAX: usize = 1_000;
 /// Describes the host until the process ends.
 pub(super) async fn announce(shared: &Arc<Shared>) {
     let mut link = shared.connection.link.clone();
+    let mut told = None;
     loop {
         let _ = link.wait_for(|link| *link == Link::Up).await;
         match describe(shared).await {
             Ok(()) => {
+                told = None;
                 let _ = timeout(SEEN_EVERY, shared.pending_changed.notified()).await;
                 sleep(SETTLES_AFTER).await;
             }
             Err(error) => {
-                tracing::debug!(error, "describe the host");
+                if told.as_ref() != Some(&error) {
+                    (shared.say)(&format!("this host is not described: {error}; trying again"));
+                    told = Some(error);
+                }
                 sleep(AGAIN_AFTER).await;
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! The relay decides. What it says leaves the machine as [`level`] allows.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,14 @@ use crate::fleet::wire::{Decision, Failure, Given, PendingRow, Question, Texts, 
 use crate::history::Activity;
 use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label, short};
 
-/// How long a relay may take: less than the client waits for the host.
-const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_500);
+/// How long a relay may take to act: less than the client waits for the host.
+const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
+
+/// How long a relay may take to answer a look.
+const LOOK_WAIT_MAX: Duration = Duration::from_millis(2_000);
+
+/// Relays that are asked at the same time for one question.
+const LOOKS_MAX: usize = 8;
 
 /// Most pending requests of a session in the description of the host.
 const PENDING_OF_SESSION_MAX: usize = 100;
@@ -68,32 +75,44 @@ pub(super) fn by(user: &str, host: &str) -> String {
 /// The sessions, with the members of `codex-shim sessions --json`.
 fn sessions(shared: &Shared) -> Value {
     let all = shared.all_sessions();
-    let rows: Vec<Value> = all
-        .iter()
-        .map(|session| {
-            let holder = session.holder.as_ref();
-            let state = match session.live {
-                true => client::get_within(&session.dir, "/sessions/self", RELAY_WAIT_MAX)
-                    .ok()
-                    .and_then(|answer| answer.document::<SessionDocument>().ok())
-                    .map(|document| document.state),
-                false => Some(Activity::Stopped),
-            };
-            let last_used = || humantime::format_rfc3339_seconds(session.last_used).to_string();
-            let started = holder.filter(|_| session.live).map(|holder| holder.started_at.clone());
-            json!({
-                "session_id": session.id,
-                "short_id": short(session, &all),
-                "name": label(session),
-                "live": session.live,
-                "state": state,
-                "since": started.unwrap_or_else(last_used),
-                "cwd": holder.map(|holder| &holder.place.cwd),
-                "pid": holder.filter(|_| session.live).map(|holder| holder.pid),
-            })
+    let rows = each(&all, |session| {
+        let holder = session.holder.as_ref();
+        let last_used = || humantime::format_rfc3339_seconds(session.last_used).to_string();
+        let started = holder.filter(|_| session.live).map(|holder| holder.started_at.clone());
+        json!({
+            "session_id": session.id,
+            "short_id": short(session, &all),
+            "name": label(session),
+            "live": session.live,
+            "state": state(session),
+            "since": started.unwrap_or_else(last_used),
+            "cwd": holder.map(|holder| &holder.place.cwd),
+            "pid": holder.filter(|_| session.live).map(|holder| holder.pid),
         })
-        .collect();
+    });
     level::masked(&json!({ "sessions": rows }))
+}
+
+/// The activity of a session; `None` if its relay does not answer.
+fn state(session: &Found) -> Option<Activity> {
+    if !session.live {
+        return Some(Activity::Stopped);
+    }
+    let answer = client::get_within(&session.dir, "/sessions/self", LOOK_WAIT_MAX).ok()?;
+    answer.document::<SessionDocument>().ok().map(|document| document.state)
+}
+
+/// The results for all sessions, several at once, so that a silent relay hides no other.
+fn each<T: Send>(sessions: &[Found], look: impl Fn(&Found) -> T + Sync) -> Vec<T> {
+    let look = &look;
+    let some = |some: &[Found]| {
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = some.iter().map(|session| scope.spawn(move || look(session))).collect();
+            let results = looks.into_iter().map(|look| look.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            results.collect::<Vec<T>>()
+        })
+    };
+    sessions.chunks(LOOKS_MAX).flat_map(some).collect()
 }
 
 /// The rows of the requests of live sessions, oldest first.
@@ -104,8 +123,9 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
     };
     let mut listed = Vec::new();
     let mut silent = Vec::new();
-    for session in sessions {
-        match rows(&session.dir, all) {
+    let looked = each(&sessions, |session| rows(&session.dir, all));
+    for (session, rows) in sessions.iter().zip(looked) {
+        match rows {
             Ok(rows) => listed.extend(rows.into_iter().map(|row| (session.clone(), row))),
             Err(why) => silent.push(format!("session {}: {}", session.id, why.message)),
         }
@@ -141,7 +161,7 @@ fn rows(dir: &Path, all: bool) -> Result<Vec<Value>, Failure> {
         true => "/sessions/self/codex-pending-requests?all=true",
         false => "/sessions/self/codex-pending-requests",
     };
-    let answer = client::get_within(dir, path, RELAY_WAIT_MAX).map_err(|error| no_answer(&error))?;
+    let answer = client::get_within(dir, path, LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
     let mut document: Value = answer.document().map_err(|why| Failure::new("session_failed", why))?;
     match document["requests"].take() {
         Value::Array(rows) => Ok(rows),
@@ -176,12 +196,14 @@ fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found,
         None => shared.all_sessions().into_iter().filter(|session| session.live).collect(),
     };
     let (mut found, mut silent) = (Vec::new(), None);
-    for session in sessions {
+    let looked = each(&sessions, |session| {
         let ids = match is_whole(request) {
-            true => Ok(vec![request.to_owned()]),
-            false => ids_of(&session.dir, request),
+            true => vec![request.to_owned()],
+            false => ids_of(&session.dir, request)?,
         };
-        let documents = ids.and_then(|ids| ids.iter().map(|id| one(&session.dir, id)).collect::<Result<Vec<_>, _>>());
+        ids.iter().map(|id| one(&session.dir, id)).collect::<Result<Vec<_>, Failure>>()
+    });
+    for (session, documents) in sessions.iter().zip(looked) {
         match documents {
             Ok(documents) => found.extend(documents.into_iter().flatten().map(|document| (session.clone(), document))),
             Err(why) => silent = Some(why),
@@ -219,7 +241,7 @@ fn ids_of(dir: &Path, name: &str) -> Result<Vec<String>, Failure> {
 }
 
 fn one(dir: &Path, id: &str) -> Result<Option<Value>, Failure> {
-    let answer = client::get_within(dir, &path_of(id)?, RELAY_WAIT_MAX).map_err(|error| no_answer(&error))?;
+    let answer = client::get_within(dir, &path_of(id)?, LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
     match answer.error_code().as_deref() {
         Some("request_not_found") => Ok(None),
         Some(_) | None => answer.document().map(Some).map_err(|why| Failure::new("session_failed", why)),

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{Shared, answers};
 use crate::fleet::connection::Link;
-use crate::fleet::stored::{self, From, ReadError, Stored};
+use crate::fleet::stored::{self, ReadError, Start, Stored};
 use crate::fleet::subject::{self, LATER_STREAM};
 use crate::fleet::wire::{Failure, Later, Question, VERSION};
 
@@ -40,7 +40,7 @@ async fn give_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
     let filter = subject::later_of_host(&shared.member.host);
     loop {
         let after = shared.cursors().later;
-        let page = stored::page(&shared.connection, LATER_STREAM, &filter, &From::After(after)).await?;
+        let page = stored::page(&shared.connection, LATER_STREAM, &filter, &Start::After(after)).await?;
         if page.is_empty() {
             return Ok(());
         }

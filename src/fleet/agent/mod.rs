@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use super::connection::{AtFirst, ConnectError, Connection, Member};
+use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
 use crate::files::{Access, Folder};
 use crate::launch::Signals;
@@ -211,6 +211,7 @@ impl Agent {
                 () = announce::announce(&shared) => {}
                 () = serve::serve(&shared) => {}
                 () = later::give(&shared) => {}
+                () = tell_of_link(&shared) => {}
                 _ = end => {}
             }
             let _ = tokio::time::timeout(END_WAIT_MAX, shared.connection.client.flush()).await;
@@ -300,6 +301,34 @@ async fn save(shared: &Arc<Shared>) {
             shared.tell(Some(format!("write the cursors: {error}; after a restart events are shipped again")));
         }
         tokio::time::sleep(SAVE_EVERY).await;
+    }
+}
+
+/// Tells the user whether the server is reached, and what it refuses. The same is told once.
+async fn tell_of_link(shared: &Arc<Shared>) {
+    let Connection { mut link, mut refusal, mut trouble, .. } = shared.connection.clone();
+    let mut told = String::new();
+    loop {
+        let message = tokio::select! {
+            changed = link.changed() => changed.map(|()| match *link.borrow_and_update() {
+                Link::Up => "connected".to_owned(),
+                Link::Down => "the connection to the server is lost; trying again".to_owned(),
+            }),
+            changed = trouble.changed() => changed.map(|()| {
+                let why = trouble.borrow_and_update().clone().unwrap_or_default();
+                format!("the server is not reached: {why}; trying again")
+            }),
+            changed = refusal.changed() => changed.map(|()| {
+                let why = refusal.borrow_and_update().clone().unwrap_or_default();
+                format!("the server refuses something: {why}; `codex-shim fleet check` says what these credentials may do")
+            }),
+        };
+        // Without a sender the connection has ended.
+        let Ok(message) = message else { return std::future::pending().await };
+        if message != told {
+            (shared.say)(&message);
+            told = message;
+        }
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) async fn serve(shared: &Arc<Shared>) {
 
 async fn accept(shared: &Arc<Shared>, message: Message) {
     let reply_to = message.reply.as_ref().map(|reply| reply.as_str());
-    let names = message.headers.iter().flat_map(|headers| headers.iter().map(|(name, _)| name.as_ref()));
-    let has_headers = names.into_iter().any(|name: &str| name != REQUEST_INFO);
+    let mut names = message.headers.iter().flat_map(|headers| headers.iter().map(|(name, _)| name.to_string()));
+    let has_headers = names.any(|name| name != REQUEST_INFO);
     let Some(admitted) = admit(&message.subject, reply_to, has_headers, &shared.member.host) else {
         // A reply to it could be published in the host's name, so there is none.
         tracing::warn!(subject = %message.subject, "a question is dropped: its subject, reply or headers are not those of a user");

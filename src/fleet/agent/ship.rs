@@ -56,6 +56,10 @@ pub(super) async fn follow(shared: Arc<Shared>, found: Found) {
     loop {
         traffic.look(&found);
         let is_live = is_live(&found).await;
+        if !found.dir.is_dir() {
+            // The session was deleted.
+            return shared.put_pending(&found.id, Vec::new());
+        }
         if is_live {
             answers::refresh_pending(&shared, &found).await;
         } else {

@@ -5,6 +5,8 @@ pub mod codex;
 pub mod conversations;
 pub mod dispositions;
 pub mod engine;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod history;
 pub mod hub_tapes;
 pub mod journal;

@@ -217,6 +217,25 @@ impl Cluster {
         self.folder.path().join("ca.pem")
     }
 
+    /// Waits until each stream has its copies again, as the administrator sees them.
+    pub fn waits_for_copies(&self) {
+        let seed = fs::read_to_string(self.seed("admin")).expect("a file").trim().to_owned();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let options = || {
+            async_nats::ConnectOptions::with_nkey(seed.clone()).add_root_certificates(self.ca()).require_tls(true)
+        };
+        eventually("every copy", || {
+            runtime.block_on(async {
+                let admin = options().connect(self.url(0)).await.ok()?;
+                let info = admin.request("$JS.API.STREAM.INFO.CSHIM_EV", "".into()).await.ok()?;
+                let info: serde_json::Value = serde_json::from_slice(&info.payload).ok()?;
+                let copies = info["cluster"]["replicas"].as_array()?;
+                let is_current = |copy: &serde_json::Value| copy["current"] == true && copy["offline"] != true;
+                (copies.len() == 2 && copies.iter().all(is_current)).then_some(())
+            })
+        });
+    }
+
     /// As [`Nats::configures`]. The home knows all nodes.
     pub fn configures(&self, home: &Home, key: &str, more: &str) {
         let urls = (0..self.nodes.len()).map(|node| self.url(node)).collect::<Vec<_>>().join(",");
@@ -224,7 +243,7 @@ impl Cluster {
     }
 }
 
-fn configure(home: &Home, url: &str, seed: &Path, more: &str) {
+pub fn configure(home: &Home, url: &str, seed: &Path, more: &str) {
     fs::create_dir_all(home.path()).expect("a folder");
     let config = format!("[fleet]\nurl = \"{url}\"\ncreds = {seed:?}\n{more}");
     fs::write(home.path().join("config.toml"), config).expect("a file");
@@ -260,6 +279,8 @@ pub struct Link {
 struct Shared {
     is_cut: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
+    /// All that the agents have sent.
+    sent: Mutex<Vec<u8>>,
     refused: AtomicUsize,
 }
 
@@ -271,6 +292,7 @@ impl Link {
         let shared = Arc::new(Shared {
             is_cut: AtomicBool::new(false),
             streams: Mutex::default(),
+            sent: Mutex::default(),
             refused: AtomicUsize::new(0),
         });
         let accepting = Arc::clone(&shared);
@@ -283,12 +305,10 @@ impl Link {
                 }
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 let mut streams = accepting.streams.lock().expect("no thread panics with it");
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
+                for (from, to, is_sent) in [(&near, &far, true), (&far, &near, false)] {
+                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let shared = Arc::clone(&accepting);
+                    std::thread::spawn(move || pass(from, to, is_sent.then_some(&*shared)));
                 }
                 streams.extend([near, far]);
             }
@@ -308,8 +328,26 @@ impl Link {
         self.shared.is_cut.store(false, Ordering::SeqCst);
     }
 
+    /// All bytes that came to the port.
+    pub fn sent(&self) -> Vec<u8> {
+        self.shared.sent.lock().expect("no thread panics with it").clone()
+    }
+
     /// How many connections were tried while it was cut.
     pub fn refused(&self) -> usize {
         self.shared.refused.load(Ordering::SeqCst)
     }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, sent: Option<&Shared>) {
+    let mut chunk = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut chunk) {
+        if let Some(shared) = sent {
+            shared.sent.lock().expect("no thread panics with it").extend_from_slice(&chunk[..count]);
+        }
+        if to.write_all(&chunk[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
 }
