@@ -25,7 +25,7 @@ the settings in `[fleet]` are not valid.
 Examples:
   codex-shim fleet agent
   CODEX_SHIM_FLEET_HOST=build-7 codex-shim fleet agent")]
-pub(super) struct AgentArguments {}
+pub(in crate::cli) struct AgentArguments {}
 
 pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
     let member = super::member(environment)?;

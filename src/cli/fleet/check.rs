@@ -19,7 +19,7 @@ Exit status: 0, or 1 if the server refuses.
 Examples:
   codex-shim fleet check --set-up
   codex-shim fleet check --set-up --replicas 3")]
-pub(super) struct CheckArguments {
+pub(in crate::cli) struct CheckArguments {
     /// Make the streams and buckets
     #[arg(long, required = true)]
     set_up: bool,

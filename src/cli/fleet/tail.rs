@@ -37,7 +37,7 @@ Examples:
   codex-shim fleet tail -f
   codex-shim fleet tail build-7 --since 2h
   codex-shim fleet tail -f --json | jq -r .event.event_type")]
-pub(super) struct TailArguments {
+pub(in crate::cli) struct TailArguments {
     /// Only the events of this host
     #[arg(value_name = "HOST")]
     host: Option<String>,

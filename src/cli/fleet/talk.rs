@@ -21,7 +21,7 @@ session, or 4 if the host is offline or the session is not running.
 Examples:
   codex-shim fleet send build-7/work 'now run the tests'
   codex-shim fleet send build-7/work 'go on' --json | jq -r .turn_id")]
-pub(super) struct SendArguments {
+pub(in crate::cli) struct SendArguments {
     /// Session: HOST/SESSION
     #[arg(value_name = "SESSION")]
     session: Target,
@@ -60,7 +60,7 @@ running.
 
 Examples:
   codex-shim fleet interrupt build-7/work")]
-pub(super) struct InterruptArguments {
+pub(in crate::cli) struct InterruptArguments {
     /// Session: HOST/SESSION
     #[arg(value_name = "SESSION")]
     session: Target,
