@@ -115,16 +115,16 @@ impl Client {
         Ok(last_of_each(all))
     }
 
-    /// Asks a host.
+    /// Sends a question to a host, and waits for its reply.
     ///
     /// # Errors
     ///
-    /// Why there is no answer.
+    /// The reason for a missing reply, or the host's failure.
     pub(crate) fn ask(&self, host: &str, question: &Question) -> Result<Value, AskError> {
         self.runtime.block_on(self.asked(host, question))
     }
 
-    /// Asks several hosts the same at once. The answers are in the order of the hosts.
+    /// Sends a question to several hosts at once. The answers are in the order of the hosts.
     pub(crate) fn ask_all(&self, hosts: &[String], question: &Question) -> Vec<Result<Value, AskError>> {
         let asked = stream::iter(hosts).map(|host| self.asked(host, question)).buffered(QUESTIONS_MAX);
         self.runtime.block_on(asked.collect())
@@ -175,7 +175,7 @@ impl Client {
         self.runtime.block_on(super::setup::set_up(&self.connection, replicas))
     }
 
-    /// A page of the stored events of a host, or of all hosts; empty if there are no more.
+    /// Reads a page of the stored events of a host, or of all hosts; the page after the last event is empty.
     ///
     /// # Errors
     ///

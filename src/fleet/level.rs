@@ -1,4 +1,4 @@
-//! What leaves the machine at each level. Pure.
+//! The parts of events and requests that leave the machine at each level. Pure.
 //!
 //! With [`FleetLevel::Summary`] only the members that are listed here leave it: what happened, when and where, but no output, no diff
 //! and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
@@ -177,7 +177,7 @@ pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
     }
 }
 
-/// An answer that was given to a request, as it leaves the machine.
+/// An answer to a request, as it leaves the machine.
 pub(crate) fn answer(answer: &Value, level: FleetLevel) -> Value {
     match level {
         FleetLevel::Full => masked(answer),

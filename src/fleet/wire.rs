@@ -256,7 +256,7 @@ impl Question {
         ids.into_iter().chain(optional.into_iter().flatten()).collect()
     }
 
-    /// The mode in which it must be asked.
+    /// The mode that its subject must have.
     pub(crate) fn mode(&self) -> Mode {
         match self {
             Question::Sessions { .. }

@@ -1,4 +1,4 @@
-//! `codex-shim fleet agent`: the process beside the relays of a host. How it reads stopped sessions is given to it from here.
+//! `codex-shim fleet agent`: the process beside the relays of a host. It gets the functions that read stopped sessions from here.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use crate::store::Found;
 
 /// Ship this host's events to the fleet, and answer its questions
 ///
-/// Runs beside the relays until a signal ends it. What is recorded while it or the server is away is shipped later, oldest
+/// Runs beside the relays until a signal ends it. Events that relays record while it or the server is away follow later, oldest
 /// first. The setting `fleet.level` says what leaves the machine; secrets are masked at each level.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -45,7 +45,7 @@ fn not_started(error: AgentError) -> CliError {
     CliError::failed(error.to_string())
 }
 
-/// The history of a stopped session; `None` if there is none, or if a relay runs by now.
+/// The history of a stopped session; `None` without a recording, or if a relay runs by now.
 fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
     let retention = Settings::load(Flags::default(), &Environment::of_process()).0.retention();
     match OfflineSession::open(session, retention).map_err(|error| error.to_string())? {

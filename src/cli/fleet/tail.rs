@@ -18,10 +18,10 @@ use crate::fleet::{Client, EventMessage, Reader, Start};
 /// How far back it begins, if the user does not say.
 const BEGINS_AGO: Duration = Duration::from_secs(600);
 
-/// How often the server is asked for new events.
+/// Polling interval of `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-/// Pause after the server could not be asked.
+/// Pause after a failed attempt.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// Print what happens on all hosts, one event per line

@@ -27,7 +27,7 @@ const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
 /// How long a relay may take to answer a look.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(2_000);
 
-/// Relays that are asked at the same time for one question.
+/// Relays that one question calls at the same time.
 const LOOKS_MAX: usize = 8;
 
 /// Most pending requests of a session in the description of the host.

@@ -4,7 +4,7 @@
 //! questions; one gives the answers that have waited. They run on one thread; calls to relays block on threads of a bounded pool.
 //!
 //! *Memory.* At most [`PAGES_MAX`] pages of events and [`QUESTIONS_MAX`] questions are in memory at a time, whatever waits in the
-//! histories. What is not shipped stays there.
+//! histories. Events that the server does not have stay there.
 
 mod announce;
 mod answers;
@@ -54,7 +54,7 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which changed cursors are written.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the end waits for the connection to write what is under way.
+/// How long the end waits until the connection has written its messages.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How stopped sessions are read. The tools know, which stand above this room.
@@ -90,7 +90,7 @@ pub(crate) enum AgentError {
     SetUp { what: &'static str, source: io::Error },
 }
 
-/// What the tasks share.
+/// State of all tasks.
 struct Shared {
     home: PathBuf,
     member: Member,
@@ -109,7 +109,7 @@ struct Shared {
     pending: Mutex<BTreeMap<String, Vec<PendingRow>>>,
     pending_changed: Notify,
     live: Mutex<u64>,
-    /// The last problem that was told.
+    /// The last problem that the user has read.
     told: Mutex<Option<String>>,
 }
 
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Tells the user of a problem once, until there is another one or none.
+    /// Prints a problem once, until it changes or ends.
     fn tell(&self, problem: Option<String>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if *told == problem {
@@ -261,7 +261,7 @@ struct Followed {
     last_used: SystemTime,
 }
 
-/// Lists the sessions, and follows those that have something to ship.
+/// Lists the sessions, and follows those with unshipped events.
 async fn list(shared: &Arc<Shared>) {
     let mut followed: HashMap<String, Followed> = HashMap::new();
     loop {
@@ -304,7 +304,7 @@ async fn save(shared: &Arc<Shared>) {
     }
 }
 
-/// Tells the user whether the server is reached, and what it refuses. The same is told once.
+/// Tells the user whether the server is reached, and what it refuses; repeats nothing.
 async fn tell_of_link(shared: &Arc<Shared>) {
     let Connection { mut link, mut refusal, mut trouble, .. } = shared.connection.clone();
     let mut told = String::new();

@@ -24,10 +24,10 @@ use crate::store::Found;
 /// How long the server may take to acknowledge a message.
 pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How often the end of a live session's journal is looked at.
+/// Polling interval of the end of a live session's journal.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a live session is asked even if its journal has not changed.
+/// Polling interval of a live session whose journal does not change.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// Failures to read a stopped session after which it is left alone until it is used again.
