@@ -200,7 +200,8 @@ fn host(stored: Stored, now: SystemTime) -> Option<Host> {
     let seen_at = humantime::parse_rfc3339(&stored.at).ok();
     // A clock that is behind the server's makes no host offline.
     let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
-    Some(Host { document, seen_at: stored.at, is_online })
+    let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
+    Some(Host { document, seen_at, is_online })
 }
 
 #[cfg(test)]

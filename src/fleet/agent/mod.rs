@@ -108,7 +108,8 @@ struct Shared {
     /// The pending requests of each live session.
     pending: Mutex<BTreeMap<String, Vec<PendingRow>>>,
     pending_changed: Notify,
-    live: Mutex<u64>,
+    /// The sessions of the last listing.
+    found: Mutex<Vec<Found>>,
     /// The last problem that the user has read.
     told: Mutex<Option<String>>,
 }
@@ -120,6 +121,10 @@ impl Shared {
 
     fn pending(&self) -> MutexGuard<'_, BTreeMap<String, Vec<PendingRow>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put_cursor(&self, session: &str, cursor: Cursor) {
@@ -249,7 +254,7 @@ async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, Agen
         questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         pending: Mutex::default(),
         pending_changed: Notify::new(),
-        live: Mutex::default(),
+        found: Mutex::default(),
         told: Mutex::default(),
     })
 }
@@ -268,8 +273,7 @@ async fn list(shared: &Arc<Shared>) {
         let own = Arc::clone(shared);
         let found = tokio::task::spawn_blocking(move || own.all_sessions()).await.unwrap_or_default();
         followed.retain(|id, follower| !follower.task.is_finished() || found.iter().any(|session| session.id == *id));
-        let live = found.iter().filter(|session| session.live).count() as u64;
-        *shared.live.lock().unwrap_or_else(PoisonError::into_inner) = live;
+        shared.found().clone_from(&found);
         {
             let mut cursors = shared.cursors();
             cursors.retain(|id| found.iter().any(|session| session.id == id));
