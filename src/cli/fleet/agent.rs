@@ -7,7 +7,7 @@ use clap::Args;
 use super::super::offline::{OfflineSession, Past};
 use super::super::{CliError, Done, say};
 use crate::config::{Environment, FleetLevel, Flags, Settings};
-use crate::fleet::{Agent, AgentError, AgentOptions, ReadStopped};
+use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
 use crate::index::{Cursor, SessionUsage};
 use crate::store::Found;
 
@@ -35,7 +35,7 @@ pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
         FleetLevel::Full => "everything leaves it, secrets masked",
     };
     let begins = format!("host {} ships its events to {}: {what}", member.host, member.url);
-    let options = AgentOptions { home, member, stopped: ReadStopped { page, usage }, say };
+    let options = AgentOptions { home, member, stopped: ReadStopped { open, usage }, say };
     let agent = Agent::start(options).map_err(not_started)?;
     say(&begins);
     agent.run().map(|()| 0).map_err(not_started)
@@ -54,10 +54,13 @@ fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
     }
 }
 
-fn page(session: &Found, after: Option<&Cursor>, limit: u64) -> Result<Option<String>, String> {
+fn open(session: &Found) -> Result<Option<ReadPage>, String> {
     let Some(past) = past(session)? else { return Ok(None) };
-    let page = past.history.events(after, limit, 0, false).map_err(|error| error.to_string())?;
-    Ok(Some(serde_json::to_string(&page).expect("BUG: plain data is JSON")))
+    let page = move |after: &Cursor, limit: u64| {
+        let page = past.history.events(Some(after), limit, 0, false).map_err(|error| error.to_string())?;
+        Ok(serde_json::to_string(&page).expect("BUG: plain data is JSON"))
+    };
+    Ok(Some(Box::new(page)))
 }
 
 fn usage(session: &Found, since_us: Option<u64>) -> Result<SessionUsage, String> {

@@ -57,12 +57,14 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end waits until the connection has written its messages.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// Reads the page of at most so many events after a cursor, in JSON, as a relay would give it.
+pub(crate) type ReadPage = Box<dyn Fn(&Seen, u64) -> Result<String, String> + Send>;
+
 /// How stopped sessions are read. The tools know, which stand above this room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadStopped {
-    /// The page of at most so many events after an epoch and number, in JSON, as a relay would give it. `None` if a relay runs by
-    /// now, or if nothing was ever recorded.
-    pub(crate) page: fn(&Found, Option<&Seen>, u64) -> Result<Option<String>, String>,
+    /// Opens the history of a stopped session; `None` if a relay runs by now, or without a recording.
+    pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
     /// The usage from a time on, in microseconds since the Unix epoch.
     pub(crate) usage: fn(&Found, Option<u64>) -> Result<SessionUsage, String>,
 }
