@@ -197,6 +197,7 @@ pub(crate) fn masked(document: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -220,6 +221,19 @@ mod tests {
         // A state that is a sentence is not a state.
         assert_eq!(kept(json!({ "status": "the SECRETWORD is here" })), json!({}));
         assert_eq!(kept(json!("SECRETWORD")), json!({}));
+    }
+
+    proptest! {
+        #[test]
+        fn no_json_like_text_leaves_under_summary(text in "\\PC{0,40}", name in "[a-zA-Z.]{1,12}") {
+            let secret = format!("a secret sentence {text}");
+            let payload = json!({ &name: secret, "item": { &name: secret, "text": secret }, "list": [secret] });
+            let whole = json!({ "seq": 1, "event_type": "e", "payload_preview": payload });
+            let left = event(&whole.to_string(), FleetLevel::Summary);
+            prop_assert!(!left.contains("secret sentence"), "{}", left);
+            let _ = event(&text, FleetLevel::Full);
+            let _ = event(&text, FleetLevel::Summary);
+        }
     }
 
     #[test]
