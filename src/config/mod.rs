@@ -22,7 +22,7 @@ use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, R
 use crate::journal::Bounds;
 
 pub(crate) use assembly::AssemblyChoice;
-pub use fleet::{FleetChoice, FleetLevel};
+pub(crate) use fleet::{FleetChoice, FleetLevel};
 pub(crate) use rules::conditions;
 pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;

@@ -193,3 +193,26 @@ async fn answered_before(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_users_of_a_fleet_are_named() {
+        let check = |by: &str, expect: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(BY_HEADER, HeaderValue::from_bytes(by.as_bytes()).expect("a value"));
+            assert_eq!(on_behalf_of(&headers).as_deref(), expect, "{by}");
+        };
+        check("fleet:ann@build-7", Some("fleet:ann@build-7"));
+        check("uid 0, pid 1", None);
+        check("rule:list", None);
+        check("fleet:ann smith@h", None);
+        check("fleet:ä@h", None);
+        check(&format!("fleet:{}", "x".repeat(BY_BYTES_MAX)), None);
+        assert_eq!(on_behalf_of(&HeaderMap::new()), None);
+    }
+}

@@ -115,16 +115,16 @@ impl Client {
         Ok(last_of_each(all))
     }
 
-    /// Asks a host.
+    /// Sends a question to a host, and waits for its reply.
     ///
     /// # Errors
     ///
-    /// Why there is no answer.
+    /// The reason for a missing reply, or the host's failure.
     pub(crate) fn ask(&self, host: &str, question: &Question) -> Result<Value, AskError> {
         self.runtime.block_on(self.asked(host, question))
     }
 
-    /// Asks several hosts the same at once. The answers are in the order of the hosts.
+    /// Sends a question to several hosts at once. The answers are in the order of the hosts.
     pub(crate) fn ask_all(&self, hosts: &[String], question: &Question) -> Vec<Result<Value, AskError>> {
         let asked = stream::iter(hosts).map(|host| self.asked(host, question)).buffered(QUESTIONS_MAX);
         self.runtime.block_on(asked.collect())
@@ -166,7 +166,7 @@ impl Client {
         })
     }
 
-    /// A page of the stored events of a host, or of all hosts; empty if there are no more.
+    /// Reads a page of the stored events of a host, or of all hosts; the page after the last event is empty.
     ///
     /// # Errors
     ///
@@ -191,7 +191,8 @@ fn host(stored: Stored, now: SystemTime) -> Option<Host> {
     let seen_at = humantime::parse_rfc3339(&stored.at).ok();
     // A clock that is behind the server's makes no host offline.
     let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
-    Some(Host { document, seen_at: stored.at, is_online })
+    let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
+    Some(Host { document, seen_at, is_online })
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// What happens if the server cannot be reached at first.
+/// Behaviour if the first attempt to connect fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtFirst {
     Fail,

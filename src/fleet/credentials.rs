@@ -31,7 +31,7 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// The text has none of the forms. The message has nothing of the text.
+    /// The text is not in one of the forms. The message does not quote it.
     pub(crate) fn read(text: &str) -> Result<Credentials, &'static str> {
         if text.contains("-----BEGIN NATS USER JWT-----") {
             let user = jwt(text).and_then(user_of);
@@ -50,7 +50,7 @@ impl Credentials {
         }
     }
 
-    /// The user that they name; a seed names none.
+    /// The user in the credentials; a seed has no name.
     pub(crate) fn user(&self) -> Option<&str> {
         match self {
             Credentials::Jwt { user, .. } => user.as_deref(),

@@ -21,7 +21,7 @@ struct Seen {
     used: u64,
 }
 
-/// What a reader has.
+/// The events that a reader has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     sessions: HashMap<(String, String), Seen>,
@@ -73,7 +73,7 @@ mod tests {
         check("s", "e", 1, true);
         check("s", "e", 1, false);
         check("s", "e", 7, true);
-        // It was sent again after the connection had broken.
+        // The agent has repeated it after a broken connection.
         check("s", "e", 2, true);
         check("s", "e", 2, false);
         check("t", "e", 1, true);

@@ -1,4 +1,4 @@
-//! What leaves the machine at each level. Pure.
+//! The parts of events and requests that leave the machine at each level. Pure.
 //!
 //! With [`FleetLevel::Summary`] only the members that are listed here leave it: what happened, when and where, but no output, no diff
 //! and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
-use crate::engine::RequestType;
+use crate::control::request_view::files;
+use crate::engine::{one_line, without_shell};
 use crate::secrets::{redacted, redacted_json};
 
 /// Members of an event.
@@ -162,22 +163,26 @@ pub(crate) fn request(row: &Value, level: FleetLevel) -> Value {
     }
 }
 
-/// The line about a request.
+/// The line about a request. At [`FleetLevel::Summary`] it names the command or the files, and has no reason and no question,
+/// which the model or a tool has written.
 pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
-    let whole = row["summary"].as_str().unwrap_or_default();
-    let kind = kind_of(row);
-    let is_own_words = match kind.request_type() {
-        RequestType::Approval => true,
-        // The text of these is written by the model or a tool.
-        RequestType::Permissions | RequestType::UserInput | RequestType::Elicitation | RequestType::Other => false,
+    let line = match level {
+        FleetLevel::Full => row["summary"].as_str().unwrap_or_default().to_owned(),
+        FleetLevel::Summary => {
+            let command = row["request_payload"]["command"].as_str().map(|command| format!("run {}", without_shell(command)));
+            let files = files(&row["changes"]);
+            let changes = match &files[..] {
+                [] => None,
+                [one] => Some(format!("change {}", one.path)),
+                several => Some(format!("change {} files", several.len())),
+            };
+            one_line(&command.or(changes).unwrap_or_else(|| kind_of(row).name().to_owned()))
+        }
     };
-    match level == FleetLevel::Full || is_own_words {
-        true => redacted(whole).unwrap_or_else(|| whole.to_owned()),
-        false => kind.name().to_owned(),
-    }
+    redacted(&line).unwrap_or(line)
 }
 
-/// An answer that was given to a request, as it leaves the machine.
+/// An answer to a request, as it leaves the machine.
 pub(crate) fn answer(answer: &Value, level: FleetLevel) -> Value {
     match level {
         FleetLevel::Full => masked(answer),
@@ -192,6 +197,7 @@ pub(crate) fn masked(document: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -215,6 +221,19 @@ mod tests {
         // A state that is a sentence is not a state.
         assert_eq!(kept(json!({ "status": "the SECRETWORD is here" })), json!({}));
         assert_eq!(kept(json!("SECRETWORD")), json!({}));
+    }
+
+    proptest! {
+        #[test]
+        fn no_json_like_text_leaves_under_summary(text in "\\PC{0,40}", name in "[a-zA-Z.]{1,12}") {
+            let secret = format!("a secret sentence {text}");
+            let payload = json!({ &name: secret, "item": { &name: secret, "text": secret }, "list": [secret] });
+            let whole = json!({ "seq": 1, "event_type": "e", "payload_preview": payload });
+            let left = event(&whole.to_string(), FleetLevel::Summary);
+            prop_assert!(!left.contains("secret sentence"), "{}", left);
+            let _ = event(&text, FleetLevel::Full);
+            let _ = event(&text, FleetLevel::Summary);
+        }
     }
 
     #[test]
@@ -241,10 +260,10 @@ mod tests {
 
     #[test]
     fn summary_of_command_names_the_command() {
-        let row = json!({ "request_method": "item/commandExecution/requestApproval", "summary": "run make",
+        let row = json!({ "request_method": "item/commandExecution/requestApproval", "summary": "run make (to see)",
             "request_payload": { "command": "make", "cwd": "/p", "reason": "to see" } });
         let left = request(&row, FleetLevel::Summary);
-        assert_eq!(left["request_payload"], json!({ "command": "make", "cwd": "/p" }));
+        assert_eq!((&left["summary"], &left["request_payload"]), (&json!("run make"), &json!({ "command": "make", "cwd": "/p" })));
         let given = json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true, "payload": { "text": "SECRETWORD" } });
         assert_eq!(answer(&given, FleetLevel::Summary), json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true }));
     }

@@ -28,7 +28,7 @@ mod stored;
 mod subject;
 mod wire;
 
-pub(crate) use agent::{Agent, AgentError, AgentOptions, ReadStopped};
+pub(crate) use agent::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;

@@ -38,7 +38,7 @@ pub(crate) struct Stored {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Where a page begins.
+/// The beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
     /// After the message with this number.
@@ -70,7 +70,7 @@ struct Wanted<'a> {
     max_bytes: u64,
 }
 
-/// A page of the messages of `stream` whose subjects match `filter`, oldest first; empty if there are no more.
+/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first; the page after the last message is empty.
 pub(crate) async fn page(
     connection: &Connection,
     stream: &str,

@@ -122,7 +122,7 @@ pub(crate) fn inbox(user: &str) -> String {
     format!("_INBOX.{}", token(user))
 }
 
-/// Beginning of the reply subjects that the server makes for a question from another account. It alone knows where they lead.
+/// Beginning of the reply subjects that the server makes for a question from another account. Only the server can resolve them.
 const MAPPED_REPLY: &str = "_R_";
 
 /// Whether a user may receive a reply on this subject. A reply elsewhere would be published in the host's name: to a stream, to
@@ -136,7 +136,7 @@ pub(crate) fn is_reply_to(reply: &str, user: &str) -> bool {
     below(&inbox(user)) || below(MAPPED_REPLY)
 }
 
-/// The sender of a question: how it was asked, and by which user. The server has admitted the subject only to that user.
+/// The mode and the sender of a question. The server has admitted the subject only to that user.
 pub(crate) fn asked_by(subject: &str, host: &str) -> Option<(Mode, String)> {
     let rest = subject.strip_prefix("cshim.req.")?.strip_prefix(&token(host))?.strip_prefix('.')?;
     let (mode, user) = rest.split_once('.')?;

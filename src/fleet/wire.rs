@@ -256,7 +256,7 @@ impl Question {
         ids.into_iter().chain(optional.into_iter().flatten()).collect()
     }
 
-    /// The mode in which it must be asked.
+    /// The mode that its subject must have.
     pub(crate) fn mode(&self) -> Mode {
         match self {
             Question::Sessions { .. }
@@ -378,6 +378,8 @@ fn cut_texts(value: &mut Value, bytes_max: usize) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(json: &str) -> Result<Question, String> {
@@ -447,6 +449,22 @@ mod tests {
         assert_eq!(Reply::read(&many.to_bytes()).expect("it is valid")["cut"], true);
         let short = Reply::of(Ok(json!([1])));
         assert_eq!(Reply::read(&short.to_bytes()), Ok(json!([1])));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_a_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Question::read(&bytes);
+            let _ = Reply::read(&bytes);
+            let _ = serde_json::from_slice::<EventMessage>(&bytes);
+            let _ = serde_json::from_slice::<Later>(&bytes);
+        }
+
+        #[test]
+        fn every_text_is_cut_to_the_limit(text in "\\PC{0,4000}", bytes_max in 200_usize..3_000) {
+            let document = json!({ "a": [text, { "b": text }] });
+            prop_assert!(bytes(&cut(&document, bytes_max)).len() <= bytes_max);
+        }
     }
 
     #[test]

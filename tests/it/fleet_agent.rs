@@ -201,7 +201,7 @@ fn events_are_shipped_whole_and_once() {
     // The rest of a relay that was killed is read from its files.
     live.say_plainly(&turn_started("t", "last"));
     let count = recorded(&live).len();
-    live.kill();
+    let _home = live.kill();
     eventually("the rest", || (fleet.shipped("s").len() >= count).then_some(()));
 }
 
@@ -260,7 +260,8 @@ fn sessions_take_messages_from_another_machine() {
     let names = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     let shipped: Vec<String> = names(&sessions[0]).into_iter().filter(|name| name != "host").collect();
     assert_eq!(shipped, names(&local["sessions"][0]));
-    failed(&fleet.ask(&["send", "build-7/s", "go on"]), 1, "");
+    failed(&fleet.ask(&["send", "build-7/s", "go on"]), 1, "no turn has run in this session yet");
+    failed(&fleet.ask(&["send", "build-7/s", "go on", "--thread", "x"]), 3, "does not know thread `x`");
     failed(&fleet.ask(&["interrupt", "build-7/other"]), 3, "has no session `other`");
     let used = fleet.document(&["usage", "--json"]);
     assert_eq!(used["by"], "host");

@@ -1,4 +1,4 @@
-//! `codex-shim fleet agent`: the process beside the relays of a host. How it reads stopped sessions is given to it from here.
+//! `codex-shim fleet agent`: the process beside the relays of a host. It gets the functions that read stopped sessions from here.
 
 use std::time::SystemTime;
 
@@ -7,13 +7,13 @@ use clap::Args;
 use super::super::offline::{OfflineSession, Past};
 use super::super::{CliError, Done, say};
 use crate::config::{Environment, FleetLevel, Flags, Settings};
-use crate::fleet::{Agent, AgentError, AgentOptions, ReadStopped};
+use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
 use crate::index::{Cursor, SessionUsage};
 use crate::store::Found;
 
 /// Ship this host's events to the fleet, and answer its questions
 ///
-/// Runs beside the relays until a signal ends it. What is recorded while it or the server is away is shipped later, oldest
+/// Runs beside the relays until a signal ends it. Events that relays record while it or the server is away follow later, oldest
 /// first. The setting `fleet.level` says what leaves the machine; secrets are masked at each level.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -25,7 +25,7 @@ the settings in `[fleet]` are not valid.
 Examples:
   codex-shim fleet agent
   CODEX_SHIM_FLEET_HOST=build-7 codex-shim fleet agent")]
-pub(super) struct AgentArguments {}
+pub(in crate::cli) struct AgentArguments {}
 
 pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
     let member = super::member(environment)?;
@@ -35,7 +35,7 @@ pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
         FleetLevel::Full => "everything leaves it, secrets masked",
     };
     let begins = format!("host {} ships its events to {}: {what}", member.host, member.url);
-    let options = AgentOptions { home, member, stopped: ReadStopped { page, usage }, say };
+    let options = AgentOptions { home, member, stopped: ReadStopped { open, usage }, say };
     let agent = Agent::start(options).map_err(not_started)?;
     say(&begins);
     agent.run().map(|()| 0).map_err(not_started)
@@ -45,7 +45,7 @@ fn not_started(error: AgentError) -> CliError {
     CliError::failed(error.to_string())
 }
 
-/// The history of a stopped session; `None` if there is none, or if a relay runs by now.
+/// The history of a stopped session; `None` without a recording, or if a relay runs by now.
 fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
     let retention = Settings::load(Flags::default(), &Environment::of_process()).0.retention();
     match OfflineSession::open(session, retention).map_err(|error| error.to_string())? {
@@ -54,10 +54,13 @@ fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
     }
 }
 
-fn page(session: &Found, after: Option<&Cursor>, limit: u64) -> Result<Option<String>, String> {
+fn open(session: &Found) -> Result<Option<ReadPage>, String> {
     let Some(past) = past(session)? else { return Ok(None) };
-    let page = past.history.events(after, limit, 0, false).map_err(|error| error.to_string())?;
-    Ok(Some(serde_json::to_string(&page).expect("BUG: plain data is JSON")))
+    let page = move |after: &Cursor, limit: u64| {
+        let page = past.history.events(Some(after), limit, 0, false).map_err(|error| error.to_string())?;
+        Ok(serde_json::to_string(&page).expect("BUG: plain data is JSON"))
+    };
+    Ok(Some(Box::new(page)))
 }
 
 fn usage(session: &Found, since_us: Option<u64>) -> Result<SessionUsage, String> {

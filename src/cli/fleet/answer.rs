@@ -29,7 +29,7 @@ host or request, or 4 if the host is offline or the session is not running.
 Examples:
   codex-shim fleet show build-7/0c4e-0
   codex-shim fleet show build-7/work/latest --json | jq .request")]
-pub(super) struct ShowArguments {
+pub(in crate::cli) struct ShowArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST")]
     request: Target,
@@ -92,7 +92,7 @@ Examples:
   codex-shim fleet respond build-7/0c4e-0 decline --reason 'use staging'
   codex-shim fleet respond build-7/0c4e-2 --answer color=Red
   codex-shim fleet respond build-7/6b02d1a90c4e-0 accept --when-back")]
-pub(super) struct RespondArguments {
+pub(in crate::cli) struct RespondArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST")]
     request: Target,

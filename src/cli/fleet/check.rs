@@ -29,7 +29,7 @@ Examples:
   CODEX_SHIM_FLEET_USER=admin CODEX_SHIM_FLEET_CREDS=admin.nk \\
     codex-shim fleet check --set-up
   codex-shim fleet check --set-up --replicas 3 --keep-days 7")]
-pub(super) struct CheckArguments {
+pub(in crate::cli) struct CheckArguments {
     /// Create the streams, or change them to what is needed
     #[arg(long)]
     set_up: bool,

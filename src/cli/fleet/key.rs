@@ -20,7 +20,7 @@ Exit status: 0, or 1 if FILE exists or cannot be written.
 Examples:
   codex-shim fleet key ann.nk
   echo \"KEY_ann: $(codex-shim fleet key ann.nk)\" >> keys.conf")]
-pub(super) struct KeyArguments {
+pub(in crate::cli) struct KeyArguments {
     /// The file for the seed; it must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,

@@ -22,7 +22,7 @@ use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question
 Examples:
   codex-shim fleet hosts
   codex-shim fleet hosts --json | jq -r '.hosts[] | select(.online).host'")]
-pub(super) struct HostsArguments {
+pub(in crate::cli) struct HostsArguments {
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -85,7 +85,7 @@ Examples:
   codex-shim fleet sessions
   codex-shim fleet sessions build-7
   codex-shim fleet sessions --json | jq '.sessions[] | select(.live)'")]
-pub(super) struct SessionsArguments {
+pub(in crate::cli) struct SessionsArguments {
     /// Only those of this host
     #[arg(value_name = "HOST")]
     host: Option<String>,
@@ -178,7 +178,7 @@ Examples:
   codex-shim fleet requests build-7
   codex-shim fleet requests --all --since 1d
   codex-shim fleet requests --json | jq -r '.requests[] | .name, .summary'")]
-pub(super) struct RequestsArguments {
+pub(in crate::cli) struct RequestsArguments {
     /// Only those of this host
     #[arg(value_name = "HOST")]
     host: Option<String>,

@@ -93,13 +93,15 @@ fn host_named<'a>(hosts: &'a [Host], name: &str) -> Result<&'a Host, CliError> {
 
 /// Asks a host; an error says since when it is offline.
 fn ask(client: &Client, host: &str, question: &Question) -> Result<Value, CliError> {
-    client.ask(host, question).map_err(|error| match error {
-        AskError::Offline => match client.hosts().map_err(not_read).and_then(|hosts| host_named(&hosts, host).cloned()) {
-            Ok(host) => offline(&host),
-            Err(error) => error,
-        },
-        other => failed(host, &other),
-    })
+    client.ask(host, question).map_err(|error| not_answered(client, host, &error))
+}
+
+fn not_answered(client: &Client, host: &str, error: &AskError) -> CliError {
+    let AskError::Offline = error else { return failed(host, error) };
+    match client.hosts().map_err(not_read).and_then(|hosts| host_named(&hosts, host).cloned()) {
+        Ok(host) => offline(&host),
+        Err(error) => error,
+    }
 }
 
 /// The host is away.
@@ -124,7 +126,7 @@ fn failed(host: &str, error: &AskError) -> CliError {
 fn exit_of(code: &str) -> i32 {
     match code {
         "session_not_found" | "ambiguous_session" => NO_SUCH_SESSION,
-        "request_not_found" | "ambiguous_request" | "thread_not_found" => NO_SUCH_REQUEST,
+        "request_not_found" | "ambiguous_request" => NO_SUCH_REQUEST,
         "session_stopped" => NOT_RUNNING,
         "invalid_response" | "invalid_question" => USAGE,
         _ => FAILED,

@@ -18,10 +18,10 @@ use crate::fleet::{Client, EventMessage, Reader, Start};
 /// How far back it begins, if the user does not say.
 const BEGINS_AGO: Duration = Duration::from_secs(600);
 
-/// How often the server is asked for new events.
+/// Polling interval of `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-/// Pause after the server could not be asked.
+/// Pause after a failed attempt.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// Print what happens on all hosts, one event per line
@@ -37,7 +37,7 @@ Examples:
   codex-shim fleet tail -f
   codex-shim fleet tail build-7 --since 2h
   codex-shim fleet tail -f --json | jq -r .event.event_type")]
-pub(super) struct TailArguments {
+pub(in crate::cli) struct TailArguments {
     /// Only the events of this host
     #[arg(value_name = "HOST")]
     host: Option<String>,

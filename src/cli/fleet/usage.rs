@@ -28,7 +28,7 @@ Examples:
   codex-shim fleet usage --by model --since 30d
   codex-shim fleet usage build-7 --by session
   codex-shim fleet usage --json | jq .total.total_tokens")]
-pub(super) struct UsageArguments {
+pub(in crate::cli) struct UsageArguments {
     /// Only this host
     #[arg(value_name = "HOST")]
     host: Option<String>,

@@ -1,7 +1,7 @@
 //! Describes the host in two buckets: itself, and its pending requests. Nothing is decided by them, and they are written again after
 //! every loss.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{sleep, timeout};
@@ -59,7 +59,7 @@ async fn describe(shared: &Shared) -> Result<(), String> {
         since: humantime::format_rfc3339_seconds(shared.started_at).to_string(),
         seen_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         agent: shared.id.clone(),
-        sessions: *shared.live.lock().unwrap_or_else(PoisonError::into_inner),
+        sessions: shared.found().iter().filter(|session| session.live).count() as u64,
         pending: count,
     };
     for (bucket, bytes) in [(PENDING_BUCKET, wire::bytes(&pending)), (HOSTS_BUCKET, wire::bytes(&document))] {

@@ -27,7 +27,7 @@ const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
 /// How long a relay may take to answer a look.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(2_000);
 
-/// Relays that are asked at the same time for one question.
+/// Relays that one question calls at the same time.
 const LOOKS_MAX: usize = 8;
 
 /// Most pending requests of a session in the description of the host.
@@ -334,12 +334,14 @@ pub(super) async fn refresh_pending(shared: &Arc<Shared>, found: &Found) {
     let asked = tokio::task::spawn_blocking(move || rows(&session.dir, false)).await;
     // A relay that does not answer may still have them.
     if let Ok(Ok(rows)) = asked {
-        let rows = rows.iter().take(PENDING_OF_SESSION_MAX).map(|row| pending(shared, found, row)).collect();
+        // The client names itself after the start of the session.
+        let name = shared.found().iter().find(|session| session.id == found.id).map_or_else(|| label(found), label);
+        let rows = rows.iter().take(PENDING_OF_SESSION_MAX).map(|row| pending(shared, &found.id, &name, row)).collect();
         shared.put_pending(&found.id, rows);
     }
 }
 
-fn pending(shared: &Shared, session: &Found, row: &Value) -> PendingRow {
+fn pending(shared: &Shared, session: &str, name: &str, row: &Value) -> PendingRow {
     let own = |member: &str| row[member].as_str().map(str::to_owned);
     let mut summary = level::summary(row, shared.member.level);
     if summary.len() > SUMMARY_BYTES_MAX {
@@ -347,8 +349,8 @@ fn pending(shared: &Shared, session: &Found, row: &Value) -> PendingRow {
         summary.push('…');
     }
     PendingRow {
-        session_id: session.id.clone(),
-        session_name: label(session),
+        session_id: session.to_owned(),
+        session_name: name.to_owned(),
         request_id: text(row, "request_id").to_owned(),
         request_method: text(row, "request_method").to_owned(),
         request_type: row["request_type"].clone(),

@@ -30,7 +30,7 @@ pub(super) struct Cursors {
     host: String,
     /// When this host joined the fleet. Sessions that ended before are not shipped.
     pub(super) since: SystemTime,
-    /// The last answer of the stream of answers that was given.
+    /// Number of the last answer that this host has taken from the stream of answers.
     #[serde(default)]
     pub(super) later: u64,
     sessions: BTreeMap<String, Cursor>,
@@ -46,7 +46,7 @@ impl Cursors {
         serde_json::from_slice(text).ok().filter(|cursors: &Cursors| cursors.host == host)
     }
 
-    /// The cursors in the home; new ones if there are none, or if the file is not usable.
+    /// Reads the cursors of the home; begins new ones without a usable file.
     ///
     /// # Errors
     ///

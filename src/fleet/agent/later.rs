@@ -1,6 +1,6 @@
 //! Gives the answers that were left while this host was away, each once and in order.
 //!
-//! The number of the last one is kept with the cursors. After a crash one may be given twice; the ledger then says that it has it.
+//! The file of the cursors has the number of the last one. After a crash the agent may give an answer twice; the ledger has it already then.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

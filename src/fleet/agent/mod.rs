@@ -4,7 +4,7 @@
 //! questions; one gives the answers that have waited. They run on one thread; calls to relays block on threads of a bounded pool.
 //!
 //! *Memory.* At most [`PAGES_MAX`] pages of events and [`QUESTIONS_MAX`] questions are in memory at a time, whatever waits in the
-//! histories. What is not shipped stays there.
+//! histories. Events that the server does not have stay there.
 
 mod announce;
 mod answers;
@@ -54,15 +54,17 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which changed cursors are written.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the end waits for the connection to write what is under way.
+/// How long the end waits until the connection has written its messages.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Reads the page of at most so many events after a cursor, in JSON, as a relay would give it.
+pub(crate) type ReadPage = Box<dyn Fn(&Seen, u64) -> Result<String, String> + Send>;
 
 /// How stopped sessions are read. The tools know, which stand above this room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadStopped {
-    /// The page of at most so many events after an epoch and number, in JSON, as a relay would give it. `None` if a relay runs by
-    /// now, or if nothing was ever recorded.
-    pub(crate) page: fn(&Found, Option<&Seen>, u64) -> Result<Option<String>, String>,
+    /// Opens the history of a stopped session; `None` if a relay runs by now, or without a recording.
+    pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
     /// The usage from a time on, in microseconds since the Unix epoch.
     pub(crate) usage: fn(&Found, Option<u64>) -> Result<SessionUsage, String>,
 }
@@ -90,7 +92,7 @@ pub(crate) enum AgentError {
     SetUp { what: &'static str, source: io::Error },
 }
 
-/// What the tasks share.
+/// State of all tasks.
 struct Shared {
     home: PathBuf,
     member: Member,
@@ -108,8 +110,9 @@ struct Shared {
     /// The pending requests of each live session.
     pending: Mutex<BTreeMap<String, Vec<PendingRow>>>,
     pending_changed: Notify,
-    live: Mutex<u64>,
-    /// The last problem that was told.
+    /// The sessions of the last listing.
+    found: Mutex<Vec<Found>>,
+    /// The last problem that the user has read.
     told: Mutex<Option<String>>,
 }
 
@@ -120,6 +123,10 @@ impl Shared {
 
     fn pending(&self) -> MutexGuard<'_, BTreeMap<String, Vec<PendingRow>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put_cursor(&self, session: &str, cursor: Cursor) {
@@ -141,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Tells the user of a problem once, until there is another one or none.
+    /// Prints a problem once, until it changes or ends.
     fn tell(&self, problem: Option<String>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if *told == problem {
@@ -249,7 +256,7 @@ async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, Agen
         questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         pending: Mutex::default(),
         pending_changed: Notify::new(),
-        live: Mutex::default(),
+        found: Mutex::default(),
         told: Mutex::default(),
     })
 }
@@ -261,15 +268,14 @@ struct Followed {
     last_used: SystemTime,
 }
 
-/// Lists the sessions, and follows those that have something to ship.
+/// Lists the sessions, and follows those with unshipped events.
 async fn list(shared: &Arc<Shared>) {
     let mut followed: HashMap<String, Followed> = HashMap::new();
     loop {
         let own = Arc::clone(shared);
         let found = tokio::task::spawn_blocking(move || own.all_sessions()).await.unwrap_or_default();
         followed.retain(|id, follower| !follower.task.is_finished() || found.iter().any(|session| session.id == *id));
-        let live = found.iter().filter(|session| session.live).count() as u64;
-        *shared.live.lock().unwrap_or_else(PoisonError::into_inner) = live;
+        shared.found().clone_from(&found);
         {
             let mut cursors = shared.cursors();
             cursors.retain(|id| found.iter().any(|session| session.id == id));
@@ -304,7 +310,7 @@ async fn save(shared: &Arc<Shared>) {
     }
 }
 
-/// Tells the user whether the server is reached, and what it refuses. The same is told once.
+/// Tells the user whether the server is reached, and what it refuses; repeats nothing.
 async fn tell_of_link(shared: &Arc<Shared>) {
     let Connection { mut link, mut refusal, mut trouble, .. } = shared.connection.clone();
     let mut told = String::new();

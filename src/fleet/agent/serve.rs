@@ -52,7 +52,7 @@ async fn accept(shared: &Arc<Shared>, message: Message) {
     let mut names = message.headers.iter().flat_map(|headers| headers.iter().map(|(name, _)| name.to_string()));
     let has_headers = names.any(|name| name != REQUEST_INFO);
     let Some(admitted) = admit(&message.subject, reply_to, has_headers, &shared.member.host) else {
-        // A reply to it could be published in the host's name, so there is none.
+        // A reply would be published in the host's name wherever the sender wants it.
         tracing::warn!(subject = %message.subject, "a question is dropped: its subject, reply or headers are not those of a user");
         return;
     };
@@ -91,7 +91,7 @@ fn admit(subject: &str, reply: Option<&str>, has_headers: bool, host: &str) -> O
     (!has_headers).then_some(Admitted { mode, user, reply })
 }
 
-/// Whether a question may be asked in this mode. Everything may be asked in the mode `write`: who may change may also look.
+/// Whether the mode admits the question. The mode `write` admits all: a user who may change something may also look.
 fn may_ask(question: &Question, mode: Mode) -> Result<(), Failure> {
     match (question.mode(), mode) {
         (Mode::Read, Mode::Read | Mode::Write) | (Mode::Write, Mode::Write) => Ok(()),

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::answers;
 use super::cursors::Cursor;
 use super::page::{Of, Outgoing, PAGE_EVENTS_MAX, Page};
-use super::{Seen, Shared};
+use super::{ReadPage, Seen, Shared};
 use crate::control::client;
 use crate::fleet::connection::{Link, backoff};
 use crate::fleet::subject;
@@ -24,10 +24,10 @@ use crate::store::Found;
 /// How long the server may take to acknowledge a message.
 pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How often the end of a live session's journal is looked at.
+/// Polling interval of the end of a live session's journal.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a live session is asked even if its journal has not changed.
+/// Polling interval of a live session whose journal does not change.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// Failures to read a stopped session after which it is left alone until it is used again.
@@ -53,6 +53,7 @@ enum Failed {
 pub(super) async fn follow(shared: Arc<Shared>, found: Found) {
     let mut traffic = Traffic::default();
     let (mut failures, mut unreadable) = (0, 0);
+    let mut stopped: Option<ReadPage> = None;
     loop {
         traffic.look(&found);
         let is_live = is_live(&found).await;
@@ -65,7 +66,9 @@ pub(super) async fn follow(shared: Arc<Shared>, found: Found) {
         } else {
             shared.put_pending(&found.id, Vec::new());
         }
-        match ship_page(&shared, &found, is_live).await {
+        // A history that was opened lacks what a relay has recorded since.
+        stopped = stopped.filter(|_| !is_live);
+        match ship_page(&shared, &found, is_live, &mut stopped).await {
             Ok(Shipped::Page) => (failures, unreadable) = (0, 0),
             Ok(Shipped::All) if !is_live => return,
             Ok(Shipped::All) => {
@@ -96,15 +99,26 @@ async fn is_live(found: &Found) -> bool {
 }
 
 /// Reads the page after the cursor and has it stored.
-async fn ship_page(shared: &Arc<Shared>, found: &Found, is_live: bool) -> Result<Shipped, Failed> {
+async fn ship_page(
+    shared: &Arc<Shared>,
+    found: &Found,
+    is_live: bool,
+    stopped: &mut Option<ReadPage>,
+) -> Result<Shipped, Failed> {
     let mut link = shared.connection.link.clone();
     // Without a server nothing is read, so that nothing waits in memory.
     let _ = link.wait_for(|link| *link == Link::Up).await;
     let Ok(_one) = shared.pages.acquire().await else { return Ok(Shipped::All) };
     let after = shared.cursors().of(&found.id).cloned();
-    let (own, session) = (Arc::clone(shared), found.clone());
-    let read = tokio::task::spawn_blocking(move || read(&own, &session, is_live)).await;
-    let Some(page) = read.unwrap_or_else(|_| Ok(None)).map_err(Failed::Read)? else { return Ok(Shipped::All) };
+    let (own, session, opened) = (Arc::clone(shared), found.clone(), stopped.take());
+    let cursor = after.clone();
+    let read = tokio::task::spawn_blocking(move || match is_live {
+        true => read_live(&session, cursor.as_ref()).map(|page| (page, None)),
+        false => read_stopped(&own, &session, cursor, opened),
+    });
+    let (page, opened) = read.await.unwrap_or_else(|_| Err("it cannot be read".to_owned())).map_err(Failed::Read)?;
+    *stopped = opened;
+    let Some(page) = page else { return Ok(Shipped::All) };
     let of = Of { host: &shared.member.host, session: &found.id, level: shared.member.level };
     let (is_unreadable, is_last) = (page.is_unreadable(), page.is_last());
     let outgoing = page.outgoing(after.as_ref(), of);
@@ -127,20 +141,30 @@ async fn ship_page(shared: &Arc<Shared>, found: &Found, is_live: bool) -> Result
     }
 }
 
-/// A page of a live or stopped session; `None` if there is nothing to read.
-fn read(shared: &Shared, found: &Found, is_live: bool) -> Result<Option<Page>, String> {
-    let after = shared.cursors().of(&found.id).cloned();
-    if !is_live {
-        let seen = after.map_or_else(|| Seen::from(0), |Cursor { epoch, seq }| Seen { seq, epoch: Some(epoch) });
-        let json = (shared.stopped.page)(found, Some(&seen), PAGE_EVENTS_MAX)?;
-        return json.map(|json| serde_json::from_str(&json).map_err(|error| error.to_string())).transpose();
-    }
-    let answer = client::get(&found.dir, &Page::path(after.as_ref())).map_err(|error| error.to_string())?;
+/// A page of a live session; `None` if it keeps no history.
+fn read_live(found: &Found, after: Option<&Cursor>) -> Result<Option<Page>, String> {
+    let answer = client::get(&found.dir, &Page::path(after)).map_err(|error| error.to_string())?;
     match answer.error_code().as_deref() {
-        // The session keeps no history.
         Some("not_recorded") => Ok(None),
         Some(_) | None => answer.document().map(Some),
     }
+}
+
+/// A page of a stopped session, and its opened history for the next one; `None` if a relay runs by now, or without a recording.
+fn read_stopped(
+    shared: &Shared,
+    found: &Found,
+    after: Option<Cursor>,
+    opened: Option<ReadPage>,
+) -> Result<(Option<Page>, Option<ReadPage>), String> {
+    let opened = match opened {
+        Some(opened) => Some(opened),
+        None => (shared.stopped.open)(found)?,
+    };
+    let Some(read) = opened else { return Ok((None, None)) };
+    let seen = after.map_or_else(|| Seen::from(0), |Cursor { epoch, seq }| Seen { seq, epoch: Some(epoch) });
+    let page = serde_json::from_str(&read(&seen, PAGE_EVENTS_MAX)?).map_err(|error| error.to_string())?;
+    Ok((Some(page), Some(read)))
 }
 
 /// Publishes messages; returns the cursor of the last one up to which all are stored, and why a later one is not.

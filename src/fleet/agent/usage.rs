@@ -18,7 +18,7 @@ const READ_MAX: Duration = Duration::from_secs(4);
 /// Most sums in a reply.
 const SUMS_MAX: usize = 2_000;
 
-/// What a sum is of: day in UTC, client and model.
+/// A sum has one day in UTC, one client and one model.
 type Key = (Option<String>, Option<String>, Option<String>);
 
 /// The sums, with the members of `codex-shim usage --json`.
