@@ -79,8 +79,12 @@ impl Fleet {
     /// The numbers of the events that the server has of a session.
     fn shipped(&self, session: &str) -> Vec<u64> {
         let of_session = |message: &Value| message["session"] == session && message["event"].is_object();
-        let mut all: Vec<u64> =
-            self.events().iter().filter(|message| of_session(message)).filter_map(|message| message["seq"].as_u64()).collect();
+        let mut all: Vec<u64> = self
+            .events()
+            .iter()
+            .filter(|message| of_session(message))
+            .filter_map(|message| message["seq"].as_u64())
+            .collect();
         all.sort_unstable();
         all
     }
@@ -215,7 +219,10 @@ fn summary_ships_no_text() {
     let all = recorded(&live);
     eventually("every event", || (fleet.shipped("s") == all).then_some(()));
     let events = json!(fleet.events()).to_string();
-    assert!(events.contains("agentMessage") && !events.contains("SECRETWORD") && !events.contains("Which?"), "{events}");
+    assert!(
+        events.contains("agentMessage") && !events.contains("SECRETWORD") && !events.contains("Which?"),
+        "{events}"
+    );
     let row = pending(&fleet);
     assert!(row["summary"] != "" && !row.to_string().contains("Which?"), "{row}");
     let asked = fleet.document(&["show", &format!("build-7/{id}"), "--json"]);
