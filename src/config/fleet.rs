@@ -137,7 +137,8 @@ fn file(sources: &mut Sources<'_>, name: Name) -> Setting<Option<PathBuf>> {
 }
 
 fn parse_name(text: &str) -> Result<Option<String>, String> {
-    let is_good = (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(|char| char.is_control() || char == '/');
+    let is_good =
+        (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(|char| char.is_control() || char == '/');
     match is_good {
         true => Ok(Some(text.to_owned())),
         false => Err(format!("a name has 1 to {NAME_BYTES_MAX} bytes, no `/` and no control characters")),

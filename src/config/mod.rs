@@ -534,11 +534,15 @@ mod tests {
 
     #[test]
     fn fleet_comes_from_table_or_variable() {
-        let file = "[fleet]\nurl = \"tls://n:4222\"\ncreds = \"~/a.creds\"\nca = \"ca.pem\"\nlevel = \"all\"\nspeed = 9\n";
+        let file =
+            "[fleet]\nurl = \"tls://n:4222\"\ncreds = \"~/a.creds\"\nca = \"ca.pem\"\nlevel = \"all\"\nspeed = 9\n";
         let variables = [("CODEX_SHIM_FLEET_HOST", "build-7"), ("HOME", "/home/ann"), ("CODEX_SHIM_FLEET_USER", "a/b")];
         let (settings, complaints) = load(Flags::default(), &variables, file);
         let FleetChoice { url, creds, ca, user, host, level, allow_plain } = settings.fleet;
-        assert_eq!((url.value.as_deref(), host.value.as_deref(), user.value), (Some("tls://n:4222"), Some("build-7"), None));
+        assert_eq!(
+            (url.value.as_deref(), host.value.as_deref(), user.value),
+            (Some("tls://n:4222"), Some("build-7"), None)
+        );
         assert_eq!(creds.value, Some(PathBuf::from("/home/ann/a.creds")));
         assert!(ca.value.is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem")));
         assert_eq!((level.value, allow_plain.value), (FleetLevel::Summary, false));

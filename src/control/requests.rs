@@ -31,7 +31,8 @@ const BY_BYTES_MAX: usize = 512;
 /// The user in [`BY_HEADER`].
 fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
     let by = headers.get(BY_HEADER)?.to_str().ok()?;
-    let is_user = by.starts_with("fleet:") && by.len() <= BY_BYTES_MAX && by.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_user =
+        by.starts_with("fleet:") && by.len() <= BY_BYTES_MAX && by.bytes().all(|byte| byte.is_ascii_graphic());
     is_user.then(|| by.to_owned())
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use async_nats::jetstream;
 use async_nats::client::{Request, RequestErrorKind};
+use async_nats::jetstream;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
@@ -161,7 +161,8 @@ impl Client {
                 .ack_timeout(STORE_WAIT_MAX)
                 .timeout(STORE_WAIT_MAX)
                 .build(self.connection.client.clone());
-            let sent = jetstream.publish(subject, wire::bytes(later).into()).await.map_err(|error| error.to_string())?;
+            let sent =
+                jetstream.publish(subject, wire::bytes(later).into()).await.map_err(|error| error.to_string())?;
             sent.await.map(drop).map_err(|error| error.to_string())
         })
     }

@@ -61,7 +61,9 @@ pub(crate) enum ConnectError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("fleet.creds {}: {why}", .path.display())]
     Malformed { path: PathBuf, why: &'static str },
-    #[error("fleet.creds does not name its user; set fleet.user to the name that the server's configuration has for it")]
+    #[error(
+        "fleet.creds does not name its user; set fleet.user to the name that the server's configuration has for it"
+    )]
     NoUser,
     #[error("connect to {url}: {why}")]
     Failed { url: String, why: String },
@@ -107,13 +109,23 @@ impl Member {
         let url = settings.url.value.clone().ok_or(ConnectError::NotConfigured)?;
         let (servers, has_tls) = servers(&url, settings.allow_plain.value)?;
         let credentials = settings.creds.value.as_deref().map(|path| {
-            let text = files::read_secret(path).map_err(|source| ConnectError::Unreadable { path: path.to_owned(), source })?;
+            let text = files::read_secret(path)
+                .map_err(|source| ConnectError::Unreadable { path: path.to_owned(), source })?;
             Credentials::read(&text).map_err(|why| ConnectError::Malformed { path: path.to_owned(), why })
         });
         let credentials = credentials.transpose()?;
         let user = settings.user.value.as_deref().or_else(|| credentials.as_ref()?.user()).map(str::to_owned);
         let host = settings.host.value.clone().unwrap_or_else(host_name);
-        Ok(Member { url, host, level: settings.level.value, user, servers, credentials, ca: settings.ca.value.clone(), has_tls })
+        Ok(Member {
+            url,
+            host,
+            level: settings.level.value,
+            user,
+            servers,
+            credentials,
+            ca: settings.ca.value.clone(),
+            has_tls,
+        })
     }
 
     /// The user of a console.
@@ -163,7 +175,9 @@ impl Member {
             .require_tls(self.has_tls)
             .reconnect_delay_callback(move |attempts| match (at_first, attempts) {
                 (AtFirst::Fail, 0 | 1) => Duration::ZERO,
-                (AtFirst::Fail | AtFirst::Wait, _) => backoff(u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX)),
+                (AtFirst::Fail | AtFirst::Wait, _) => {
+                    backoff(u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX))
+                }
             })
             .event_callback(on_event);
         if let Some(ca) = &self.ca {
@@ -180,7 +194,8 @@ impl Member {
         if at_first == AtFirst::Wait {
             options = options.retry_on_initial_connect();
         }
-        let client = options.connect(self.servers.clone()).await.map_err(|error| failed(in_words(error.kind(), &error)))?;
+        let client =
+            options.connect(self.servers.clone()).await.map_err(|error| failed(in_words(error.kind(), &error)))?;
         Ok(Connection { client, link, refusal, trouble })
     }
 }

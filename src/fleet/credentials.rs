@@ -38,9 +38,11 @@ impl Credentials {
             return Ok(Credentials::Jwt { whole: text.to_owned(), user });
         }
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let wrong = "it has neither a user JWT with its seed, nor the seed of a user's nkey, nor one line USER:PASSWORD";
+        let wrong =
+            "it has neither a user JWT with its seed, nor the seed of a user's nkey, nor one line USER:PASSWORD";
         let (Some(line), None) = (lines.next(), lines.next()) else { return Err(wrong) };
-        let is_seed = line.starts_with("SU") && line.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        let is_seed =
+            line.starts_with("SU") && line.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
         match line.split_once(':') {
             None if is_seed => Ok(Credentials::Seed(line.to_owned())),
             Some((user, password)) if !user.is_empty() && !password.is_empty() => {

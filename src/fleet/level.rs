@@ -169,7 +169,8 @@ pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
     let line = match level {
         FleetLevel::Full => row["summary"].as_str().unwrap_or_default().to_owned(),
         FleetLevel::Summary => {
-            let command = row["request_payload"]["command"].as_str().map(|command| format!("run {}", without_shell(command)));
+            let command =
+                row["request_payload"]["command"].as_str().map(|command| format!("run {}", without_shell(command)));
             let files = files(&row["changes"]);
             let changes = match &files[..] {
                 [] => None,
@@ -192,7 +193,9 @@ pub(crate) fn answer(answer: &Value, level: FleetLevel) -> Value {
 
 /// A document with all secrets masked.
 pub(crate) fn masked(document: &Value) -> Value {
-    redacted_json(&document.to_string()).and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_else(|| document.clone())
+    redacted_json(&document.to_string())
+        .and_then(|json| serde_json::from_str(&json).ok())
+        .unwrap_or_else(|| document.clone())
 }
 
 #[cfg(test)]
@@ -203,7 +206,8 @@ mod tests {
     use super::*;
 
     fn kept(payload: Value) -> Value {
-        let whole = json!({ "seq": 7, "event_type": "item/completed", "thread_id": "t", "payload_preview": payload, "new": 1 });
+        let whole =
+            json!({ "seq": 7, "event_type": "item/completed", "thread_id": "t", "payload_preview": payload, "new": 1 });
         let left: Value = serde_json::from_str(&event(&whole.to_string(), FleetLevel::Summary)).expect("JSON");
         assert_eq!((&left["seq"], left.get("new")), (&json!(7), None));
         left["payload_preview"].clone()
@@ -213,11 +217,20 @@ mod tests {
     fn summary_has_no_output_and_no_text() {
         let command = json!({ "item": { "type": "commandExecution", "command": "echo SECRETWORD", "aggregatedOutput": "SECRETWORD",
             "status": "completed", "exitCode": 0 } });
-        assert_eq!(kept(command), json!({ "item": { "type": "commandExecution", "status": "completed", "exitCode": 0 } }));
+        assert_eq!(
+            kept(command),
+            json!({ "item": { "type": "commandExecution", "status": "completed", "exitCode": 0 } })
+        );
         assert_eq!(kept(json!({ "delta": "SECRETWORD" })), json!({}));
-        assert_eq!(kept(json!({ "item": { "type": "agentMessage", "text": "SECRETWORD" } })), json!({ "item": { "type": "agentMessage" } }));
+        assert_eq!(
+            kept(json!({ "item": { "type": "agentMessage", "text": "SECRETWORD" } })),
+            json!({ "item": { "type": "agentMessage" } })
+        );
         assert_eq!(kept(json!({ "truncated": true, "preview": "{\"item\":\"SECRETWORD" })), json!({}));
-        assert_eq!(kept(json!({ "turn": { "status": "failed", "error": { "message": "SECRETWORD" } } })), json!({ "turn": { "status": "failed" } }));
+        assert_eq!(
+            kept(json!({ "turn": { "status": "failed", "error": { "message": "SECRETWORD" } } })),
+            json!({ "turn": { "status": "failed" } })
+        );
         // A state that is a sentence is not a state.
         assert_eq!(kept(json!({ "status": "the SECRETWORD is here" })), json!({}));
         assert_eq!(kept(json!("SECRETWORD")), json!({}));
@@ -263,8 +276,15 @@ mod tests {
         let row = json!({ "request_method": "item/commandExecution/requestApproval", "summary": "run make (to see)",
             "request_payload": { "command": "make", "cwd": "/p", "reason": "to see" } });
         let left = request(&row, FleetLevel::Summary);
-        assert_eq!((&left["summary"], &left["request_payload"]), (&json!("run make"), &json!({ "command": "make", "cwd": "/p" })));
-        let given = json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true, "payload": { "text": "SECRETWORD" } });
-        assert_eq!(answer(&given, FleetLevel::Summary), json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true }));
+        assert_eq!(
+            (&left["summary"], &left["request_payload"]),
+            (&json!("run make"), &json!({ "command": "make", "cwd": "/p" }))
+        );
+        let given =
+            json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true, "payload": { "text": "SECRETWORD" } });
+        assert_eq!(
+            answer(&given, FleetLevel::Summary),
+            json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true })
+        );
     }
 }

@@ -34,4 +34,6 @@ pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
-pub(crate) use wire::{Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole};
+pub(crate) use wire::{
+    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole,
+};

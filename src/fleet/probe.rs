@@ -126,7 +126,9 @@ pub(crate) fn plans(keeping: Keeping) -> [StreamPlan; 4] {
             "allow_direct": true,
             "max_msg_size": MESSAGE_BYTES_MAX + HEADERS_BYTES_MAX,
         });
-        let (Some(members), Value::Object(more)) = (config.as_object_mut(), more) else { return StreamPlan { name, config } };
+        let (Some(members), Value::Object(more)) = (config.as_object_mut(), more) else {
+            return StreamPlan { name, config };
+        };
         members.extend(more);
         StreamPlan { name, config }
     };
@@ -147,7 +149,10 @@ impl StreamPlan {
         // The administrator chooses these.
         let is_free = |name: &str| ["max_age", "num_replicas"].contains(&name);
         let members = self.config.as_object().into_iter().flatten();
-        members.filter(|(name, _)| !is_free(name)).find(|(name, value)| config[name.as_str()] != **value).map(|(name, _)| name.clone())
+        members
+            .filter(|(name, _)| !is_free(name))
+            .find(|(name, value)| config[name.as_str()] != **value)
+            .map(|(name, _)| name.clone())
     }
 }
 
@@ -211,7 +216,9 @@ impl Probe {
         match self.request(to, headers, Vec::new()).await {
             Err(outcome) => outcome,
             Ok(payload) => match serde_json::from_slice::<ApiAnswer>(&payload) {
-                Ok(ApiAnswer { error: Some(error), .. }) if error.err_code == OTHER_STREAM_EXPECTED => Outcome::Admitted,
+                Ok(ApiAnswer { error: Some(error), .. }) if error.err_code == OTHER_STREAM_EXPECTED => {
+                    Outcome::Admitted
+                }
                 Ok(ApiAnswer { error: Some(error), .. }) => Outcome::Failed(error.description),
                 Ok(ApiAnswer { error: None, .. }) | Err(_) => Outcome::Admitted,
             },
@@ -322,7 +329,9 @@ impl Probe {
             Ok(ApiAnswer { error: None, config: Some(config) }) => {
                 plan.difference(&config).map_or(StreamState::AsPlanned, StreamState::Different)
             }
-            Ok(ApiAnswer { error: None, config: None }) => StreamState::Failed("the answer has no configuration".to_owned()),
+            Ok(ApiAnswer { error: None, config: None }) => {
+                StreamState::Failed("the answer has no configuration".to_owned())
+            }
             Err(why) => StreamState::Failed(why),
         }
     }
@@ -344,12 +353,15 @@ impl Probe {
 
     async fn api(&self, call: &str, body: &Value) -> Result<ApiAnswer, String> {
         let body = super::wire::bytes(body);
-        let payload = self.request(&format!("$JS.API.{call}"), HeaderMap::new(), body).await.map_err(|outcome| match outcome {
-            Outcome::Refused => "the server refuses it".to_owned(),
-            Outcome::Nobody => "the server has no JetStream".to_owned(),
-            Outcome::Failed(why) => why,
-            Outcome::Admitted => "there was no answer".to_owned(),
-        })?;
+        let payload =
+            self.request(&format!("$JS.API.{call}"), HeaderMap::new(), body).await.map_err(
+                |outcome| match outcome {
+                    Outcome::Refused => "the server refuses it".to_owned(),
+                    Outcome::Nobody => "the server has no JetStream".to_owned(),
+                    Outcome::Failed(why) => why,
+                    Outcome::Admitted => "there was no answer".to_owned(),
+                },
+            )?;
         serde_json::from_slice(&payload).map_err(|error| format!("the answer is not valid: {error}"))
     }
 

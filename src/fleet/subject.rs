@@ -128,7 +128,8 @@ const MAPPED_REPLY: &str = "_R_";
 /// Whether a user may receive a reply on this subject. A reply elsewhere would be published in the host's name: to a stream, to
 /// the API of JetStream or to another user.
 pub(crate) fn is_reply_to(reply: &str, user: &str) -> bool {
-    let is_plain = |token: &str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte));
+    let is_plain =
+        |token: &str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !b"*>".contains(&byte));
     let below = |beginning: &str| {
         let rest = reply.strip_prefix(beginning).and_then(|rest| rest.strip_prefix('.'));
         rest.is_some_and(|rest| rest.split('.').all(is_plain))

@@ -223,7 +223,8 @@ impl Question {
             VERSION if question.ids().iter().all(is_short) => Ok(question),
             VERSION => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
             other => {
-                let message = format!("this host reads version {VERSION} of questions, not {other}; update codex-shim there");
+                let message =
+                    format!("this host reads version {VERSION} of questions, not {other}; update codex-shim there");
                 Err(Failure::new("unknown_version", message))
             }
         }

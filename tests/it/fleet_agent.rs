@@ -1,119 +1,19 @@
 //! An agent and the tools of the fleet, with a real NATS server: what is shipped, listed, shown and answered.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Output, Stdio};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::both_ends::{Live, failed, told, tool};
+use crate::support::both_ends::{Live, failed, told};
 use crate::support::eventually;
-use crate::support::nats::Nats;
+use crate::support::fleet::{Agent, Console, Fleet};
 use crate::support::requests::{command_asked, question_asked, turn_completed, turn_started};
 use crate::support::shim::Home;
 
-/// Streams and buckets, as the administrator makes them.
-const STREAMS: [(&str, &str, i64); 4] = [
-    ("CSHIM_EV", "cshim.ev.>", -1),
-    ("CSHIM_LATER", "cshim.later.>", -1),
-    ("KV_cshim_hosts", "$KV.cshim_hosts.>", 1),
-    ("KV_cshim_pending", "$KV.cshim_pending.>", 1),
-];
-
-fn set_up(nats: &Nats) {
-    let seed = std::fs::read_to_string(nats.seed("admin")).expect("a file").trim().to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let admin = async_nats::ConnectOptions::with_nkey(seed).connect(nats.url()).await.expect("it connects");
-        for (name, subjects, per_subject) in STREAMS {
-            let config = json!({
-                "name": name, "subjects": [subjects], "max_msgs_per_subject": per_subject, "allow_direct": true,
-                "duplicate_window": 600_000_000_000_u64,
-            });
-            let made = admin.request(format!("$JS.API.STREAM.CREATE.{name}"), config.to_string().into()).await;
-            let made: Value = serde_json::from_slice(&made.expect("it answers").payload).expect("JSON");
-            assert_eq!(made["config"]["name"], name, "{made}");
-        }
-    });
-}
-
-/// A NATS server with its streams, a console of ann and one of ben.
-struct Fleet {
-    nats: Nats,
-    ann: Home,
-    ben: Home,
-}
-
-impl Fleet {
-    fn start(test: &str) -> Option<Fleet> {
-        let nats = Nats::start(test)?;
-        set_up(&nats);
-        let (ann, ben) = (Home::new(), Home::new());
-        nats.configures(&ann, "ann", "user = \"ann\"\n");
-        nats.configures(&ben, "ben", "user = \"ben\"\n");
-        Some(Fleet { nats, ann, ben })
-    }
-
-    /// The home of a host.
-    fn host(&self, level: &str) -> Home {
-        let home = Home::new();
-        self.nats.configures(&home, "build_7", &format!("host = \"build-7\"\nlevel = \"{level}\"\n"));
-        home
-    }
-
-    fn ask(&self, args: &[&str]) -> Output {
-        tool(&self.ann, &[&["fleet"], args].concat())
-    }
-
-    fn document(&self, args: &[&str]) -> Value {
-        told(&self.ask(args))
-    }
-
-    /// Every stored message of events.
-    fn events(&self) -> Vec<Value> {
-        let output = self.ask(&["tail", "--json", "--since", "1d"]);
-        assert!(output.status.success(), "{output:?}");
-        let lines = String::from_utf8(output.stdout).expect("it is text");
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-
-    /// The numbers of the events that the server has of a session.
-    fn shipped(&self, session: &str) -> Vec<u64> {
-        let of_session = |message: &Value| message["session"] == session && message["event"].is_object();
-        let mut all: Vec<u64> =
-            self.events().iter().filter(|message| of_session(message)).filter_map(|message| message["seq"].as_u64()).collect();
-        all.sort_unstable();
-        all
-    }
-}
-
-/// A running agent.
-struct Agent(Child);
-
-impl Agent {
-    fn start(home: &Home) -> Agent {
-        let mut command = home.shim(&["fleet", "agent"]);
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the agent runs");
-        let mut line = String::new();
-        let stderr = child.stderr.take().expect("it is piped");
-        let mut lines = BufReader::new(stderr);
-        lines.read_line(&mut line).expect("it says something");
-        assert!(line.contains("ships its events"), "{line}");
-        // Nobody must block on a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Agent(child)
-    }
-
-    fn kill(mut self) {
-        self.0.kill().expect("it runs");
-        self.0.wait().expect("it was killed");
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// The numbers of the events that the server has of a session.
+fn shipped(fleet: &Fleet, session: &str) -> Vec<u64> {
+    let numbers = fleet.ann.numbers().expect("the server is there");
+    numbers.into_iter().filter(|((_, name, _), _)| name == session).flat_map(|(_, numbers)| numbers).collect()
 }
 
 /// The numbers of the events that the host itself has.
@@ -125,7 +25,7 @@ fn recorded(live: &Live) -> Vec<u64> {
 /// The only pending request of the fleet.
 fn pending(fleet: &Fleet) -> Value {
     eventually("the pending request", || {
-        let document = fleet.document(&["requests", "--json"]);
+        let document = fleet.ann.document(&["requests", "--json"]);
         document["requests"].as_array().filter(|rows| !rows.is_empty()).map(|rows| rows[0].clone())
     })
 }
@@ -138,7 +38,7 @@ fn shown(output: &Output) -> String {
 #[test]
 fn request_is_answered_from_another_machine() {
     let Some(fleet) = Fleet::start("request_is_answered_from_another_machine") else { return };
-    let mut live = Live::start_in(fleet.host("full")).initialize();
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
     let _agent = Agent::start(&live.home);
     let id = live.asked(&command_asked("0", "t"), "0");
     let row = pending(&fleet);
@@ -146,21 +46,21 @@ fn request_is_answered_from_another_machine() {
     assert_eq!((&row["host"], &row["request_id"]), (&json!("build-7"), &json!(id)));
     assert!(name.starts_with("build-7/") && id.ends_with(&name["build-7/".len()..]), "{name}");
 
-    let whole = shown(&fleet.ask(&["show", name]));
+    let whole = shown(&fleet.ann.ask(&["show", name]));
     assert!(whole.contains("touch x") && whole.contains("why not"), "{whole}");
     assert!(whole.contains(&format!("codex-shim fleet respond build-7/{id} accept")), "{whole}");
 
-    let done = fleet.document(&["respond", name, "accept", "--json"]);
+    let done = fleet.ann.document(&["respond", name, "accept", "--json"]);
     assert_eq!((&done["ok"], &done["idempotent"], &done["host"]), (&json!(true), &json!(false), &json!("build-7")));
     assert_eq!(live.at_server(), format!("{}\n", json!({ "id": 0, "result": { "decision": "accept" } })));
     let row = live.row(&id);
     assert_eq!((&row["resolved_by"], &row["resolution_source"]), (&json!("fleet:ann@build-7"), &json!("api")));
 
-    let again = fleet.ask(&["respond", &format!("build-7/s/{id}"), "decline"]);
+    let again = fleet.ann.ask(&["respond", &format!("build-7/s/{id}"), "decline"]);
     assert_eq!(again.status.code(), Some(1), "{again:?}");
     assert!(String::from_utf8_lossy(&again.stdout).contains("your answer was not sent"), "{again:?}");
     eventually("an empty list", || {
-        fleet.document(&["requests", "--json"])["requests"].as_array().is_some_and(Vec::is_empty).then_some(())
+        fleet.ann.document(&["requests", "--json"])["requests"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
     live.kill();
 }
@@ -168,13 +68,15 @@ fn request_is_answered_from_another_machine() {
 #[test]
 fn viewer_may_look_and_not_answer() {
     let Some(fleet) = Fleet::start("viewer_may_look_and_not_answer") else { return };
-    let mut live = Live::start_in(fleet.host("full")).initialize();
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
     let _agent = Agent::start(&live.home);
     let id = live.asked(&command_asked("0", "t"), "0");
     let target = format!("build-7/{id}");
     pending(&fleet);
-    assert!(tool(&fleet.ben, &["fleet", "show", &target]).status.success());
-    failed(&tool(&fleet.ben, &["fleet", "respond", &target, "accept"]), 1, "the server refuses");
+    let ben = Console(Home::new());
+    fleet.nats.configures(&ben.0, "ben", "user = \"ben\"\n");
+    assert!(ben.ask(&["show", &target]).status.success());
+    failed(&ben.ask(&["respond", &target, "accept"]), 1, "the server refuses");
     assert_eq!(live.row(&id)["status"], "pending");
     live.kill();
 }
@@ -182,14 +84,14 @@ fn viewer_may_look_and_not_answer() {
 #[test]
 fn events_are_shipped_whole_and_once() {
     let Some(fleet) = Fleet::start("events_are_shipped_whole_and_once") else { return };
-    let mut live = Live::start_in(fleet.host("full")).initialize();
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
     let agent = Agent::start(&live.home);
     for turn in 0..20 {
         live.say_plainly(&turn_started("t", &format!("u{turn}")));
         live.say_plainly(&turn_completed("t", &format!("u{turn}")));
     }
     let all = recorded(&live);
-    eventually("every event", || (fleet.shipped("s") == all).then_some(()));
+    eventually("every event", || (shipped(&fleet, "s") == all).then_some(()));
     // An agent that was killed may ship again what it has shipped; nobody sees it twice.
     agent.kill();
     for turn in 20..40 {
@@ -197,28 +99,31 @@ fn events_are_shipped_whole_and_once() {
     }
     let _agent = Agent::start(&live.home);
     let all = recorded(&live);
-    eventually("every event after a kill", || (fleet.shipped("s") == all).then_some(()));
+    eventually("every event after a kill", || (shipped(&fleet, "s") == all).then_some(()));
     // The rest of a relay that was killed is read from its files.
     live.say_plainly(&turn_started("t", "last"));
     let count = recorded(&live).len();
     let _home = live.kill();
-    eventually("the rest", || (fleet.shipped("s").len() >= count).then_some(()));
+    eventually("the rest", || (shipped(&fleet, "s").len() >= count).then_some(()));
 }
 
 #[test]
 fn summary_ships_no_text() {
     let Some(fleet) = Fleet::start("summary_ships_no_text") else { return };
-    let mut live = Live::start_in(fleet.host("summary")).initialize();
+    let mut live = Live::start_in(fleet.host(7, "summary")).initialize();
     let _agent = Agent::start(&live.home);
     live.say_plainly(r#"{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"m","text":"SECRETWORD"}}}"#);
     let id = live.asked(&question_asked("7", false), "7");
     let all = recorded(&live);
-    eventually("every event", || (fleet.shipped("s") == all).then_some(()));
-    let events = json!(fleet.events()).to_string();
-    assert!(events.contains("agentMessage") && !events.contains("SECRETWORD") && !events.contains("Which?"), "{events}");
+    eventually("every event", || (shipped(&fleet, "s") == all).then_some(()));
+    let events = json!(fleet.ann.messages()).to_string();
+    assert!(
+        events.contains("agentMessage") && !events.contains("SECRETWORD") && !events.contains("Which?"),
+        "{events}"
+    );
     let row = pending(&fleet);
     assert!(row["summary"] != "" && !row.to_string().contains("Which?"), "{row}");
-    let asked = fleet.document(&["show", &format!("build-7/{id}"), "--json"]);
+    let asked = fleet.ann.document(&["show", &format!("build-7/{id}"), "--json"]);
     assert!(!asked.to_string().contains("Which?"), "{asked}");
     live.kill();
 }
@@ -226,19 +131,19 @@ fn summary_ships_no_text() {
 #[test]
 fn host_that_is_away_is_named() {
     let Some(fleet) = Fleet::start("host_that_is_away_is_named") else { return };
-    failed(&fleet.ask(&["show", "build-7/latest"]), 3, "no host `build-7` was ever in this fleet");
-    let mut live = Live::start_in(fleet.host("full")).initialize();
+    failed(&fleet.ann.ask(&["show", "build-7/latest"]), 3, "no host `build-7` was ever in this fleet");
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
     let agent = Agent::start(&live.home);
     let id = live.asked(&command_asked("0", "t"), "0");
     pending(&fleet);
-    let hosts = fleet.document(&["hosts", "--json"]);
+    let hosts = fleet.ann.document(&["hosts", "--json"]);
     assert_eq!((&hosts["hosts"][0]["online"], &hosts["hosts"][0]["pending"]), (&json!(true), &json!(1)), "{hosts}");
     agent.kill();
     let target = format!("build-7/{id}");
-    failed(&fleet.ask(&["show", &target]), 4, "host build-7 is offline since 2");
-    failed(&fleet.ask(&["respond", &target, "accept"]), 4, "is offline since");
+    failed(&fleet.ann.ask(&["show", &target]), 4, "host build-7 is offline since 2");
+    failed(&fleet.ann.ask(&["respond", &target, "accept"]), 4, "is offline since");
     // The answer waits, and is given once the agent is back.
-    assert!(fleet.ask(&["respond", &target, "decline", "--when-back"]).status.success());
+    assert!(fleet.ann.ask(&["respond", &target, "decline", "--when-back"]).status.success());
     let _agent = Agent::start(&live.home);
     assert_eq!(live.at_server(), format!("{}\n", json!({ "id": 0, "result": { "decision": "decline" } })));
     let row = live.row_with(&id, "resolved_by");
@@ -249,10 +154,10 @@ fn host_that_is_away_is_named() {
 #[test]
 fn sessions_take_messages_from_another_machine() {
     let Some(fleet) = Fleet::start("sessions_take_messages_from_another_machine") else { return };
-    let live = Live::start_in(fleet.host("full")).initialize();
+    let live = Live::start_in(fleet.host(7, "full")).initialize();
     let _agent = Agent::start(&live.home);
     let sessions = eventually("the session", || {
-        let document = fleet.document(&["sessions", "--json"]);
+        let document = fleet.ann.document(&["sessions", "--json"]);
         document["sessions"].as_array().filter(|rows| !rows.is_empty()).cloned()
     });
     assert_eq!((&sessions[0]["host"], &sessions[0]["session_id"]), (&json!("build-7"), &json!("s")));
@@ -260,10 +165,10 @@ fn sessions_take_messages_from_another_machine() {
     let names = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     let shipped: Vec<String> = names(&sessions[0]).into_iter().filter(|name| name != "host").collect();
     assert_eq!(shipped, names(&local["sessions"][0]));
-    failed(&fleet.ask(&["send", "build-7/s", "go on"]), 1, "no turn has run in this session yet");
-    failed(&fleet.ask(&["send", "build-7/s", "go on", "--thread", "x"]), 3, "does not know thread `x`");
-    failed(&fleet.ask(&["interrupt", "build-7/other"]), 3, "has no session `other`");
-    let used = fleet.document(&["usage", "--json"]);
+    failed(&fleet.ann.ask(&["send", "build-7/s", "go on"]), 1, "no turn has run in this session yet");
+    failed(&fleet.ann.ask(&["send", "build-7/s", "go on", "--thread", "x"]), 3, "does not know thread `x`");
+    failed(&fleet.ann.ask(&["interrupt", "build-7/other"]), 3, "has no session `other`");
+    let used = fleet.ann.document(&["usage", "--json"]);
     assert_eq!(used["by"], "host");
     live.kill();
 }

@@ -209,7 +209,9 @@ fn summary_sends_only_what_the_page_lists() {
     for id in [&change, &question, &command] {
         fleet.ann.document(&["show", &format!("build-7/{id}"), "--json"]);
     }
-    for args in [&["sessions", "--json"][..], &["requests", "--all", "--json"], &["usage", "--json"], &["hosts", "--json"]] {
+    for args in
+        [&["sessions", "--json"][..], &["requests", "--all", "--json"], &["usage", "--json"], &["hosts", "--json"]]
+    {
         fleet.ann.document(args);
     }
     told(&fleet.ann.ask(&["respond", &format!("build-7/{command}"), "decline", "--reason", "no", "--json"]));
@@ -218,7 +220,7 @@ fn summary_sends_only_what_the_page_lists() {
 
     let sent = link.sent();
     let text = String::from_utf8_lossy(&sent);
-    assert!(!text.contains("SECRETWORD"), "{}", &text[text.find("SECRETWORD").expect("it has") .saturating_sub(300)..]);
+    assert!(!text.contains("SECRETWORD"), "{}", &text[text.find("SECRETWORD").expect("it has").saturating_sub(300)..]);
     let (_, list) = PAGE.split_once("<!-- members at level summary -->").expect("the list");
     let (list, _) = list.split_once("<!-- end -->").expect("it ends");
     let listed: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();

@@ -28,7 +28,8 @@ fn two_hosts_are_shipped_and_listed() {
         session.is_indexed();
     }
     for number in [7, 8] {
-        let of_host: Vec<&Session> = sessions.iter().filter(|(host, _)| *host == number).map(|(_, session)| session).collect();
+        let of_host: Vec<&Session> =
+            sessions.iter().filter(|(host, _)| *host == number).map(|(_, session)| session).collect();
         fleet.ann.has_all_of(&format!("build-{number}"), &of_host);
     }
     let listed = fleet.ann.document(&["sessions", "--json"]);
@@ -181,7 +182,8 @@ fn restored_host_ships_a_new_epoch() {
     assert_ne!(first, second);
     // Both are there, with the gap between them.
     let messages = fleet.ann.messages().expect("the server is there");
-    let gaps: Vec<&Value> = messages.iter().filter(|message| message["epoch"] == second && message["gap"].is_object()).collect();
+    let gaps: Vec<&Value> =
+        messages.iter().filter(|message| message["epoch"] == second && message["gap"].is_object()).collect();
     assert_eq!(gaps.len(), 1, "{gaps:?}");
     assert_eq!((&gaps[0]["gap"]["reason"], &gaps[0]["gap"]["after_epoch"]), (&json!("new_epoch"), &json!(first)));
 }

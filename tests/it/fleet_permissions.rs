@@ -219,7 +219,9 @@ async fn question_carries_its_asker() {
     fleet.host.settles().await;
     let client = fleet.operator.client.clone();
     let question =
-        tokio::spawn(async move { client.request("cshim.req.build-7.write.ann", "{}".into()).await.expect("answered") });
+        tokio::spawn(
+            async move { client.request("cshim.req.build-7.write.ann", "{}".into()).await.expect("answered") },
+        );
     let message = tokio::time::timeout(PATIENCE, asked.next()).await.expect("it is asked").expect("a message");
     assert_eq!(message.subject.as_str(), "cshim.req.build-7.write.ann");
     let reply = message.reply.expect("a reply subject");
@@ -299,7 +301,8 @@ async fn console_reads_by_direct_get() {
         assert!(stored(&fleet.host.ask("cshim.ev.build-7.s", &json!({ "event": event })).await));
     }
     assert!(stored(&fleet.host.ask("$KV.cshim_hosts.build-7", &json!({})).await));
-    for (stream, subjects, count) in [("CSHIM_EV", "cshim.ev.build-7.>", 5), ("KV_cshim_hosts", "$KV.cshim_hosts.>", 1)] {
+    for (stream, subjects, count) in [("CSHIM_EV", "cshim.ev.build-7.>", 5), ("KV_cshim_hosts", "$KV.cshim_hosts.>", 1)]
+    {
         let inbox = fleet.viewer.client.new_inbox();
         let mut answers = fleet.viewer.client.subscribe(inbox.clone()).await.expect("its own inbox");
         let get = json!({ "seq": 1, "batch": 100, "next_by_subj": subjects }).to_string();
@@ -312,7 +315,10 @@ async fn console_reads_by_direct_get() {
                 break;
             }
             let headers = message.headers.expect("the server's own");
-            assert!(headers.get("Nats-Subject").is_some_and(|subject| subject.as_str().contains("build-7")), "{headers:?}");
+            assert!(
+                headers.get("Nats-Subject").is_some_and(|subject| subject.as_str().contains("build-7")),
+                "{headers:?}"
+            );
             got += 1;
         }
         assert_eq!(got, count, "{stream}");

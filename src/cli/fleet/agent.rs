@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::super::offline::{OfflineSession, Past};
 use super::super::{CliError, Done, say};
-use crate::config::{Environment, FleetLevel, Flags, Settings};
+use crate::config::{Environment, Flags, FleetLevel, Settings};
 use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
 use crate::index::{Cursor, SessionUsage};
 use crate::store::Found;
@@ -64,7 +64,8 @@ fn open(session: &Found) -> Result<Option<ReadPage>, String> {
 }
 
 fn usage(session: &Found, since_us: Option<u64>) -> Result<SessionUsage, String> {
-    let is_before = |since_us: u64| session.last_used < SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(since_us);
+    let is_before =
+        |since_us: u64| session.last_used < SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(since_us);
     if since_us.is_some_and(is_before) {
         return Ok(SessionUsage::default());
     }

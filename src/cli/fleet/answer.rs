@@ -135,7 +135,8 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
             };
         }
         Err(error @ AskError::TooSlow) => {
-            let message = format!("host {host}: {error}; `codex-shim fleet show {host}/{last}` then shows which answer won");
+            let message =
+                format!("host {host}: {error}; `codex-shim fleet show {host}/{last}` then shows which answer won");
             return Err(CliError::failed(message));
         }
         Err(error) => return Err(failed(host, &error)),

@@ -60,7 +60,10 @@ impl Check {
 pub(super) fn run(arguments: &CheckArguments, environment: &Environment) -> Done {
     let member = member(environment)?;
     let probe = Probe::connect(&member).map_err(not_read)?;
-    let keeping = Keeping { replicas: arguments.replicas, events: Duration::from_secs(24 * 3600 * u64::from(arguments.keep_days)) };
+    let keeping = Keeping {
+        replicas: arguments.replicas,
+        events: Duration::from_secs(24 * 3600 * u64::from(arguments.keep_days)),
+    };
     let (role, checks) = probe.block_on(checks(&probe, &member, arguments.set_up, keeping))?;
     let status = if checks.iter().all(|check| check.is_ok) { 0 } else { FAILED };
     if arguments.format.as_json {
@@ -82,7 +85,12 @@ pub(super) fn run(arguments: &CheckArguments, environment: &Environment) -> Done
     Ok(status.max(screen::print(&table)))
 }
 
-async fn checks(probe: &Probe, member: &Member, sets_up: bool, keeping: Keeping) -> Result<(Role, Vec<Check>), CliError> {
+async fn checks(
+    probe: &Probe,
+    member: &Member,
+    sets_up: bool,
+    keeping: Keeping,
+) -> Result<(Role, Vec<Check>), CliError> {
     let role = probe.role().await;
     if sets_up && role != Role::Administrator {
         let message = format!("user {} is not the administrator of this fleet's streams", probe.user);
@@ -96,11 +104,15 @@ async fn checks(probe: &Probe, member: &Member, sets_up: bool, keeping: Keeping)
                 checks.push(stream(probe, &plan, sets_up).await);
             }
         }
-        Role::Nobody => checks.push(Check::of("these credentials belong to this fleet", Err::<String, _>(strangers(&probe.user)))),
+        Role::Nobody => {
+            checks.push(Check::of("these credentials belong to this fleet", Err::<String, _>(strangers(&probe.user))))
+        }
         Role::Host | Role::Operator | Role::Viewer => {
             let whose = match role {
                 Role::Host => format!("host {}", member.host),
-                Role::Operator | Role::Viewer | Role::Administrator | Role::Nobody => format!("{} {}", name_of(role), probe.user),
+                Role::Operator | Role::Viewer | Role::Administrator | Role::Nobody => {
+                    format!("{} {}", name_of(role), probe.user)
+                }
             };
             checks.push(Check::of("these credentials belong to this fleet", Ok(whose)));
             checks.extend(probe.needed(role).await.into_iter().map(|(name, outcome)| needed(name, outcome)));

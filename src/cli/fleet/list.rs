@@ -131,9 +131,15 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
 }
 
 /// The rows of all online hosts or of one, each with its host, and the exit status.
-pub(super) fn rows_of(client: &Client, host: Option<&str>, question: &Question, member: &str) -> Result<(Vec<Value>, i32), CliError> {
+pub(super) fn rows_of(
+    client: &Client,
+    host: Option<&str>,
+    question: &Question,
+    member: &str,
+) -> Result<(Vec<Value>, i32), CliError> {
     let rows = |host: &str, document: &Value| {
-        let rows = document[member].as_array().into_iter().flatten().map(|row| with_host(host, row)).collect::<Vec<_>>();
+        let rows =
+            document[member].as_array().into_iter().flatten().map(|row| with_host(host, row)).collect::<Vec<_>>();
         for problem in document["problems"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             say(&screen::plain(&format!("host {host}: {problem}")));
         }

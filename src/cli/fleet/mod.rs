@@ -14,7 +14,7 @@ mod usage;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::{CliError, Done, FAILED, NOT_RUNNING, NO_SUCH_REQUEST, NO_SUCH_SESSION, USAGE, say};
+use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question};
 
@@ -65,7 +65,9 @@ struct Format {
 /// This machine in the fleet, by the settings.
 fn member(environment: &Environment) -> Result<Member, CliError> {
     let (settings, complaints) = Settings::load(Flags::default(), environment);
-    for complaint in complaints.iter().map(ToString::to_string).filter(|complaint| complaint.to_lowercase().contains("fleet")) {
+    for complaint in
+        complaints.iter().map(ToString::to_string).filter(|complaint| complaint.to_lowercase().contains("fleet"))
+    {
         say(&complaint);
     }
     Member::of(&settings.fleet).map_err(not_connected)

@@ -156,7 +156,15 @@ fn cells(message: &EventMessage, clock: &Clock, to: Screen) -> Option<Vec<Cell>>
         };
         let faint = |text: &str| (Tone::Faint, text.to_owned());
         let number = faint(&message.seq.to_string());
-        return Some(vec![faint("-"), host, session, number, (Tone::Bad, "gap".to_owned()), faint("-"), (Tone::Bad, words)]);
+        return Some(vec![
+            faint("-"),
+            host,
+            session,
+            number,
+            (Tone::Bad, "gap".to_owned()),
+            faint("-"),
+            (Tone::Bad, words),
+        ]);
     }
     let event: Event = serde_json::from_str(message.event.as_ref()?.get()).ok()?;
     let mut cells = event.cells(clock, to);

@@ -20,9 +20,9 @@ use crate::control::answer as body;
 use crate::control::client::{Answer, ClientError};
 use crate::control::with_choices;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
+pub(super) use list::{RequestsArguments, run_requests};
 #[cfg(feature = "fleet")]
 pub(super) use list::{by, outcome_cell};
-pub(super) use list::{RequestsArguments, run_requests};
 use names::NotNamed;
 pub(super) use names::named;
 pub(super) use respond::{RespondArguments, run_respond};

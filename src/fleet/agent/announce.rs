@@ -63,7 +63,8 @@ async fn describe(shared: &Shared) -> Result<(), String> {
         pending: count,
     };
     for (bucket, bytes) in [(PENDING_BUCKET, wire::bytes(&pending)), (HOSTS_BUCKET, wire::bytes(&document))] {
-        let sent = shared.jetstream.publish(key(bucket, host), bytes.into()).await.map_err(|error| error.to_string())?;
+        let sent =
+            shared.jetstream.publish(key(bucket, host), bytes.into()).await.map_err(|error| error.to_string())?;
         sent.await.map_err(|error| error.to_string())?;
     }
     Ok(())

@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Shared;
+use crate::control::SessionDocument;
 use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::in_one_line;
 use crate::control::request_name::{is_short_name, is_whole};
-use crate::control::SessionDocument;
 use crate::fleet::level;
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, PendingRow, Question, Texts, Whole};
@@ -177,7 +177,10 @@ fn live(shared: &Shared, name: &str) -> Result<Found, Failure> {
         ChoiceError::Ambiguous { .. } => Failure::new("ambiguous_session", error.to_string()),
         ChoiceError::UnknownName { .. } | ChoiceError::NoSessions | ChoiceError::NoLiveSession { .. } => {
             let host = &shared.member.host;
-            Failure::new("session_not_found", format!("host {host} has no session `{name}`; see `codex-shim fleet sessions`"))
+            Failure::new(
+                "session_not_found",
+                format!("host {host} has no session `{name}`; see `codex-shim fleet sessions`"),
+            )
         }
     })?;
     match session.live {
@@ -219,7 +222,11 @@ fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found,
     match (first, others, silent) {
         (Some(found), 0, _) => Ok(found),
         (Some(_), others, _) => {
-            let message = format!("`{request}` names {} requests of host {}; use a longer part of the id", others + 1, shared.member.host);
+            let message = format!(
+                "`{request}` names {} requests of host {}; use a longer part of the id",
+                others + 1,
+                shared.member.host
+            );
             Err(Failure::new("ambiguous_request", message))
         }
         (None, _, Some(why)) => Err(why),

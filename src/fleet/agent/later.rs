@@ -64,7 +64,9 @@ async fn give_one(shared: &Arc<Shared>, message: Stored) {
     };
     match outcome {
         Ok(()) => (shared.say)(&format!("an answer of {user} that had waited was given")),
-        Err(failure) => (shared.say)(&format!("an answer of {user} that had waited was not given: {}", failure.message)),
+        Err(failure) => {
+            (shared.say)(&format!("an answer of {user} that had waited was not given: {}", failure.message))
+        }
     }
 }
 

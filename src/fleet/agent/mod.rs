@@ -31,9 +31,9 @@ use tokio::task::JoinHandle;
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
 use crate::files::{Access, Folder};
+use crate::index::{Cursor as Seen, SessionUsage};
 use crate::launch::Signals;
 use crate::store::Found;
-use crate::index::{Cursor as Seen, SessionUsage};
 use cursors::{Cursor, Cursors};
 
 /// Held while an agent runs; its file is in the agent's folder.

@@ -42,7 +42,10 @@ pub(super) struct Of<'a> {
 impl Page {
     /// The path of the page after a cursor at the control socket.
     pub(super) fn path(after: Option<&Cursor>) -> String {
-        let cursor = after.map_or_else(|| "since_seq=0".to_owned(), |Cursor { epoch, seq }| format!("since_seq={seq}&since_epoch={epoch}"));
+        let cursor = after.map_or_else(
+            || "since_seq=0".to_owned(),
+            |Cursor { epoch, seq }| format!("since_seq={seq}&since_epoch={epoch}"),
+        );
         format!("/sessions/self/codex-events?{cursor}&limit={PAGE_EVENTS_MAX}")
     }
 
@@ -80,7 +83,8 @@ impl Page {
 
     /// The gap before the first event. A gap of the journal is an event itself.
     fn gap(&self, after: Option<&Cursor>, epoch: &str, before_first: u64) -> Option<Gap> {
-        let reason = self.gap_reason.as_deref().filter(|reason| ["retention", "new_epoch", "cursor_ahead"].contains(reason))?;
+        let reason =
+            self.gap_reason.as_deref().filter(|reason| ["retention", "new_epoch", "cursor_ahead"].contains(reason))?;
         let other_epoch = after.map(|after| &after.epoch).filter(|known| *known != epoch);
         let after_seq = after.map_or(0, |after| after.seq);
         if other_epoch.is_none() && before_first <= after_seq {
@@ -110,8 +114,10 @@ mod tests {
     fn page(first: u64, events: u64, gap_reason: Value, epoch: &str) -> Page {
         let events: Vec<Value> = (first..first + events).map(|seq| json!({ "seq": seq, "event_type": "e" })).collect();
         let next_seq = first + events.len() as u64;
-        serde_json::from_value(json!({ "events": events, "next_seq": next_seq, "gap_reason": gap_reason, "epoch": epoch, "new": 1 }))
-            .expect("a page")
+        serde_json::from_value(
+            json!({ "events": events, "next_seq": next_seq, "gap_reason": gap_reason, "epoch": epoch, "new": 1 }),
+        )
+        .expect("a page")
     }
 
     fn cursor(epoch: &str, seq: u64) -> Cursor {
@@ -168,6 +174,9 @@ mod tests {
     #[test]
     fn cursor_stands_in_the_path() {
         assert_eq!(Page::path(None), "/sessions/self/codex-events?since_seq=0&limit=256");
-        assert_eq!(Page::path(Some(&cursor("ab", 7))), "/sessions/self/codex-events?since_seq=7&since_epoch=ab&limit=256");
+        assert_eq!(
+            Page::path(Some(&cursor("ab", 7))),
+            "/sessions/self/codex-events?since_seq=7&since_epoch=ab&limit=256"
+        );
     }
 }

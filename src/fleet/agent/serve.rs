@@ -56,7 +56,8 @@ async fn accept(shared: &Arc<Shared>, message: Message) {
         tracing::warn!(subject = %message.subject, "a question is dropped: its subject, reply or headers are not those of a user");
         return;
     };
-    let question = Question::read(&message.payload).and_then(|question| may_ask(&question, admitted.mode).map(|()| question));
+    let question =
+        Question::read(&message.payload).and_then(|question| may_ask(&question, admitted.mode).map(|()| question));
     let permit = Arc::clone(&shared.questions).try_acquire_owned();
     let (question, permit) = match (question, permit) {
         (Ok(question), Ok(permit)) => (question, permit),
@@ -95,7 +96,9 @@ fn admit(subject: &str, reply: Option<&str>, has_headers: bool, host: &str) -> O
 fn may_ask(question: &Question, mode: Mode) -> Result<(), Failure> {
     match (question.mode(), mode) {
         (Mode::Read, Mode::Read | Mode::Write) | (Mode::Write, Mode::Write) => Ok(()),
-        (Mode::Write, Mode::Read) => Err(Failure::new("not_allowed", "this question changes something, and was asked to read")),
+        (Mode::Write, Mode::Read) => {
+            Err(Failure::new("not_allowed", "this question changes something, and was asked to read"))
+        }
     }
 }
 

@@ -225,7 +225,9 @@ impl Traffic {
     /// Notes the end; returns whether it has moved.
     fn look(&mut self, found: &Found) -> bool {
         let segment = found.last_segment();
-        let bytes = |name: &SegmentName| std::fs::metadata(found.journal_dir().join(name.to_string())).map_or(0, |file| file.len());
+        let bytes = |name: &SegmentName| {
+            std::fs::metadata(found.journal_dir().join(name.to_string())).map_or(0, |file| file.len())
+        };
         let end = segment.map(|name| (name.clone(), bytes(&name)));
         let has_moved = end != self.end;
         self.end = end;

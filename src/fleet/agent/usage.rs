@@ -42,7 +42,12 @@ pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Value, Failu
     Ok(json!({ "rows": rows, "left_out": left_out, "problems": problems }))
 }
 
-fn of_session(shared: &Shared, session: &Found, since: Option<&str>, since_us: Option<u64>) -> Result<SessionUsage, String> {
+fn of_session(
+    shared: &Shared,
+    session: &Found,
+    since: Option<&str>,
+    since_us: Option<u64>,
+) -> Result<SessionUsage, String> {
     if session.is_still_live() {
         let query = since.map(|since| format!("?since={since}")).unwrap_or_default();
         let path = format!("/sessions/self/usage{query}");

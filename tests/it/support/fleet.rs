@@ -59,10 +59,7 @@ impl Console {
         let mut last = None;
         eventually("every event once", || {
             let numbers = self.numbers()?;
-            let of_host: BTreeMap<_, _> = numbers
-                .into_iter()
-                .filter(|(key, _)| expect.contains_key(key))
-                .collect();
+            let of_host: BTreeMap<_, _> = numbers.into_iter().filter(|(key, _)| expect.contains_key(key)).collect();
             let is_all = of_host == expect;
             last = Some(of_host);
             is_all.then_some(())
@@ -189,7 +186,9 @@ impl Session {
     /// Passes so many lines.
     pub fn passes(&mut self, count: usize) {
         for number in 0..count {
-            self.pass(&format!(r#"{{"method":"turn/started","params":{{"threadId":"t","turn":{{"id":"u{number}"}}}}}}"#));
+            self.pass(&format!(
+                r#"{{"method":"turn/started","params":{{"threadId":"t","turn":{{"id":"u{number}"}}}}}}"#
+            ));
         }
     }
 

@@ -221,9 +221,8 @@ impl Cluster {
     pub fn waits_for_copies(&self) {
         let seed = fs::read_to_string(self.seed("admin")).expect("a file").trim().to_owned();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let options = || {
-            async_nats::ConnectOptions::with_nkey(seed.clone()).add_root_certificates(self.ca()).require_tls(true)
-        };
+        let options =
+            || async_nats::ConnectOptions::with_nkey(seed.clone()).add_root_certificates(self.ca()).require_tls(true);
         eventually("every copy", || {
             runtime.block_on(async {
                 let admin = options().connect(self.url(0)).await.ok()?;
