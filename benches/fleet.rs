@@ -164,8 +164,8 @@ fn one_host(table: &mut Table, program: &Path) {
     }
     agent.kill().unwrap();
     agent.wait().unwrap();
-    let mut relay = support::start_in(home.path(), "s", &["storm-then-wait", "200", &backlog.to_string(), "block"]);
-    drained(&mut relay, 200 * backlog as usize);
+    let mut relay = support::start_in(home.path(), "s", &["paced", "10000000", &backlog.to_string()]);
+    drained(&mut relay, support::NUMBERED_BYTES * backlog as usize);
     let mut tail = Tail::start(&nats);
     let began = Instant::now();
     let mut agent = nats.agent(home.path());
