@@ -25,7 +25,6 @@ fn two_hosts_are_shipped_and_listed() {
     let _agents = homes.each_ref().map(|(_, home)| Agent::start(home));
     for (_, session) in &mut sessions {
         session.passes(30);
-        session.is_indexed();
     }
     for number in [7, 8] {
         let of_host: Vec<&Session> =
@@ -48,8 +47,14 @@ fn two_hosts_are_shipped_and_listed() {
 async fn responds(client: Client, request: String, word: &'static str) -> Value {
     let question = json!({ "ask": "respond", "v": 1, "request": request, "given": { "word": word } });
     let subject = "cshim.req.build-7.write.ann";
-    let reply = client.request(subject, question.to_string().into()).await.expect("the host replies");
-    serde_json::from_slice(&reply.payload).expect("JSON")
+    loop {
+        let reply = client.request(subject, question.to_string().into()).await.expect("the host replies");
+        let reply: Value = serde_json::from_slice(&reply.payload).expect("JSON");
+        // A relay on a busy machine may take longer than a host waits. The same answer may be given again.
+        if !["timeout", "session_silent"].iter().any(|code| reply["error"]["code"] == *code) {
+            return reply;
+        }
+    }
 }
 
 #[test]
@@ -97,7 +102,6 @@ fn killed_server_loses_no_event() {
     let mut session = Session::start(&home, "s");
     let _agent = Agent::start(&home);
     session.passes(50);
-    session.is_indexed();
     fleet.ann.has_all_of("build-7", &[&session]);
     for _ in 0..3 {
         session.passes(20);
@@ -106,7 +110,6 @@ fn killed_server_loses_no_event() {
         fleet.nats.server.start_again();
         session.passes(20);
     }
-    session.is_indexed();
     fleet.ann.has_all_of("build-7", &[&session]);
     eventually("the host", || (fleet.ann.document(&["hosts", "--json"])["hosts"][0]["online"] == true).then_some(()));
     session.end();
@@ -131,7 +134,6 @@ fn killed_agents_and_relays_lose_no_event() {
         }
     }
     let session = Session::start(&home, "s");
-    session.is_indexed();
     fleet.ann.has_all_of("build-7", &[&session]);
     session.end();
 }
@@ -144,7 +146,6 @@ fn cut_link_loses_no_event() {
     let mut session = Session::start(&home, "s");
     let _agent = Agent::start(&home);
     session.passes(50);
-    session.is_indexed();
     fleet.ann.has_all_of("build-7", &[&session]);
     link.cut();
     session.passes(600);
@@ -152,7 +153,6 @@ fn cut_link_loses_no_event() {
     eventually("attempts", || (link.refused() >= 4).then_some(()));
     link.mend();
     session.passes(10);
-    session.is_indexed();
     fleet.ann.has_all_of("build-7", &[&session]);
     session.end();
 }
@@ -165,7 +165,6 @@ fn restored_host_ships_a_new_epoch() {
         let mut session = Session::start(&home, "s");
         let agent = Agent::start(&home);
         session.passes(count);
-        session.is_indexed();
         fleet.ann.has_all_of("build-7", &[&session]);
         let recorded = session.recorded();
         agent.kill();
@@ -176,8 +175,8 @@ fn restored_host_ships_a_new_epoch() {
     let backup = home.beside().join("copy");
     copy(&home.path(), &backup);
     let (first, _) = run(50);
-    fs::remove_dir_all(home.path().join("sessions/s")).expect("it goes");
-    copy(&backup.join("sessions/s"), &home.path().join("sessions/s"));
+    fs::remove_dir_all(home.path()).expect("it goes");
+    copy(&backup, &home.path());
     let (second, _) = run(20);
     assert_ne!(first, second);
     // Both are there, with the gap between them.
@@ -198,7 +197,6 @@ fn cluster_without_a_node_loses_nothing() {
     let mut session = Session::start(home, "x");
     let _agent = Agent::start(home);
     session.passes(50);
-    session.is_indexed();
     ann.has_all_of("build-7", &[&session]);
     for node in 0..3 {
         cluster.nodes[node].kill();
@@ -209,7 +207,6 @@ fn cluster_without_a_node_loses_nothing() {
         eventually("an answer", || ann.ask(&["respond", &target, "accept"]).status.success().then_some(()));
         let answer = next(&live.server, "the answer");
         assert_eq!(answer, format!("{}\n", json!({ "id": node, "result": { "decision": "accept" } })));
-        session.is_indexed();
         ann.has_all_of("build-7", &[&session]);
         cluster.nodes[node].start_again();
         cluster.waits_for_copies();

@@ -1,12 +1,12 @@
 //! A fleet on one machine: a NATS server with its streams, homes of hosts with agents and sessions, and a console.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::Receiver;
 
+use codex_shim::testing::control::client;
 use serde_json::Value;
 
 use super::both_ends::{http, lines_of, next, told, tool};
@@ -49,20 +49,14 @@ impl Console {
 
     /// Waits until the server has exactly what the sessions of a host have.
     pub fn has_all_of(&self, host: &str, sessions: &[&Session]) {
-        let expect: BTreeMap<_, _> = sessions
-            .iter()
-            .map(|session| {
-                let (epoch, numbers) = session.recorded();
-                ((host.to_owned(), session.name.clone(), epoch), numbers)
-            })
-            .collect();
-        let mut last = None;
+        sessions.iter().for_each(|session| session.is_indexed());
         eventually("every event once", || {
             let numbers = self.numbers()?;
-            let of_host: BTreeMap<_, _> = numbers.into_iter().filter(|(key, _)| expect.contains_key(key)).collect();
-            let is_all = of_host == expect;
-            last = Some(of_host);
-            is_all.then_some(())
+            let has = |session: &&Session| {
+                let (epoch, expect) = session.recorded();
+                numbers.get(&(host.to_owned(), session.name.clone(), epoch)) == Some(&expect)
+            };
+            sessions.iter().all(has).then_some(())
         });
     }
 }
@@ -162,6 +156,8 @@ pub struct Session {
     relay: Child,
     stdin: Option<ChildStdin>,
     client: Receiver<Vec<u8>>,
+    /// Events that the session must have: those before, and one of each line.
+    events_min: usize,
 }
 
 impl Session {
@@ -172,8 +168,10 @@ impl Session {
         let client = lines_of(relay.stdout.take().expect("it is piped"));
         let stdin = relay.stdin.take();
         let dir = home.path().join("sessions").join(name);
-        let mut session = Session { name: name.to_owned(), dir, relay, stdin, client };
+        let mut session = Session { name: name.to_owned(), dir, relay, stdin, client, events_min: 0 };
         session.pass(r#"{"method":"begins"}"#);
+        eventually("the control socket", || client::get(&session.dir, "/sessions/self").ok());
+        session.events_min = session.recorded().1.len();
         session
     }
 
@@ -181,6 +179,7 @@ impl Session {
     pub fn pass(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().expect("it is open"), "{line}").expect("the relay reads");
         assert_eq!(next(&self.client, "the line"), format!("{line}\n"));
+        self.events_min += 1;
     }
 
     /// Passes so many lines.
@@ -194,8 +193,6 @@ impl Session {
 
     /// The epoch and the numbers of all events that the session has.
     pub fn recorded(&self) -> (String, BTreeSet<u64>) {
-        let records = fs::read_dir(self.dir.join("journal")).expect("a folder").count();
-        assert!(records > 0);
         let (mut numbers, mut epoch, mut after) = (BTreeSet::new(), String::new(), 0);
         loop {
             let path = format!("GET /sessions/self/codex-events?since_seq={after}&limit=500");
@@ -209,14 +206,14 @@ impl Session {
         }
     }
 
-    /// Waits until the history has an event of each record so far.
+    /// Waits until the history has an event of each line.
     pub fn is_indexed(&self) {
         let mut before = BTreeSet::new();
-        eventually("a history that stands still", || {
+        eventually("an event of each line", || {
             let (_, numbers) = self.recorded();
-            let is_same = numbers == before && numbers.len() > 1;
+            let is_all = numbers.len() >= self.events_min && numbers == before;
             before = numbers;
-            is_same.then_some(())
+            is_all.then_some(())
         });
     }
 

@@ -304,6 +304,10 @@ impl Link {
                 }
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 let mut streams = accepting.streams.lock().expect("no thread panics with it");
+                // It may have been cut meanwhile.
+                if accepting.is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
                 for (from, to, is_sent) in [(&near, &far, true), (&far, &near, false)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let shared = Arc::clone(&accepting);
