@@ -100,7 +100,10 @@ impl Nats {
 
     fn agent(&self, home: &Path) -> Child {
         let mut command = self.tool("build_7", &["agent"]);
-        command.env("CODEX_SHIM_HOME", home).env("CODEX_SHIM_FLEET_HOST", "build-7").env("CODEX_SHIM_FLEET_LEVEL", "full");
+        command
+            .env("CODEX_SHIM_HOME", home)
+            .env("CODEX_SHIM_FLEET_HOST", "build-7")
+            .env("CODEX_SHIM_FLEET_LEVEL", "full");
         command.stderr(Stdio::null()).spawn().unwrap()
     }
 
@@ -282,7 +285,10 @@ async fn simulated(client: Client, host: usize) {
             let mut headers = HeaderMap::new();
             headers.insert("Nats-Msg-Id", format!("{name}/s{session}/0c4e1b2a3d/{seq}"));
             let subject = format!("cshim.ev.{name}.s{session}");
-            client.publish_with_reply_and_headers(subject, inbox.clone(), headers, event.to_string().into()).await.unwrap();
+            client
+                .publish_with_reply_and_headers(subject, inbox.clone(), headers, event.to_string().into())
+                .await
+                .unwrap();
             waiting += 1;
             if waiting >= WINDOW {
                 acks.next().await.unwrap();

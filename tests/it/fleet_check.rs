@@ -54,7 +54,9 @@ fn check_knows_whose_credentials_they_are() {
 #[test]
 fn check_finds_permissions_that_are_too_wide() {
     let widened = |accounts: String| {
-        accounts.replace("\"cshim.req.*.read.ben\"", "\"cshim.req.*.read.*\"").replace("\"_INBOX.ben.>\"", "\"_INBOX.>\"")
+        accounts
+            .replace("\"cshim.req.*.read.ben\"", "\"cshim.req.*.read.*\"")
+            .replace("\"_INBOX.ben.>\"", "\"_INBOX.>\"")
     };
     let Some(nats) = Nats::start_with("check_finds_permissions_that_are_too_wide", &USERS, widened) else { return };
     let admin = Console(Home::new());
