@@ -132,10 +132,6 @@ impl Agent {
         Agent(child)
     }
 
-    pub fn id(&self) -> u32 {
-        self.0.id()
-    }
-
     pub fn kill(mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it was killed");

@@ -114,10 +114,6 @@ impl Server {
             child.wait().expect("it was killed");
         }
     }
-
-    pub fn id(&self) -> u32 {
-        self.child.as_ref().expect("it runs").id()
-    }
 }
 
 impl Drop for Server {
