@@ -1,6 +1,6 @@
 //! An agent and the tools of the fleet, with a real NATS server: what is shipped, listed, shown and answered.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -166,9 +166,27 @@ fn sessions_take_messages_from_another_machine() {
     let shipped: Vec<String> = names(&sessions[0]).into_iter().filter(|name| name != "host").collect();
     assert_eq!(shipped, names(&local["sessions"][0]));
     failed(&fleet.ann.ask(&["send", "build-7/s", "go on"]), 1, "no turn has run in this session yet");
-    failed(&fleet.ann.ask(&["send", "build-7/s", "go on", "--thread", "x"]), 3, "does not know thread `x`");
     failed(&fleet.ann.ask(&["interrupt", "build-7/other"]), 3, "has no session `other`");
     let used = fleet.ann.document(&["usage", "--json"]);
     assert_eq!(used["by"], "host");
+    live.kill();
+}
+
+#[test]
+fn message_joins_a_turn_on_another_machine() {
+    let Some(fleet) = Fleet::start("message_joins_a_turn_on_another_machine") else { return };
+    let mut live = Live::start_in(fleet.host(7, "summary")).in_turn();
+    let _agent = Agent::start(&live.home);
+    eventually("the session", || {
+        let document = fleet.ann.document(&["sessions", "--json"]);
+        document["sessions"].as_array().is_some_and(|rows| !rows.is_empty()).then_some(())
+    });
+    let mut command = fleet.ann.0.shim(&["fleet", "send", "build-7/s", "and the tests", "--json"]);
+    let sending = command.stdin(Stdio::null()).spawn().expect("the tool runs");
+    let steer: Value = serde_json::from_str(&live.at_server()).expect("JSON");
+    assert_eq!(steer["params"]["input"][0]["text"], "and the tests");
+    live.say_unseen(&format!(r#"{{"id":{},"result":{{"turnId":"u1"}}}}"#, steer["id"]));
+    let turn = told(&sending.wait_with_output().expect("the tool ends"));
+    assert_eq!(turn, json!({ "host": "build-7", "turn_id": "u1", "thread_id": "t", "steered": true }));
     live.kill();
 }
