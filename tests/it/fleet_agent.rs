@@ -183,9 +183,9 @@ fn message_joins_a_turn_on_another_machine() {
     });
     let mut command = fleet.ann.0.shim(&["fleet", "send", "build-7/s", "and the tests", "--json"]);
     let sending = command.stdin(Stdio::null()).spawn().expect("the tool runs");
-    let steer: Value = serde_json::from_str(&live.at_server()).expect("JSON");
-    assert_eq!(steer["params"]["input"][0]["text"], "and the tests");
-    live.say_unseen(&format!(r#"{{"id":{},"result":{{"turnId":"u1"}}}}"#, steer["id"]));
+    let call: Value = serde_json::from_str(&live.at_server()).expect("JSON");
+    assert_eq!(call["params"]["input"][0]["text"], "and the tests");
+    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u1" } } }).to_string());
     let turn = told(&sending.wait_with_output().expect("the tool ends"));
     assert_eq!(turn, json!({ "host": "build-7", "turn_id": "u1", "thread_id": "t", "steered": true }));
     live.kill();
