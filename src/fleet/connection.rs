@@ -233,6 +233,7 @@ fn check_url(url: &str, allow_plain: bool) -> Result<bool, ConnectError> {
     }
     let host = address.host();
     match address.scheme() {
+        _ if host.is_empty() => Err(ConnectError::Address),
         "tls" => Ok(true),
         "nats" if allow_plain || is_loopback(host) => Ok(false),
         "nats" => Err(ConnectError::Plain(host.to_owned())),

@@ -18,7 +18,7 @@ use crate::fleet::{Question, VERSION};
 use crate::index::Used;
 use crate::tui::text::short as compact;
 
-/// Show the tokens, time, commands and requests of turns on all hosts
+/// Show the tokens, time and requests of turns on all hosts
 ///
 /// Each host adds its turns up by day in UTC, client and model. Hosts that are offline are named on stderr and not counted.
 #[derive(Debug, Args)]
