@@ -513,6 +513,7 @@ pub(super) enum Why {
     /// Its mode lets the group or others write.
     Writable(Mode),
     /// Its mode lets the group or others read a secret.
+    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "only credentials of a fleet are such a file"))]
     Readable(Mode),
     /// Not a folder but this kind of file.
     NotFolder(&'static str),

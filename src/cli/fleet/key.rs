@@ -30,9 +30,9 @@ pub(super) fn run(arguments: &KeyArguments) -> Done {
     let key = nkeys::KeyPair::new_user();
     let path = arguments.file.display();
     let seed = key.seed().map_err(|error| CliError::failed(format!("make a key: {error}")))?;
-    let mut file = files::create_file(&arguments.file).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => CliError::failed(format!("{path} exists")).with_remedy("name another file"),
-        _ => CliError::failed(format!("create {path}: {error}")),
+    let mut file = files::create_file(&arguments.file).map_err(|error| match error.kind() == ErrorKind::AlreadyExists {
+        true => CliError::failed(format!("{path} exists")).with_remedy("name another file"),
+        false => CliError::failed(format!("create {path}: {error}")),
     })?;
     writeln!(file, "{seed}").map_err(|error| CliError::failed(format!("write {path}: {error}")))?;
     Ok(screen::print(&format!("{}\n", key.public_key())))

@@ -240,9 +240,9 @@ fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found,
 /// The ids of the requests that a name may mean.
 fn ids_of(dir: &Path, name: &str) -> Result<Vec<String>, Failure> {
     let rows = rows(dir, name != LATEST)?;
-    let ids = rows.iter().map(|row| text(row, "request_id").to_owned());
+    let mut ids = rows.iter().map(|row| text(row, "request_id").to_owned());
     Ok(match name {
-        LATEST => ids.last().into_iter().collect(),
+        LATEST => ids.next_back().into_iter().collect(),
         _ => ids.filter(|id| id == name || is_short_name(name, id)).collect(),
     })
 }
