@@ -22,7 +22,9 @@ use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, R
 use crate::journal::Bounds;
 
 pub(crate) use assembly::AssemblyChoice;
-pub(crate) use fleet::{FleetChoice, FleetLevel};
+pub(crate) use fleet::FleetChoice;
+#[cfg(any(feature = "fleet", test))]
+pub(crate) use fleet::FleetLevel;
 pub(crate) use rules::conditions;
 pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;

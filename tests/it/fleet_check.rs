@@ -123,16 +123,15 @@ fn commands_of_the_page_work() {
             false => line.to_owned(),
         })
         .collect();
-    let script = format!("trap 'kill $running; wait' EXIT\n{}\n", lines.join("\n"));
+    let script = format!("PATH=$PROGRAMS:$PATH; trap 'kill $running; wait' EXIT\n{}\n", lines.join("\n"));
     let path = std::env::join_paths([Path::new(SHIM).parent().expect("a folder"), server.parent().expect("a folder")])
         .expect("two folders");
-    let path = format!("{}:{}", path.to_string_lossy(), std::env::var("PATH").unwrap_or_default());
     let mut command = std::process::Command::new("sh");
     let output = home
         .adopt(&mut command)
         .args(["-c", &script])
         .current_dir(&folder)
-        .env("PATH", path)
+        .env("PROGRAMS", path)
         .stdin(Stdio::null())
         .output()
         .expect("sh runs");
