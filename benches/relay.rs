@@ -14,6 +14,8 @@
     reason = "a benchmark prints, may fail where it stands, and is no library"
 )]
 
+#[cfg(feature = "fleet")]
+mod fleet;
 mod history;
 mod home;
 mod hub;
@@ -99,6 +101,10 @@ fn main() {
     }
     if wanted("web") {
         web::web(&mut table);
+    }
+    #[cfg(feature = "fleet")]
+    if wanted("fleet") {
+        fleet::fleet(&mut table);
     }
     let mut is_within_baseline = true;
     // They have a target of their own in the Makefile, and take half a minute.

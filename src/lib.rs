@@ -38,7 +38,7 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← tui ← web ← cli ← main`, with [`websocket`] beside [`files`], [`config`] beside [`history`] and
+//! context_engine} ← relay ← hub ← tui ← web ← fleet ← cli ← main`, with [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
 //! | room | its rules |
@@ -64,6 +64,7 @@
 //! | [`hub`] | one server for all clients: its process, the sockets, the poll loop over all connections; a client on stdio that joins |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`web`] | the web page: who may use it, its paths, and what it shows |
+//! | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |
 //! | [`cli`] | the meaning of each invocation, and the tools |
 //!
 //! # Invariants, stated by absence
@@ -119,6 +120,9 @@ mod hub;
 mod tui;
 
 mod web;
+
+#[cfg(feature = "fleet")]
+mod fleet;
 
 mod cli;
 

@@ -11,6 +11,10 @@ mod context_tool;
 mod demo;
 mod dispatch;
 mod doctor;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+mod fleet_left_out;
 mod front_tool;
 mod help;
 mod history;
@@ -183,6 +187,20 @@ Examples:
     Audit(audit::AuditTool),
     Tui(sessions_tool::TuiArguments),
     Web(web_tool::WebArguments),
+    /// Sessions, requests and events of many machines in one place
+    #[cfg(feature = "fleet")]
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  codex-shim fleet agent
+  codex-shim fleet requests
+  codex-shim fleet respond build-7/0c4e-0 accept
+  codex-shim fleet tail -f"
+    )]
+    Fleet(fleet::FleetTool),
+    #[cfg(not(feature = "fleet"))]
+    Fleet(fleet_left_out::FleetArguments),
     Config(config_tool::ConfigArguments),
     Rules(rules_tool::RulesArguments),
     Demo(demo::DemoArguments),
@@ -221,7 +239,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
     ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
-    ("Relay a server", &["run", "serve", "attach", "hub"]),
+    ("Relay a server", &["run", "serve", "attach", "hub", "fleet"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
 ];
@@ -289,6 +307,10 @@ impl Tool {
             Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
             Tool::Web(web) => web_tool::run(web, environment),
+            #[cfg(feature = "fleet")]
+            Tool::Fleet(fleet) => fleet::run(fleet, environment),
+            #[cfg(not(feature = "fleet"))]
+            Tool::Fleet(fleet) => fleet_left_out::run(&fleet),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
             Tool::Rules(rules) => rules_tool::run(&rules, environment),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),

@@ -6,6 +6,7 @@
 //! No other room reads the environment.
 
 mod assembly;
+mod fleet;
 mod kind;
 mod rules;
 mod sources;
@@ -21,6 +22,9 @@ use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, R
 use crate::journal::Bounds;
 
 pub(crate) use assembly::AssemblyChoice;
+pub(crate) use fleet::FleetChoice;
+#[cfg(any(feature = "fleet", test))]
+pub(crate) use fleet::FleetLevel;
 pub(crate) use rules::conditions;
 pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
@@ -198,6 +202,8 @@ macro_rules! settings {
         pub const SETTING_VARIABLES: &[&str] = &[
             $($variable,)*
             assembly::VARIABLES[0], assembly::VARIABLES[1], assembly::VARIABLES[2], assembly::VARIABLES[3],
+            fleet::VARIABLES[0], fleet::VARIABLES[1], fleet::VARIABLES[2], fleet::VARIABLES[3],
+            fleet::VARIABLES[4], fleet::VARIABLES[5], fleet::VARIABLES[6],
         ];
 
         /// All settings, resolved.
@@ -208,6 +214,7 @@ macro_rules! settings {
             $($(#[$doc])* pub $name: Setting<$type>,)*
             /// The added context.
             pub assembly: AssemblyChoice,
+            pub fleet: FleetChoice,
             /// Requests that are decided without asking, in the order of the file.
             pub rules: Setting<Vec<Rule>>,
         }
@@ -221,6 +228,7 @@ macro_rules! settings {
                         $kind.resolve(sources, name, flag.and_then(|flag| flag(flags)))
                     },)*
                     assembly: AssemblyChoice::resolve(sources),
+                    fleet: FleetChoice::resolve(sources),
                     rules: rules::resolve(sources),
                     home,
                 }
@@ -234,6 +242,8 @@ macro_rules! settings {
                     home: self.home.clone(),
                     $($name: settings!(@$when newer, self).$name.clone(),)*
                     assembly: AssemblyChoice { fragments: newer.assembly.fragments.clone(), ..self.assembly.clone() },
+                    // No relay uses them.
+                    fleet: newer.fleet.clone(),
                     rules: newer.rules.clone(),
                 }
             }
@@ -247,6 +257,7 @@ macro_rules! settings {
                     $($kind.row(stringify!($name), &self.$name),)*
                 ];
                 rows.extend(self.assembly.rows());
+                rows.extend(self.fleet.rows());
                 rows.push(rules::row(&self.rules));
                 rows
             }
@@ -521,6 +532,28 @@ mod tests {
         assert!(complaints[0].starts_with("config.toml: context_engine: an integer is not valid here; use a table"));
         assert!(complaints[1].ends_with("1000001 is not from 0 to 1000000; it is ignored"), "{complaints:?}");
         assert_eq!(load(Flags::default(), &[], "").0.assembly(), AssemblySettings::default());
+    }
+
+    #[test]
+    fn fleet_comes_from_table_or_variable() {
+        let file =
+            "[fleet]\nurl = \"tls://n:4222\"\ncreds = \"~/a.creds\"\nca = \"ca.pem\"\nlevel = \"all\"\nspeed = 9\n";
+        let variables = [("CODEX_SHIM_FLEET_HOST", "build-7"), ("HOME", "/home/ann"), ("CODEX_SHIM_FLEET_USER", "a/b")];
+        let (settings, complaints) = load(Flags::default(), &variables, file);
+        let FleetChoice { url, creds, ca, user, host, level, allow_plain } = settings.fleet;
+        assert_eq!(
+            (url.value.as_deref(), host.value.as_deref(), user.value),
+            (Some("tls://n:4222"), Some("build-7"), None)
+        );
+        assert_eq!(creds.value, Some(PathBuf::from("/home/ann/a.creds")));
+        assert!(ca.value.is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem")));
+        assert_eq!((level.value, allow_plain.value), (FleetLevel::Summary, false));
+        let expect = [
+            "CODEX_SHIM_FLEET_USER: a name has 1 to 64 bytes, no `/` and no control characters; it is ignored",
+            "config.toml: fleet.level: `all` is neither `summary` nor `full`; it is ignored",
+            "config.toml: unknown setting `fleet.speed`; `codex-shim config` lists the settings",
+        ];
+        assert_eq!(complaints, expect);
     }
 
     #[test]

@@ -313,7 +313,7 @@ impl Environment {
         self.get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
     }
 
-    fn user_home(&self) -> Option<PathBuf> {
+    pub(super) fn user_home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from).or_else(std::env::home_dir)
     }
 

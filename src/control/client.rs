@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::requests::SOURCE_HEADER;
+use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
 use super::socket;
 use crate::store::{Found, Holder};
@@ -265,6 +265,22 @@ pub(crate) fn post_by_web(dir: &Path, path: &str, json: String, wait_max: Durati
     ask_at(dir, Method::POST, path, json.into(), Caller::Web, wait_max)
 }
 
+/// [`post_within`] for the agent of a fleet, on behalf of the user in `by`, whom the ledger then records.
+///
+/// # Errors
+///
+/// As for [`get`].
+#[cfg(feature = "fleet")]
+pub(crate) fn post_by_fleet(
+    dir: &Path,
+    path: &str,
+    json: String,
+    by: &str,
+    wait_max: Duration,
+) -> Result<Answer, ClientError> {
+    ask_at(dir, Method::POST, path, json.into(), Caller::Fleet(by), wait_max)
+}
+
 /// Sends a request without a body to a socket that is not that of a session.
 ///
 /// # Errors
@@ -323,10 +339,13 @@ pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Caller {
+enum Caller<'a> {
     Tool,
     Tui,
     Web,
+    /// The agent of a fleet, on behalf of this user.
+    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "only the agent makes such calls"))]
+    Fleet(&'a str),
 }
 
 fn ask_at(
@@ -334,7 +353,7 @@ fn ask_at(
     method: Method,
     path: &str,
     body: Bytes,
-    caller: Caller,
+    caller: Caller<'_>,
     wait_max: Duration,
 ) -> Result<Answer, ClientError> {
     let reached = if method == Method::GET { Reached::Unsent } else { Reached::Sent };
@@ -344,6 +363,7 @@ fn ask_at(
             Caller::Tool => request.header(SOURCE_HEADER, "cli"),
             Caller::Tui => request.header(SOURCE_HEADER, "tui"),
             Caller::Web => request.header(SOURCE_HEADER, "web"),
+            Caller::Fleet(by) => request.header(BY_HEADER, by),
         };
         whole(send(socket, request, body).await?).await
     })

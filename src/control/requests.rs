@@ -21,6 +21,21 @@ const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The header by which our own tools name themselves.
 pub(super) const SOURCE_HEADER: &str = "x-codex-shim-source";
 
+/// The header by which the agent of a fleet names the user who has answered: `fleet:USER@HOST`. Callers are trusted with it, because
+/// they run as our user and could write the ledger itself.
+pub(super) const BY_HEADER: &str = "x-codex-shim-by";
+
+/// Longest name in it, in bytes.
+const BY_BYTES_MAX: usize = 512;
+
+/// The user in [`BY_HEADER`].
+fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
+    let by = headers.get(BY_HEADER)?.to_str().ok()?;
+    let is_user =
+        by.starts_with("fleet:") && by.len() <= BY_BYTES_MAX && by.bytes().all(|byte| byte.is_ascii_graphic());
+    is_user.then(|| by.to_owned())
+}
+
 /// A ledger row with the decisions that the request allows.
 #[must_use]
 pub fn with_choices(mut row: Value) -> Value {
@@ -94,7 +109,7 @@ pub(super) async fn respond(
     let value: Value = serde_json::from_slice(&body)
         .map_err(|error| Refusal::body(format!("the body is not an answer in JSON: {error}")))?;
     let source = source_of(&headers);
-    let by = peer.to_string();
+    let by = on_behalf_of(&headers).unwrap_or_else(|| peer.to_string());
     let given: Result<GivenAnswer, _> = match value.is_object() {
         true => serde_json::from_value(value.clone()).map_err(|error| error.to_string()),
         // serde would read an array as the members in order.
@@ -182,5 +197,28 @@ async fn answered_before(
             let message = format!("the request is {}", status.unwrap_or("gone"));
             Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_users_of_a_fleet_are_named() {
+        let check = |by: &str, expect: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(BY_HEADER, HeaderValue::from_bytes(by.as_bytes()).expect("a value"));
+            assert_eq!(on_behalf_of(&headers).as_deref(), expect, "{by}");
+        };
+        check("fleet:ann@build-7", Some("fleet:ann@build-7"));
+        check("uid 0, pid 1", None);
+        check("rule:list", None);
+        check("fleet:ann smith@h", None);
+        check("fleet:ä@h", None);
+        check(&format!("fleet:{}", "x".repeat(BY_BYTES_MAX)), None);
+        assert_eq!(on_behalf_of(&HeaderMap::new()), None);
     }
 }

@@ -383,6 +383,27 @@ pub(crate) fn read_trusted(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Reads a text that is a secret: as [`read_named`], from a file of ours that no other user can read or write.
+///
+/// # Errors
+///
+/// As [`read_named`]; a [`Refused`] if another user owns the file, or can read or write it.
+#[cfg(feature = "fleet")]
+pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
+    let mut file = open_named(path)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if !is_trusted_owner(&stat) {
+        return Err(Refused::error(path, Why::Foreign(stat.st_uid)));
+    }
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    if mode.intersects(Mode::RWXG | Mode::RWXO) {
+        return Err(Refused::error(path, Why::Readable(mode)));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Creates a folder that only we can enter, anywhere, whatever the umask is.
 ///
 /// # Errors
@@ -491,6 +512,9 @@ pub(super) enum Why {
     Foreign(u32),
     /// Its mode lets the group or others write.
     Writable(Mode),
+    /// Its mode lets the group or others read a secret.
+    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "only credentials of a fleet are such a file"))]
+    Readable(Mode),
     /// Not a folder but this kind of file.
     NotFolder(&'static str),
     /// Not a regular file but this kind.
@@ -511,6 +535,7 @@ impl Refused {
         match &self.why {
             Why::Foreign(uid) => format!("{path} belongs to another user (uid {uid})"),
             Why::Writable(mode) => format!("group or others can write to {path} (mode {:04o})", mode.bits()),
+            Why::Readable(mode) => format!("group or others can read {path} (mode {:04o})", mode.bits()),
             Why::NotFolder(kind) => format!("{path} is {kind}, not a folder"),
             Why::NotFile(kind) => format!("{path} is {kind}, not a regular file"),
         }
@@ -523,6 +548,7 @@ impl Refused {
         match &self.why {
             Why::Foreign(_) => "make it yours with `chown`, or set CODEX_SHIM_HOME to a folder of your own".to_owned(),
             Why::Writable(_) => format!("run `chmod go-w {path}`, or set CODEX_SHIM_HOME to a folder of your own"),
+            Why::Readable(_) => format!("run `chmod 600 {path}`"),
             Why::NotFolder(_) | Why::NotFile(_) => "move it away".to_owned(),
         }
     }
@@ -530,7 +556,7 @@ impl Refused {
     /// The refusal of this file or folder, as an error.
     pub(super) fn error(path: &Path, why: Why) -> io::Error {
         let kind = match why {
-            Why::Foreign(_) | Why::Writable(_) => io::ErrorKind::PermissionDenied,
+            Why::Foreign(_) | Why::Writable(_) | Why::Readable(_) => io::ErrorKind::PermissionDenied,
             Why::NotFolder(_) | Why::NotFile(_) => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, Refused { path: path.to_owned(), why })

@@ -24,6 +24,14 @@ mod doctor_hub;
 mod e2e;
 mod endings;
 mod faults;
+#[cfg(feature = "fleet")]
+mod fleet_agent;
+#[cfg(feature = "fleet")]
+mod fleet_check;
+#[cfg(feature = "fleet")]
+mod fleet_faults;
+#[cfg(feature = "fleet")]
+mod fleet_permissions;
 mod fragments;
 mod front;
 mod history;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 23] = [
+const ROOMS: [&str; 24] = [
     "wire",
     "protocol",
     "secrets",
@@ -27,6 +27,7 @@ const ROOMS: [&str; 23] = [
     "hub",
     "tui",
     "web",
+    "fleet",
     "cli",
     "testing",
 ];

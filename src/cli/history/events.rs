@@ -319,7 +319,7 @@ const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", "conversationId", 
 
 /// The members of an event that a line shows.
 #[derive(Debug, Deserialize)]
-pub(super) struct Event {
+pub(in crate::cli) struct Event {
     pub(super) seq: Option<u64>,
     #[serde(default)]
     timestamp: String,
@@ -356,7 +356,7 @@ impl Event {
     }
 
     /// The cells: time, number, type, thread, important part.
-    pub(super) fn cells(&self, clock: &Clock, to: Screen) -> Vec<Cell> {
+    pub(in crate::cli) fn cells(&self, clock: &Clock, to: Screen) -> Vec<Cell> {
         let thread: String = self.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
         vec![
             (Tone::Faint, clock.cell(&self.timestamp, to)),

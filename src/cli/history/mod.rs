@@ -32,7 +32,10 @@ use crate::control::{Listener, Listening, Received, client};
 use crate::history::Action;
 use crate::index::{Cursor, GapReason, HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
+#[cfg(not(feature = "fleet"))]
 use events::Event;
+#[cfg(feature = "fleet")]
+pub(super) use events::Event;
 pub(super) use events::{EventsArguments, run_events};
 pub(super) use search::{SearchArguments, run_search};
 pub(super) use tail::{TailArguments, age as action_age, run_tail, words as action_words};

@@ -248,7 +248,7 @@ fn age(row: &Value, clock: &Clock) -> String {
 }
 
 /// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
-pub(super) fn outcome_cell(row: &Value) -> (Tone, String) {
+pub(in crate::cli) fn outcome_cell(row: &Value) -> (Tone, String) {
     let tone = match (text(row, "status"), text(row, "error_code")) {
         ("pending", _) => Tone::Warning,
         ("resolved", "withdrawn_by_server") => Tone::Faint,
@@ -259,7 +259,7 @@ pub(super) fn outcome_cell(row: &Value) -> (Tone, String) {
 }
 
 /// The source of the answer, without its process; `show` prints both.
-pub(super) fn by(row: &Value) -> String {
+pub(in crate::cli) fn by(row: &Value) -> String {
     row["resolution_source"].as_str().unwrap_or("-").to_owned()
 }
 

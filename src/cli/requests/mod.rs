@@ -21,11 +21,17 @@ use crate::control::client::{Answer, ClientError};
 use crate::control::with_choices;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 pub(super) use list::{RequestsArguments, run_requests};
+#[cfg(feature = "fleet")]
+pub(super) use list::{by, outcome_cell};
 use names::NotNamed;
 pub(super) use names::named;
 pub(super) use respond::{RespondArguments, run_respond};
+#[cfg(feature = "fleet")]
+pub(super) use respond::{parse_answer, verdict};
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
+#[cfg(feature = "fleet")]
+pub(super) use show::{outcome, question};
 
 /// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {

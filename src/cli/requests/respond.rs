@@ -137,23 +137,28 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
         });
     }
     let mut document: Value = answer.document().map_err(CliError::failed)?;
-    let (line, is_ours) = verdict(&document, body, clock);
+    let is_ours = is_ours(&document, body);
+    let line = verdict(&document, is_ours, clock);
     // The relay has answered the call; this tool reports whether the answer counts.
     document["ok"] = json!(is_ours);
     let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
     Ok(if is_ours { printed } else { FAILED })
 }
 
-/// Who answered first, and whether the winning answer equals this one.
-fn verdict(document: &Value, body: &Value, clock: &Clock) -> (String, bool) {
+/// Whether this answer counts, or an identical one.
+fn is_ours(document: &Value, body: &Value) -> bool {
+    document["idempotent"] == json!(false) || body::is_stored(&document["request"], body)
+}
+
+/// Who answered first, in words.
+pub(in crate::cli) fn verdict(document: &Value, is_ours: bool, clock: &Clock) -> String {
     let row = &document["request"];
     let id = text(row, "request_id");
     if document["idempotent"] == json!(false) {
-        return (format!("request {id} {}", ending(row)), true);
+        return format!("request {id} {}", ending(row));
     }
-    let is_ours = body::is_stored(row, body);
     let so = if is_ours { "the same as your answer" } else { "your answer was not sent" };
-    (format!("request {id} was {} at {}; {so}", ending(row), clock.text(text(row, "resolved_at"))), is_ours)
+    format!("request {id} was {} at {}; {so}", ending(row), clock.text(text(row, "resolved_at")))
 }
 
 /// How many times an invalid input may be retried.
@@ -510,7 +515,7 @@ pub(in crate::cli) struct RespondArguments {
     pub(in crate::cli) times: Times,
 }
 
-fn parse_answer(text: &str) -> Result<(String, String), String> {
+pub(in crate::cli) fn parse_answer(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((id, answer)) if !id.is_empty() => Ok((id.to_owned(), answer.to_owned())),
         Some(_) | None => Err("it must be ID=TEXT; `codex-shim show REQUEST` lists the ids".to_owned()),
@@ -530,10 +535,8 @@ mod tests {
                 "resolution_source": "client", "resolved_by": "ide", "resolved_at": "T", "error_code": code,
             }});
             let said = json!({ "decision": if is_ours { "accept" } else { "decline" } });
-            assert_eq!(
-                verdict(&document, &said, &Clock::stopped("2026-01-02T03:04:05Z")),
-                (expect.to_owned(), is_ours)
-            );
+            assert_eq!(super::is_ours(&document, &said), is_ours);
+            assert_eq!(verdict(&document, is_ours, &Clock::stopped("2026-01-02T03:04:05Z")), expect);
         };
         check(false, Value::Null, "request g-0 answered by client (ide): accept", true);
         let first = "request g-0 was answered by client (ide): accept at T; the same as your answer";

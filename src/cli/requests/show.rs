@@ -117,7 +117,7 @@ pub(super) enum Diffs<'a> {
 }
 
 /// The request itself.
-pub(super) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
+pub(in crate::cli) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
     question_with(row, Diffs::Whole, clock, to)
 }
 
@@ -180,7 +180,7 @@ fn a_field(view: &mut DetailView, field: &Field) {
 }
 
 /// The outcome, with every answer that was given.
-pub(super) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
+pub(in crate::cli) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
     let (row, mut view) = (&document["request"], DetailView::new(to));
     let (outcome, tone) = status(row);
     view.text.push('\n');

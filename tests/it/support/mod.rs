@@ -5,11 +5,15 @@ pub mod codex;
 pub mod conversations;
 pub mod dispositions;
 pub mod engine;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod history;
 pub mod hub_tapes;
 pub mod journal;
 pub mod launch;
 pub mod model;
+#[cfg(feature = "fleet")]
+pub mod nats;
 pub mod page;
 pub mod pane;
 pub mod patience;

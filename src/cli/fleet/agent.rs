@@ -1,0 +1,74 @@
+//! `codex-shim fleet agent`: the process beside the relays of a host. It gets the functions that read stopped sessions from here.
+
+use std::time::SystemTime;
+
+use clap::Args;
+
+use super::super::offline::{OfflineSession, Past};
+use super::super::{CliError, Done, say};
+use crate::config::{Environment, Flags, FleetLevel, Settings};
+use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
+use crate::index::{Cursor, SessionUsage};
+use crate::store::Found;
+
+/// Ship this host's events to the fleet, and answer its questions
+///
+/// Runs beside the relays until a signal ends it. Events that relays record while it or the server is away follow later, oldest
+/// first. The setting `fleet.level` says what leaves the machine; secrets are masked at each level.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A session that has ended before the first start of an agent is not shipped.
+
+Exit status: 0 after a signal, or 1 if another agent runs for this home, or if
+the settings in `[fleet]` are not valid.
+
+Examples:
+  codex-shim fleet agent
+  CODEX_SHIM_FLEET_HOST=build-7 codex-shim fleet agent")]
+pub(in crate::cli) struct AgentArguments {}
+
+pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
+    let member = super::member(environment)?;
+    let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
+    let what = match member.level {
+        FleetLevel::Summary => "no output, no diff and no message text leaves it",
+        FleetLevel::Full => "everything leaves it, secrets masked",
+    };
+    let begins = format!("host {} ships its events to {}: {what}", member.host, member.url);
+    let options = AgentOptions { home, member, stopped: ReadStopped { open, usage }, say };
+    let agent = Agent::start(options).map_err(not_started)?;
+    say(&begins);
+    agent.run().map(|()| 0).map_err(not_started)
+}
+
+fn not_started(error: AgentError) -> CliError {
+    CliError::failed(error.to_string())
+}
+
+/// The history of a stopped session; `None` without a recording, or if a relay runs by now.
+fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
+    let retention = Settings::load(Flags::default(), &Environment::of_process()).0.retention();
+    match OfflineSession::open(session, retention).map_err(|error| error.to_string())? {
+        Past::Stopped(past) => Ok(Some(past)),
+        Past::Live | Past::NothingRecorded => Ok(None),
+    }
+}
+
+fn open(session: &Found) -> Result<Option<ReadPage>, String> {
+    let Some(past) = past(session)? else { return Ok(None) };
+    let page = move |after: &Cursor, limit: u64| {
+        let page = past.history.events(Some(after), limit, 0, false).map_err(|error| error.to_string())?;
+        Ok(serde_json::to_string(&page).expect("BUG: plain data is JSON"))
+    };
+    Ok(Some(Box::new(page)))
+}
+
+fn usage(session: &Found, since_us: Option<u64>) -> Result<SessionUsage, String> {
+    let is_before =
+        |since_us: u64| session.last_used < SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(since_us);
+    if since_us.is_some_and(is_before) {
+        return Ok(SessionUsage::default());
+    }
+    let Some(past) = past(session)? else { return Ok(SessionUsage::default()) };
+    past.history.usage(since_us, 0).map_err(|error| error.to_string())
+}

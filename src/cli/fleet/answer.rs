@@ -1,0 +1,195 @@
+//! `codex-shim fleet show` and `fleet respond`: a request of a host, and an answer to it. The ledger of the host decides.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::requests::{outcome, parse_answer, print_json, question, verdict};
+use super::super::screen::{self, Clock, Screen, Times, Tone};
+use super::super::{CliError, Done, FAILED, say};
+use super::{Format, Target, ask, connect, failed, host_named, not_read, offline, text, with_host};
+use crate::config::{Environment, parse_duration};
+use crate::control::answer::respond_arguments;
+use crate::control::request_name::is_whole;
+use crate::engine::Word;
+use crate::fleet::{AskError, Client, Decision, Given, Later, Question, Texts, VERSION, Whole};
+
+/// How long an answer waits for its host, if the user does not say.
+const VALID_FOR: Duration = Duration::from_secs(3_600);
+
+/// Show a request of a host in full, and what became of it
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+A host with `fleet.level = \"summary\"` leaves out diffs, questions and reasons.
+
+Exit status: 0, or 1 if the host has not answered, or 3 if there is no such
+host or request, or 4 if the host is offline or the session is not running.
+
+Examples:
+  codex-shim fleet show build-7/0c4e-0
+  codex-shim fleet show build-7/work/latest --json | jq .request")]
+pub(in crate::cli) struct ShowArguments {
+    /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
+    #[arg(value_name = "REQUEST")]
+    request: Target,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    times: Times,
+}
+
+pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> Done {
+    let client = connect(environment)?;
+    let Target { host, session, last } = &arguments.request;
+    let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
+    let document = ask(&client, host, &asked)?;
+    if arguments.format.as_json {
+        return Ok(print_json(&with_host(host, &document)));
+    }
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    let row = &document["request"];
+    let left_out = match text(&document, "level") {
+        "summary" => format!("\n{}\n", to.paint(Tone::Faint, "this host leaves out diffs, questions and reasons")),
+        _ => String::new(),
+    };
+    let shown = [question(row, &clock, to), left_out, outcome(&document, &clock, to), next(host, row)];
+    Ok(screen::print_exactly(&shown.concat()))
+}
+
+/// How to answer a pending request.
+fn next(host: &str, row: &Value) -> String {
+    if row["status"] != "pending" {
+        return String::new();
+    }
+    let id = screen::plain(&format!("{host}/{}", text(row, "request_id")));
+    let ways = respond_arguments(row).into_iter().enumerate();
+    ways.map(|(number, way)| {
+        let label = if number == 0 { "respond" } else { "or" };
+        format!("{label:11} codex-shim fleet respond {id} {way}\n")
+    })
+    .collect()
+}
+
+/// Answer a request of a host
+///
+/// The first answer wins, wherever it comes from; the output says whose it was. With --when-back an answer for a host that is
+/// offline waits in the server until its agent is back, and is dropped if that takes too long.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Decisions: accept, accept-for-session, decline, cancel, as for
+`codex-shim respond`.
+
+Exit status:
+  0  your answer won, or an identical one; with --when-back also: it waits
+  1  another answer won, or the host refused yours
+  2  not a valid answer to this request
+  3  no such host or request
+  4  the host is offline, or the session is not running
+
+Examples:
+  codex-shim fleet respond build-7/0c4e-0 accept
+  codex-shim fleet respond build-7/0c4e-0 decline --reason 'use staging'
+  codex-shim fleet respond build-7/0c4e-2 --answer color=Red
+  codex-shim fleet respond build-7/6b02d1a90c4e-0 accept --when-back")]
+pub(in crate::cli) struct RespondArguments {
+    /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
+    #[arg(value_name = "REQUEST")]
+    request: Target,
+    /// accept, accept-for-session, decline or cancel
+    #[arg(value_name = "DECISION", value_enum, hide_possible_values = true)]
+    word: Option<Word>,
+    /// Reason to tell the model; with decline and cancel
+    #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
+    reason: Option<String>,
+    /// Answer to a question, or value of a field of a form; repeatable
+    #[arg(long = "answer", value_name = "ID=TEXT", value_parser = parse_answer, conflicts_with = "word")]
+    answers: Vec<(String, String)>,
+    /// Print JSON; with a value, send it as the whole answer
+    #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
+    json: Option<Option<String>>,
+    /// If the host is offline, leave the answer for it
+    #[arg(long)]
+    when_back: bool,
+    /// How long such an answer is valid, such as 30m [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "when_back")]
+    valid_for: Option<Duration>,
+    #[command(flatten)]
+    times: Times,
+}
+
+pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
+    let given = given(arguments)?;
+    let client = connect(environment)?;
+    let Target { host, session, last } = &arguments.request;
+    let as_json = arguments.json.is_some();
+    let asked = Question::Respond { v: VERSION, session: session.clone(), request: last.clone(), given: given.clone() };
+    let document = match client.ask(host, &asked) {
+        Ok(document) => document,
+        Err(AskError::Offline) => {
+            let hosts = client.hosts().map_err(not_read)?;
+            let known = host_named(&hosts, host)?;
+            return match arguments.when_back {
+                true => leave(&client, arguments, given, as_json),
+                false => Err(offline(known)),
+            };
+        }
+        Err(error @ AskError::TooSlow) => {
+            let message =
+                format!("host {host}: {error}; `codex-shim fleet show {host}/{last}` then shows which answer won");
+            return Err(CliError::failed(message));
+        }
+        Err(error) => return Err(failed(host, &error)),
+    };
+    let is_ours = document["ok"] == true;
+    let printed = match as_json {
+        true => print_json(&with_host(host, &document)),
+        false => {
+            let line = verdict(&document, is_ours, &Clock::of(&arguments.times));
+            screen::print(&format!("{}\n", screen::plain(&format!("host {host}: {line}"))))
+        }
+    };
+    Ok(if is_ours { printed } else { FAILED })
+}
+
+/// The answer on the command line.
+fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
+    let raw = arguments.json.as_ref().and_then(Option::as_deref);
+    match (raw, arguments.word, &arguments.answers[..]) {
+        (Some(_), Some(_), _) | (Some(_), None, [_, ..]) => {
+            Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"))
+        }
+        (Some(text), None, []) => match serde_json::from_str::<Value>(text) {
+            Ok(body @ Value::Object(_)) => Ok(Given::Whole(Whole { body })),
+            Ok(_) | Err(_) => {
+                Err(CliError::usage("the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'"))
+            }
+        },
+        (None, Some(word), _) => Ok(Given::Decision(Decision::new(word, arguments.reason.as_deref()))),
+        (None, None, answers @ [_, ..]) => Ok(Given::Texts(Texts { answers: answers.to_vec() })),
+        (None, None, []) => {
+            let error = CliError::usage("no answer given");
+            Err(error.with_remedy("`codex-shim fleet show REQUEST` lists the answers that it takes"))
+        }
+    }
+}
+
+/// Leaves an answer for a host that is offline. It needs the whole id: a short name may mean another request by then.
+fn leave(client: &Client, arguments: &RespondArguments, given: Given, as_json: bool) -> Done {
+    let Target { host, last, .. } = &arguments.request;
+    if !is_whole(last) {
+        let message = format!("`{last}` may mean another request once host {host} is back");
+        return Err(CliError::usage(message).with_remedy("give the whole id, as in `fleet requests --json`"));
+    }
+    let until = SystemTime::now() + arguments.valid_for.unwrap_or(VALID_FOR);
+    let expires_at = humantime::format_rfc3339_seconds(until).to_string();
+    let later = Later { v: VERSION, request: last.clone(), given, expires_at: expires_at.clone() };
+    client.leave(host, &later).map_err(|why| CliError::failed(format!("leave the answer for host {host}: {why}")))?;
+    if as_json {
+        let document = json!({ "host": host, "ok": true, "waits": true, "request_id": last, "expires_at": expires_at });
+        return Ok(print_json(&document));
+    }
+    let until = Clock::of(&arguments.times).text(&expires_at);
+    say(&screen::plain(&format!("host {host} is offline; the answer waits for it until {until}")));
+    Ok(0)
+}

@@ -1,0 +1,174 @@
+//! `codex-shim fleet check`: is the server there, and may these credentials do what they should and nothing else.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::super::requests::print_json;
+use super::super::screen::{self, Screen, Tone};
+use super::super::table::{Column, Table};
+use super::super::{CliError, Done, FAILED};
+use super::{Format, member, not_read};
+use crate::config::Environment;
+use crate::fleet::{Keeping, Member, Outcome, Probe, Role, StreamPlan, StreamState, plans};
+
+/// Check the server of the fleet, and what these credentials may do
+///
+/// It tries what the credentials must be able to do, and what the server must refuse to them. It leaves nothing in a stream.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+The administrator's credentials create the streams with --set-up, and change
+them to what this version of codex-shim needs.
+
+Exit status: 0, or 1 if a check has failed.
+
+Examples:
+  codex-shim fleet check
+  codex-shim fleet check --json | jq '.checks[] | select(.ok | not)'
+  CODEX_SHIM_FLEET_USER=admin CODEX_SHIM_FLEET_CREDS=admin.nk \\
+    codex-shim fleet check --set-up
+  codex-shim fleet check --set-up --replicas 3 --keep-days 7")]
+pub(in crate::cli) struct CheckArguments {
+    /// Create the streams, or change them to what is needed
+    #[arg(long)]
+    set_up: bool,
+    /// Copies of each stream, in a cluster
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "set_up", value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
+    /// Days for which events are kept
+    #[arg(long, value_name = "DAYS", default_value_t = 14, requires = "set_up", value_parser = clap::value_parser!(u16).range(1..))]
+    keep_days: u16,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// The result of one check.
+struct Check {
+    name: String,
+    is_ok: bool,
+    detail: String,
+}
+
+impl Check {
+    fn of(name: impl Into<String>, problem: Result<impl Into<String>, String>) -> Check {
+        let is_ok = problem.is_ok();
+        Check { name: name.into(), is_ok, detail: problem.map_or_else(|why| why, Into::into) }
+    }
+}
+
+pub(super) fn run(arguments: &CheckArguments, environment: &Environment) -> Done {
+    let member = member(environment)?;
+    let probe = Probe::connect(&member).map_err(not_read)?;
+    let keeping = Keeping {
+        replicas: arguments.replicas,
+        events: Duration::from_secs(24 * 3600 * u64::from(arguments.keep_days)),
+    };
+    let (role, checks) = probe.block_on(checks(&probe, &member, arguments.set_up, keeping))?;
+    let status = if checks.iter().all(|check| check.is_ok) { 0 } else { FAILED };
+    if arguments.format.as_json {
+        let document = |check: &Check| json!({ "name": check.name, "ok": check.is_ok, "detail": check.detail });
+        let document = json!({
+            "ok": status == 0,
+            "role": name_of(role),
+            "checks": checks.iter().map(document).collect::<Vec<_>>(),
+        });
+        return Ok(status.max(print_json(&document)));
+    }
+    let to = Screen::of_stdout(environment);
+    let columns = vec![Column::whole(""), Column::text("CHECK"), Column::text("DETAIL").spare()];
+    let cells = |check: &Check| {
+        let (tone, word) = if check.is_ok { (Tone::Good, "ok") } else { (Tone::Bad, "FAILED") };
+        vec![(tone, word.to_owned()), (Tone::Plain, check.name.clone()), (Tone::Faint, check.detail.clone())]
+    };
+    let table = Table::within(columns, to, screen::columns(to)).add(checks.iter().map(cells).collect());
+    Ok(status.max(screen::print(&table)))
+}
+
+async fn checks(
+    probe: &Probe,
+    member: &Member,
+    sets_up: bool,
+    keeping: Keeping,
+) -> Result<(Role, Vec<Check>), CliError> {
+    let role = probe.role().await;
+    if sets_up && role != Role::Administrator {
+        let message = format!("user {} is not the administrator of this fleet's streams", probe.user);
+        return Err(CliError::failed(message).with_remedy("use the administrator's credentials in fleet.creds"));
+    }
+    let version = probe.version();
+    let mut checks = vec![Check::of("the server answers", Ok(format!("{}, nats-server {version}", member.url)))];
+    match role {
+        Role::Administrator => {
+            for plan in plans(keeping) {
+                checks.push(stream(probe, &plan, sets_up).await);
+            }
+        }
+        Role::Nobody => {
+            checks.push(Check::of("these credentials belong to this fleet", Err::<String, _>(strangers(&probe.user))))
+        }
+        Role::Host | Role::Operator | Role::Viewer => {
+            let whose = match role {
+                Role::Host => format!("host {}", member.host),
+                Role::Operator | Role::Viewer | Role::Administrator | Role::Nobody => {
+                    format!("{} {}", name_of(role), probe.user)
+                }
+            };
+            checks.push(Check::of("these credentials belong to this fleet", Ok(whose)));
+            checks.extend(probe.needed(role).await.into_iter().map(|(name, outcome)| needed(name, outcome)));
+            checks.extend(probe.forbidden(role).await.into_iter().map(|(name, outcome)| forbidden(name, outcome)));
+        }
+    }
+    Ok((role, checks))
+}
+
+async fn stream(probe: &Probe, plan: &StreamPlan, sets_up: bool) -> Check {
+    if sets_up && let Err(why) = probe.sets_up(plan).await {
+        return Check::of(format!("stream {}", plan.name), Err::<String, _>(why));
+    }
+    let state = match probe.state(plan).await {
+        StreamState::AsPlanned => Ok(if sets_up { "set up" } else { "is there" }),
+        StreamState::Missing => Err("it is missing; use --set-up".to_owned()),
+        StreamState::Different(member) => Err(format!("its {member} is not what is needed; use --set-up")),
+        StreamState::Failed(why) => Err(why),
+    };
+    Check::of(format!("stream {}", plan.name), state)
+}
+
+fn needed(name: &str, outcome: Outcome) -> Check {
+    Check::of(
+        name,
+        match outcome {
+            Outcome::Admitted => Ok("may"),
+            Outcome::Refused => Err("the server refuses it; see its configuration in docs/fleet.md".to_owned()),
+            Outcome::Nobody => Err("no stream takes it; run `fleet check --set-up` as the administrator".to_owned()),
+            Outcome::Failed(why) => Err(why),
+        },
+    )
+}
+
+fn forbidden(name: &str, outcome: Outcome) -> Check {
+    let wrong = "the server admits it; compare its configuration with docs/fleet.md";
+    Check::of(
+        name,
+        match outcome {
+            Outcome::Refused => Ok("refused, as it should be"),
+            Outcome::Admitted | Outcome::Nobody => Err(wrong.to_owned()),
+            Outcome::Failed(why) => Err(why),
+        },
+    )
+}
+
+fn strangers(user: &str) -> String {
+    format!("the server lets user {user} do nothing of a fleet; check fleet.user, fleet.host and fleet.creds")
+}
+
+fn name_of(role: Role) -> &'static str {
+    match role {
+        Role::Administrator => "administrator",
+        Role::Host => "host",
+        Role::Operator => "operator",
+        Role::Viewer => "viewer",
+        Role::Nobody => "none",
+    }
+}

@@ -1,0 +1,334 @@
+//! `codex-shim fleet hosts`, `sessions` and `requests`.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::requests::{by, outcome_cell, print_json};
+use super::super::screen::{self, Clock, Screen, Times, Tone};
+use super::super::since::SinceFlag;
+use super::super::table::{Cell, Column, Table};
+use super::super::{CliError, Done, say};
+use super::{Format, ask, connect, failed, host_named, not_read, text, with_host};
+use crate::config::Environment;
+use crate::control::answer::kind_of;
+use crate::control::request_name::ShortNames;
+use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question, VERSION};
+
+/// List the hosts of the fleet
+///
+/// A host is online if its agent has written to the server within the last 30 seconds.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim fleet hosts
+  codex-shim fleet hosts --json | jq -r '.hosts[] | select(.online).host'")]
+pub(in crate::cli) struct HostsArguments {
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    times: Times,
+}
+
+pub(super) fn run_hosts(arguments: &HostsArguments, environment: &Environment) -> Done {
+    let hosts = connect(environment)?.hosts().map_err(not_read)?;
+    if arguments.format.as_json {
+        let document = |host: &Host| {
+            let mut document = serde_json::to_value(&host.document).expect("BUG: plain data is JSON");
+            document["online"] = json!(host.is_online);
+            document["seen_at"] = json!(host.seen_at);
+            document
+        };
+        return Ok(print_json(&json!({ "hosts": hosts.iter().map(document).collect::<Vec<_>>() })));
+    }
+    if hosts.is_empty() {
+        say("no hosts yet; start `codex-shim fleet agent` on each");
+    }
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    Ok(screen::print(&hosts_table(&hosts, &clock, to, screen::columns(to))))
+}
+
+fn hosts_table(hosts: &[Host], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
+    let columns = vec![
+        Column::whole("HOST"),
+        Column::whole("STATE"),
+        Column::number("SESSIONS"),
+        Column::number("PENDING"),
+        Column::whole(clock.head("SEEN")).spare(),
+        Column::whole("LEVEL").spare(),
+        Column::whole("VERSION").spare(),
+    ];
+    let cells = |host: &Host| {
+        let (state, tone) = if host.is_online { ("online", Tone::Good) } else { ("offline", Tone::Bad) };
+        vec![
+            (Tone::Strong, host.document.host.clone()),
+            (tone, state.to_owned()),
+            (Tone::Plain, host.document.sessions.to_string()),
+            (if host.document.pending > 0 { Tone::Warning } else { Tone::Plain }, host.document.pending.to_string()),
+            (Tone::Faint, clock.cell(&host.seen_at, to)),
+            (Tone::Faint, host.document.level.clone()),
+            (Tone::Faint, host.document.version.clone()),
+        ]
+    };
+    Table::within(columns, to, columns_max).add(hosts.iter().map(cells).collect())
+}
+
+/// List the sessions of all hosts
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With HOST it lists those of one host. A host that does not answer is named on
+stderr and hides no other.
+
+Exit status: 0, or 1 if a host that is online has not answered, or 3 if there
+is no such host, or 4 if HOST is offline.
+
+Examples:
+  codex-shim fleet sessions
+  codex-shim fleet sessions build-7
+  codex-shim fleet sessions --json | jq '.sessions[] | select(.live)'")]
+pub(in crate::cli) struct SessionsArguments {
+    /// Only those of this host
+    #[arg(value_name = "HOST")]
+    host: Option<String>,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    times: Times,
+}
+
+pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environment) -> Done {
+    let client = connect(environment)?;
+    let question = Question::Sessions { v: VERSION };
+    let (rows, status) = rows_of(&client, arguments.host.as_deref(), &question, "sessions")?;
+    if arguments.format.as_json {
+        return Ok(status.max(print_json(&json!({ "sessions": rows }))));
+    }
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    let columns = vec![
+        Column::whole("HOST"),
+        Column::whole("SESSION"),
+        Column::text("NAME"),
+        Column::whole("STATE"),
+        Column::whole(clock.head("SINCE")).spare(),
+        Column::text("FOLDER").spare(),
+    ];
+    let cells = |row: &Value| {
+        let is_live = row["live"] == true;
+        let id = if to == Screen::None { text(row, "session_id") } else { text(row, "short_id") };
+        let state = serde_json::from_value(row["state"].clone()).ok();
+        vec![
+            (Tone::Strong, text(row, "host").to_owned()),
+            (Tone::Strong, id.to_owned()),
+            (Tone::Plain, if to == Screen::None { String::new() } else { text(row, "name").to_owned() }),
+            (
+                if is_live { Tone::Good } else { Tone::Faint },
+                state.map_or("no answer", |state| screen::state(state, to)).to_owned(),
+            ),
+            (Tone::Faint, clock.cell(text(row, "since"), to)),
+            (Tone::Plain, row["cwd"].as_str().unwrap_or("-").to_owned()),
+        ]
+    };
+    Ok(status.max(screen::print(&Table::of(columns, rows.iter().map(cells).collect(), to))))
+}
+
+/// The rows of all online hosts or of one, each with its host, and the exit status.
+pub(super) fn rows_of(
+    client: &Client,
+    host: Option<&str>,
+    question: &Question,
+    member: &str,
+) -> Result<(Vec<Value>, i32), CliError> {
+    let rows = |host: &str, document: &Value| {
+        let rows =
+            document[member].as_array().into_iter().flatten().map(|row| with_host(host, row)).collect::<Vec<_>>();
+        for problem in document["problems"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            say(&screen::plain(&format!("host {host}: {problem}")));
+        }
+        if document["cut"] == true || document["left_out"].as_u64().is_some_and(|left_out| left_out > 0) {
+            say(&screen::plain(&format!("host {host} has more than fits into a reply; use the tools there")));
+        }
+        rows
+    };
+    if let Some(host) = host {
+        return Ok((rows(host, &ask(client, host, question)?), 0));
+    }
+    let hosts = client.hosts().map_err(not_read)?;
+    if hosts.is_empty() {
+        say("no hosts yet; start `codex-shim fleet agent` on each");
+    }
+    for host in hosts.iter().filter(|host| !host.is_online) {
+        say(&screen::plain(&format!("host {} is offline since {}", host.document.host, host.seen_at)));
+    }
+    let online: Vec<String> = hosts.into_iter().filter(|host| host.is_online).map(|host| host.document.host).collect();
+    let (mut all, mut worst) = (Vec::new(), 0);
+    for (host, answered) in online.iter().zip(client.ask_all(&online, question)) {
+        match answered {
+            Ok(document) => all.extend(rows(host, &document)),
+            // Its agent has ended less than 30 s ago.
+            Err(AskError::Offline) => say(&screen::plain(&format!("host {host} has just gone offline"))),
+            Err(error) => worst = worst.max(failed(host, &error).report()),
+        }
+    }
+    Ok((all, worst))
+}
+
+/// List the requests that wait for an answer, on all hosts
+///
+/// Oldest first. `fleet show` and `fleet respond` take the name in the column REQUEST from anywhere.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+With --all it asks each host for every request of its live sessions, answered
+ones too.
+
+Examples:
+  codex-shim fleet requests
+  codex-shim fleet requests build-7
+  codex-shim fleet requests --all --since 1d
+  codex-shim fleet requests --json | jq -r '.requests[] | .name, .summary'")]
+pub(in crate::cli) struct RequestsArguments {
+    /// Only those of this host
+    #[arg(value_name = "HOST")]
+    host: Option<String>,
+    /// Every stored request of live sessions, whatever its status
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    since: SinceFlag,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    times: Times,
+}
+
+pub(super) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
+    let since = arguments.since.get();
+    if since.is_some() && !arguments.all {
+        return Err(CliError::usage("--since goes with --all: pending requests are listed whatever their age"));
+    }
+    let client = connect(environment)?;
+    let host = arguments.host.as_deref();
+    let (mut rows, status) = match arguments.all {
+        true => rows_of(&client, host, &Question::Requests { v: VERSION, all: true, session: None }, "requests")?,
+        false => (pending_rows(&client, host)?, 0),
+    };
+    rows.retain(|row| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str()));
+    rows.sort_by(|one, other| text(one, "requested_at").cmp(text(other, "requested_at")));
+    name_all(&mut rows);
+    if arguments.format.as_json {
+        return Ok(status.max(print_json(&json!({ "requests": rows }))));
+    }
+    if rows.is_empty() {
+        let nothing = if arguments.all { "no requests yet\n" } else { "no requests are pending\n" };
+        return Ok(status.max(screen::print(nothing)));
+    }
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    Ok(status.max(screen::print(&requests_table(&rows, arguments.all, &clock, to, screen::columns(to)))))
+}
+
+/// The pending requests of the hosts that are online, from their descriptions.
+fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliError> {
+    let hosts = client.hosts().map_err(not_read)?;
+    if let Some(named) = host {
+        let host = host_named(&hosts, named)?;
+        if !host.is_online {
+            return Err(super::offline(host));
+        }
+    }
+    let mut rows = Vec::new();
+    for PendingDocument { host: of, requests, more, .. } in client.pending().map_err(not_read)? {
+        let is_online = hosts.iter().any(|host| host.document.host == of && host.is_online);
+        if host.is_some_and(|host| host != of) {
+            continue;
+        }
+        if !is_online {
+            if !requests.is_empty() {
+                say(&screen::plain(&format!("host {of} is offline; its requests are not listed")));
+            }
+            continue;
+        }
+        if more > 0 {
+            say(&screen::plain(&format!("host {of} has {more} more requests that are pending")));
+        }
+        rows.extend(requests.iter().map(|row| pending_row(&of, row)));
+    }
+    Ok(rows)
+}
+
+/// A row with the members of `codex-shim requests --json`, as far as a description has them.
+fn pending_row(host: &str, row: &PendingRow) -> Value {
+    let mut document = with_host(host, &serde_json::to_value(row).expect("BUG: plain data is JSON"));
+    document["status"] = json!("pending");
+    document["session"] = json!({ "session_id": row.session_id, "name": row.session_name, "live": true });
+    document
+}
+
+/// Gives each request a name that the other tools take.
+fn name_all(rows: &mut [Value]) {
+    let ids: Vec<String> = rows.iter().map(|row| text(row, "request_id").to_owned()).collect();
+    let names = ShortNames::among(ids.iter().map(String::as_str));
+    for (row, id) in rows.iter_mut().zip(&ids) {
+        row["name"] = json!(format!("{}/{}", text(row, "host"), names.of(id)));
+    }
+}
+
+fn requests_table(rows: &[Value], is_all: bool, clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
+    let mut columns = vec![
+        Column::whole("AGE"),
+        Column::whole("REQUEST"),
+        Column::text("SESSION"),
+        Column::whole("KIND").spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
+    if is_all {
+        let more = [Column::whole("OUTCOME"), Column::whole("BY").spare(), Column::whole(clock.head("AT")).spare()];
+        columns.splice(4..4, more);
+    }
+    let cells = |row: &Value| {
+        let mut cells: Vec<Cell> = vec![
+            (Tone::Faint, clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())),
+            (Tone::Warning, text(row, "name").to_owned()),
+            (Tone::Plain, text(&row["session"], "name").to_owned()),
+            (Tone::Faint, kind_of(row).name().to_owned()),
+            (Tone::Strong, text(row, "summary").to_owned()),
+        ];
+        if is_all {
+            let at = (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to));
+            cells.splice(4..4, [outcome_cell(row), (Tone::Faint, by(row)), at]);
+        }
+        cells
+    };
+    Table::within(columns, to, columns_max).add(rows.iter().map(cells).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Value> {
+        let row = |host: &str, id: &str, summary: &str| {
+            let row = PendingRow {
+                session_id: "s".to_owned(),
+                session_name: "work".to_owned(),
+                request_id: format!("6b02d1a90c4e-{id}"),
+                request_method: "item/commandExecution/requestApproval".to_owned(),
+                request_type: Value::Null,
+                thread_id: None,
+                requested_at: "2026-01-02T03:03:05.000Z".to_owned(),
+                expires_at: None,
+                summary: summary.to_owned(),
+            };
+            pending_row(host, &row)
+        };
+        let mut rows = vec![row("build-7", "0", "run make"), row("build-8", "1", "run ls")];
+        name_all(&mut rows);
+        rows
+    }
+
+    #[test]
+    fn requests_name_their_host() {
+        let clock = Clock::stopped("2026-01-02T03:04:07Z");
+        let expect = "1m 2s  build-7/0c4e-0  work  command  run make\n1m 2s  build-8/0c4e-1  work  command  run ls\n";
+        assert_eq!(requests_table(&rows(), false, &clock, Screen::None, None), expect);
+        let narrow = requests_table(&rows(), true, &clock, Screen::Plain, Some(40));
+        assert!(narrow.contains("build-7/0c4e-0") && narrow.contains("pending"), "{narrow}");
+    }
+}

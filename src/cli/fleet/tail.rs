@@ -1,0 +1,196 @@
+//! `codex-shim fleet tail`: the events of all hosts, as the server has stored them.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+
+use super::super::history::Event;
+use super::super::screen::{Clock, Screen, Times, Tone};
+use super::super::since::SinceFlag;
+use super::super::table::{Cell, Column, Table};
+use super::super::{CliError, Done, say};
+use super::{connect, not_read};
+use crate::config::Environment;
+use crate::engine::one_line;
+use crate::fleet::{Client, EventMessage, Reader, Start};
+
+/// How far back it begins, if the user does not say.
+const BEGINS_AGO: Duration = Duration::from_secs(600);
+
+/// Polling interval of `--follow`.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// Pause after a failed attempt.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// Print what happens on all hosts, one event per line
+///
+/// The events come as the server has stored them. Each line names the host and the session. A host with `fleet.level =
+/// \"summary\"` ships no output, no diff and no message text.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Without --since it begins ten minutes ago.
+
+Examples:
+  codex-shim fleet tail
+  codex-shim fleet tail -f
+  codex-shim fleet tail build-7 --since 2h
+  codex-shim fleet tail -f --json | jq -r .event.event_type")]
+pub(in crate::cli) struct TailArguments {
+    /// Only the events of this host
+    #[arg(value_name = "HOST")]
+    host: Option<String>,
+    /// Keep printing events as they are stored
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    since: SinceFlag,
+    /// Print one JSON document per line
+    #[arg(long = "json")]
+    as_json: bool,
+    #[command(flatten)]
+    times: Times,
+}
+
+pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done {
+    let client = connect(environment)?;
+    let since = arguments.since.get().map_or_else(
+        || humantime::format_rfc3339_millis(SystemTime::now() - BEGINS_AGO).to_string(),
+        |since| since.rfc3339(),
+    );
+    let mut printer = Printer::new(arguments, environment);
+    let mut start = Start::Time(since);
+    let mut has_failed = false;
+    loop {
+        let page = match read(&client, arguments, &start) {
+            Ok(page) => page,
+            Err(error) if arguments.follow => {
+                if !has_failed {
+                    say(&format!("{error}; trying again"));
+                }
+                has_failed = true;
+                std::thread::park_timeout(AGAIN_AFTER);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        has_failed = false;
+        let is_empty = page.is_empty();
+        if let Some((number, _)) = page.last() {
+            start = Start::After(*number);
+        }
+        printer.print(page.into_iter().map(|(_, message)| message))?;
+        if !is_empty {
+            continue;
+        }
+        if !arguments.follow {
+            return Ok(0);
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+type Numbered = (u64, Option<EventMessage>);
+
+fn read(client: &Client, arguments: &TailArguments, start: &Start) -> Result<Vec<Numbered>, CliError> {
+    let page = client.events(arguments.host.as_deref(), start).map_err(not_read)?;
+    Ok(page.into_iter().map(|stored| (stored.number, serde_json::from_slice(&stored.payload).ok())).collect())
+}
+
+struct Printer {
+    as_json: bool,
+    to: Screen,
+    clock: Clock,
+    table: Table,
+    reader: Reader,
+}
+
+impl Printer {
+    fn new(arguments: &TailArguments, environment: &Environment) -> Printer {
+        let (to, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
+        let columns = vec![
+            Column::whole(clock.head("TIME")).spare(),
+            Column::whole("HOST"),
+            Column::text("SESSION").spare(),
+            Column::number("NUMBER").spare(),
+            Column::whole("TYPE"),
+            Column::whole("THREAD").spare(),
+            Column::text("DETAILS"),
+        ];
+        Printer { as_json: arguments.as_json, to, clock, table: Table::new(columns, to), reader: Reader::default() }
+    }
+
+    fn print(&mut self, messages: impl Iterator<Item = Option<EventMessage>>) -> Result<(), CliError> {
+        self.clock.go_on();
+        let (mut lines, mut rows) = (String::new(), Vec::new());
+        for message in messages.flatten() {
+            if !self.reader.is_new(&message) {
+                continue;
+            }
+            match self.as_json {
+                true => {
+                    lines.push_str(&serde_json::to_string(&message).expect("BUG: plain data is JSON"));
+                    lines.push('\n');
+                }
+                false => rows.extend(cells(&message, &self.clock, self.to)),
+            }
+        }
+        let text = if self.as_json { lines } else { self.table.add(rows) };
+        let mut stdout = std::io::stdout();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Ok(()) => Ok(()),
+            // The reader of our output is gone.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::quiet(0)),
+            Err(error) => Err(CliError::failed(format!("write to stdout: {error}"))),
+        }
+    }
+}
+
+fn cells(message: &EventMessage, clock: &Clock, to: Screen) -> Option<Vec<Cell>> {
+    let (host, session) = ((Tone::Strong, message.host.clone()), (Tone::Plain, message.session.clone()));
+    if let Some(gap) = &message.gap {
+        let words = match gap.reason.as_str() {
+            "new_epoch" => "the numbering has begun anew: all events that are kept follow".to_owned(),
+            _ => format!("events {} to {} are missing ({})", gap.after_seq + 1, message.seq, one_line(&gap.reason)),
+        };
+        let faint = |text: &str| (Tone::Faint, text.to_owned());
+        let number = faint(&message.seq.to_string());
+        return Some(vec![
+            faint("-"),
+            host,
+            session,
+            number,
+            (Tone::Bad, "gap".to_owned()),
+            faint("-"),
+            (Tone::Bad, words),
+        ]);
+    }
+    let event: Event = serde_json::from_str(message.event.as_ref()?.get()).ok()?;
+    let mut cells = event.cells(clock, to);
+    cells.splice(1..1, [host, session]);
+    Some(cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(message: serde_json::Value) -> Vec<String> {
+        let message: EventMessage = serde_json::from_value(message).expect("a message");
+        let clock = Clock::stopped("2026-01-02T03:04:07Z");
+        cells(&message, &clock, Screen::None).expect("cells").into_iter().map(|(_, text)| text).collect()
+    }
+
+    #[test]
+    fn lines_name_host_and_session() {
+        let event = json!({ "seq": 7, "timestamp": "2026-01-02T03:04:05.000Z", "event_type": "turn/started", "thread_id": "t",
+            "payload_preview": { "turn": { "id": "u" } } });
+        let message = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": 7, "event": event });
+        assert_eq!(shown(message), ["2026-01-02T03:04:05Z", "h", "s", "7", "turn/started", "t", "turn u"]);
+        let gap = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": 9, "gap": { "reason": "retention", "after_seq": 4 } });
+        assert_eq!(shown(gap)[6], "events 5 to 9 are missing (retention)");
+    }
+}

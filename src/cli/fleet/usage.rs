@@ -1,0 +1,143 @@
+//! `codex-shim fleet usage`: the tokens, time, commands and requests of turns, over all hosts.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::super::requests::print_json;
+use super::super::screen::{self, Screen, Tone};
+use super::super::since::SinceFlag;
+use super::super::table::{Cell, Column, Table};
+use super::super::{Done, say};
+use super::list::rows_of;
+use super::{Format, connect, text};
+use crate::config::Environment;
+use crate::fleet::{Question, VERSION};
+use crate::index::Used;
+use crate::tui::text::short as compact;
+
+/// Show the tokens, time and requests of turns on all hosts
+///
+/// Each host adds its turns up by day in UTC, client and model. Hosts that are offline are named on stderr and not counted.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  codex-shim fleet usage
+  codex-shim fleet usage --by model --since 30d
+  codex-shim fleet usage build-7 --by session
+  codex-shim fleet usage --json | jq .total.total_tokens")]
+pub(in crate::cli) struct UsageArguments {
+    /// Only this host
+    #[arg(value_name = "HOST")]
+    host: Option<String>,
+    /// One row for each of these
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "host")]
+    by: By,
+    #[command(flatten)]
+    since: SinceFlag,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// The meaning of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum By {
+    Host,
+    Session,
+    Day,
+    Client,
+    Model,
+}
+
+pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done {
+    let client = connect(environment)?;
+    let since = arguments.since.get().map(|since| since.rfc3339());
+    let question = Question::Usage { v: VERSION, since: since.clone() };
+    let (rows, status) = rows_of(&client, arguments.host.as_deref(), &question, "rows")?;
+    let groups = groups(&rows, arguments.by);
+    let mut total = Used::default();
+    groups.values().for_each(|used| total.add(used));
+    if arguments.format.as_json {
+        let rows: Vec<Value> = groups.iter().map(|(name, used)| document(arguments.by, name, used)).collect();
+        let document = json!({ "by": arguments.by, "since": since, "rows": rows, "total": total });
+        return Ok(status.max(print_json(&document)));
+    }
+    if groups.is_empty() && status == 0 {
+        say("no turns are on record");
+    }
+    let to = Screen::of_stdout(environment);
+    Ok(status.max(screen::print(&table(&groups, &total, arguments.by, to))))
+}
+
+/// The names of a group: the host first, if it is one of a host.
+type Name = Vec<String>;
+
+/// The names of the members that name a group.
+fn members(by: By) -> &'static [&'static str] {
+    match by {
+        By::Host => &["host"],
+        By::Session => &["host", "session_id"],
+        By::Day => &["day"],
+        By::Client => &["client"],
+        By::Model => &["model"],
+    }
+}
+
+fn groups(rows: &[Value], by: By) -> BTreeMap<Name, Used> {
+    let mut groups: BTreeMap<Name, Used> = BTreeMap::new();
+    for row in rows {
+        let Ok(used) = serde_json::from_value::<Used>(row.clone()) else { continue };
+        let name = members(by).iter().map(|member| text(row, member).to_owned()).collect();
+        groups.entry(name).or_default().add(&used);
+    }
+    groups
+}
+
+fn document(by: By, name: &Name, used: &Used) -> Value {
+    let mut row = serde_json::to_value(used).expect("BUG: plain data is JSON");
+    for (member, value) in members(by).iter().zip(name) {
+        row[*member] = json!(Some(value).filter(|value| !value.is_empty()));
+    }
+    row
+}
+
+fn table(groups: &BTreeMap<Name, Used>, total: &Used, by: By, to: Screen) -> String {
+    let head = |member: &&str| match *member {
+        "day" => Column::whole("DAY (UTC)"),
+        "session_id" => Column::whole("SESSION"),
+        other => Column::text(other.to_uppercase()),
+    };
+    let mut columns: Vec<Column> = members(by).iter().map(head).collect();
+    columns.extend(["TURNS", "INPUT", "OUTPUT"].map(Column::number));
+    columns.extend(["CACHED", "WORKING", "WAITING", "COMMANDS", "REQUESTS"].map(|head| Column::number(head).spare()));
+    let mut rows: Vec<Vec<Cell>> = groups.iter().map(|(name, used)| cells(name, used, to)).collect();
+    if to != Screen::None && rows.len() > 1 {
+        let mut name = vec![String::new(); members(by).len()];
+        name[0] = "total".to_owned();
+        rows.push(cells(&name, total, to));
+    }
+    Table::of(columns, rows, to)
+}
+
+fn cells(name: &Name, used: &Used, to: Screen) -> Vec<Cell> {
+    let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
+    let time = |ms: u64| match to {
+        Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
+        Screen::Coloured | Screen::Plain => crate::tui::text::lasted(ms.saturating_mul(1_000)),
+    };
+    let names = name.iter().map(|name| (Tone::Strong, if name.is_empty() { "-".to_owned() } else { name.clone() }));
+    let numbers = [
+        used.turns.to_string(),
+        count(used.tokens.input_tokens),
+        count(used.tokens.output_tokens),
+        count(used.tokens.cached_input_tokens),
+        time(used.working_ms),
+        time(used.waiting_ms),
+        used.commands.to_string(),
+        used.requests.to_string(),
+    ];
+    names.chain(numbers.map(|number| (Tone::Plain, number))).collect()
+}

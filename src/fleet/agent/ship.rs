@@ -1,0 +1,246 @@
+//! Ships the events of one session: page by page, oldest first. The next page is read once the server has stored the one before.
+//!
+//! Messages of a page are sent without waiting for each other. If the connection breaks, some may be stored and earlier ones not;
+//! the page is then sent again from the first one that is missing, under the same ids. So a message may be stored after one with a
+//! higher number, but never more than a page late, and readers sort by number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::answers;
+use super::cursors::Cursor;
+use super::page::{Of, Outgoing, PAGE_EVENTS_MAX, Page};
+use super::{ReadPage, Seen, Shared};
+use crate::control::client;
+use crate::fleet::connection::{Link, backoff};
+use crate::fleet::subject;
+use crate::journal::SegmentName;
+use crate::store::Found;
+
+/// How long the server may take to acknowledge a message.
+pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Polling interval of the end of a live session's journal.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Polling interval of a live session whose journal does not change.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// Failures to read a stopped session after which it is left alone until it is used again.
+const UNREADABLE_MAX: u32 = 5;
+
+/// Whether a session has more to ship.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shipped {
+    Page,
+    All,
+}
+
+/// Why a page was not shipped.
+#[derive(Debug)]
+enum Failed {
+    /// The history cannot be read.
+    Read(String),
+    /// The server has not stored it.
+    Publish(String),
+}
+
+/// Ships a session until it has stopped and all of it is shipped.
+pub(super) async fn follow(shared: Arc<Shared>, found: Found) {
+    let mut traffic = Traffic::default();
+    let (mut failures, mut unreadable) = (0, 0);
+    let mut stopped: Option<ReadPage> = None;
+    loop {
+        traffic.look(&found);
+        let is_live = is_live(&found).await;
+        if !found.dir.is_dir() {
+            // The session was deleted.
+            return shared.put_pending(&found.id, Vec::new());
+        }
+        if is_live {
+            answers::refresh_pending(&shared, &found).await;
+        } else {
+            shared.put_pending(&found.id, Vec::new());
+        }
+        // A history that was opened lacks what a relay has recorded since.
+        stopped = stopped.filter(|_| !is_live);
+        match ship_page(&shared, &found, is_live, &mut stopped).await {
+            Ok(Shipped::Page) => (failures, unreadable) = (0, 0),
+            Ok(Shipped::All) if !is_live => return,
+            Ok(Shipped::All) => {
+                (failures, unreadable) = (0, 0);
+                traffic.wait(&found).await;
+            }
+            Err(Failed::Read(why)) => {
+                tracing::debug!(%why, session = found.id, "a page of events");
+                unreadable += 1;
+                if unreadable >= UNREADABLE_MAX && !is_live {
+                    shared.tell(Some(format!("session {} is not shipped: {why}", found.id)));
+                    return;
+                }
+                sleep(backoff(unreadable)).await;
+            }
+            Err(Failed::Publish(why)) => {
+                failures += 1;
+                shared.tell(Some(format!("events are not shipped now: {why}; trying again")));
+                sleep(backoff(failures)).await;
+            }
+        }
+    }
+}
+
+async fn is_live(found: &Found) -> bool {
+    let found = found.clone();
+    tokio::task::spawn_blocking(move || found.is_still_live()).await.unwrap_or_default()
+}
+
+/// Reads the page after the cursor and has it stored.
+async fn ship_page(
+    shared: &Arc<Shared>,
+    found: &Found,
+    is_live: bool,
+    stopped: &mut Option<ReadPage>,
+) -> Result<Shipped, Failed> {
+    let mut link = shared.connection.link.clone();
+    // Without a server nothing is read, so that nothing waits in memory.
+    let _ = link.wait_for(|link| *link == Link::Up).await;
+    let Ok(_one) = shared.pages.acquire().await else { return Ok(Shipped::All) };
+    let after = shared.cursors().of(&found.id).cloned();
+    let (own, session, opened) = (Arc::clone(shared), found.clone(), stopped.take());
+    let cursor = after.clone();
+    let read = tokio::task::spawn_blocking(move || match is_live {
+        true => read_live(&session, cursor.as_ref()).map(|page| (page, None)),
+        false => read_stopped(&own, &session, cursor, opened),
+    });
+    let (page, opened) = read.await.unwrap_or_else(|_| Err("it cannot be read".to_owned())).map_err(Failed::Read)?;
+    *stopped = opened;
+    let Some(page) = page else { return Ok(Shipped::All) };
+    let of = Of { host: &shared.member.host, session: &found.id, level: shared.member.level };
+    let (is_unreadable, is_last) = (page.is_unreadable(), page.is_last());
+    let outgoing = page.outgoing(after.as_ref(), of);
+    drop(page);
+    let count = outgoing.len();
+    if count > 0 {
+        let (stored, failure) = publish(shared, found, outgoing).await;
+        if let Some(last) = stored {
+            shared.put_cursor(&found.id, last);
+        }
+        if let Some(why) = failure {
+            return Err(Failed::Publish(why));
+        }
+        shared.tell(None);
+    }
+    match (is_unreadable, is_last) {
+        (true, _) => Err(Failed::Read("its history cannot be read now".to_owned())),
+        (false, true) => Ok(Shipped::All),
+        (false, false) => Ok(Shipped::Page),
+    }
+}
+
+/// A page of a live session; `None` if it keeps no history.
+fn read_live(found: &Found, after: Option<&Cursor>) -> Result<Option<Page>, String> {
+    let answer = client::get(&found.dir, &Page::path(after)).map_err(|error| error.to_string())?;
+    match answer.error_code().as_deref() {
+        Some("not_recorded") => Ok(None),
+        Some(_) | None => answer.document().map(Some),
+    }
+}
+
+/// A page of a stopped session, and its opened history for the next one; `None` if a relay runs by now, or without a recording.
+fn read_stopped(
+    shared: &Shared,
+    found: &Found,
+    after: Option<Cursor>,
+    opened: Option<ReadPage>,
+) -> Result<(Option<Page>, Option<ReadPage>), String> {
+    let opened = match opened {
+        Some(opened) => Some(opened),
+        None => (shared.stopped.open)(found)?,
+    };
+    let Some(read) = opened else { return Ok((None, None)) };
+    let seen = after.map_or_else(|| Seen::from(0), |Cursor { epoch, seq }| Seen { seq, epoch: Some(epoch) });
+    let page = serde_json::from_str(&read(&seen, PAGE_EVENTS_MAX)?).map_err(|error| error.to_string())?;
+    Ok((Some(page), Some(read)))
+}
+
+/// Publishes messages; returns the cursor of the last one up to which all are stored, and why a later one is not.
+async fn publish(shared: &Shared, found: &Found, outgoing: Vec<Outgoing>) -> (Option<Cursor>, Option<String>) {
+    let subject = subject::events_of(&shared.member.host, &found.id);
+    let mut sent: Vec<(Cursor, PublishAckFuture)> = Vec::with_capacity(outgoing.len());
+    let mut failure = None;
+    for Outgoing { id, payload, cursor } in outgoing {
+        let message = PublishMessage::build().message_id(id).payload(payload.into());
+        match shared.jetstream.send_publish(subject.clone(), message).await {
+            Ok(ack) => sent.push((cursor, ack)),
+            Err(error) => {
+                failure = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    let mut link = shared.connection.link.clone();
+    let mut stored = None;
+    for (cursor, ack) in sent {
+        let acknowledged = tokio::select! {
+            acknowledged = timeout(ACK_WAIT_MAX, ack.into_future()) => acknowledged,
+            _ = link.wait_for(|link| *link == Link::Down) => return (stored, Some("the connection is lost".to_owned())),
+        };
+        match acknowledged {
+            Ok(Ok(_)) => stored = Some(cursor),
+            Ok(Err(error)) => return (stored, Some(in_words(error.kind(), &error))),
+            Err(_) => return (stored, Some("the server does not acknowledge".to_owned())),
+        }
+    }
+    (stored, failure)
+}
+
+fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display) -> String {
+    match kind {
+        PublishErrorKind::StreamNotFound => {
+            format!("the server has no stream {}; run `codex-shim fleet check --set-up` once", subject::EVENTS_STREAM)
+        }
+        PublishErrorKind::TimedOut => {
+            "the server does not acknowledge; see `codex-shim fleet check` for what these credentials may do".to_owned()
+        }
+        PublishErrorKind::WrongLastMessageId
+        | PublishErrorKind::WrongLastSequence
+        | PublishErrorKind::BrokenPipe
+        | PublishErrorKind::MaxAckPending
+        | PublishErrorKind::MaxPayloadExceeded
+        | PublishErrorKind::Other => error.to_string(),
+    }
+}
+
+/// Notices that a relay has recorded something, by the end of its journal.
+#[derive(Default)]
+struct Traffic {
+    end: Option<(SegmentName, u64)>,
+}
+
+impl Traffic {
+    /// Notes the end; returns whether it has moved.
+    fn look(&mut self, found: &Found) -> bool {
+        let segment = found.last_segment();
+        let bytes = |name: &SegmentName| {
+            std::fs::metadata(found.journal_dir().join(name.to_string())).map_or(0, |file| file.len())
+        };
+        let end = segment.map(|name| (name.clone(), bytes(&name)));
+        let has_moved = end != self.end;
+        self.end = end;
+        has_moved
+    }
+
+    async fn wait(&mut self, found: &Found) {
+        let began = Instant::now();
+        while began.elapsed() < ASK_EVERY {
+            sleep(LOOK_EVERY).await;
+            if self.look(found) {
+                return;
+            }
+        }
+    }
+}

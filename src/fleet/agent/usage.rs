@@ -1,0 +1,79 @@
+//! The use of this host's sessions: sums by session, day, client and model, so that a reply stays short.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::Shared;
+use crate::control::client;
+use crate::control::local_time::micros_of;
+use crate::fleet::wire::Failure;
+use crate::index::{SessionUsage, TurnUsage, Used};
+use crate::store::{Found, label};
+
+/// How long the sessions are read. Those that are left out are counted.
+const READ_MAX: Duration = Duration::from_secs(4);
+
+/// Most sums in a reply.
+const SUMS_MAX: usize = 2_000;
+
+/// A sum has one day in UTC, one client and one model.
+type Key = (Option<String>, Option<String>, Option<String>);
+
+/// The sums, with the members of `codex-shim usage --json`.
+pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Value, Failure> {
+    let since_us = match since {
+        Some(text) => Some(micros_of(text).ok_or_else(|| Failure::new("invalid_question", "`since` is not a time"))?),
+        None => None,
+    };
+    let began = Instant::now();
+    let (mut rows, mut left_out, mut problems) = (Vec::new(), 0_u64, Vec::new());
+    for session in shared.all_sessions() {
+        if began.elapsed() >= READ_MAX || rows.len() >= SUMS_MAX {
+            left_out += 1;
+            continue;
+        }
+        match of_session(shared, &session, since, since_us) {
+            Ok(usage) => rows.extend(sums(&session, &usage)),
+            Err(why) => problems.push(format!("session {}: {why}", session.id)),
+        }
+    }
+    Ok(json!({ "rows": rows, "left_out": left_out, "problems": problems }))
+}
+
+fn of_session(
+    shared: &Shared,
+    session: &Found,
+    since: Option<&str>,
+    since_us: Option<u64>,
+) -> Result<SessionUsage, String> {
+    if session.is_still_live() {
+        let query = since.map(|since| format!("?since={since}")).unwrap_or_default();
+        let path = format!("/sessions/self/usage{query}");
+        let answer = client::get_within(&session.dir, &path, READ_MAX).map_err(|error| error.to_string())?;
+        return match answer.error_code().as_deref() {
+            Some("not_recorded") => Ok(SessionUsage::default()),
+            Some(_) | None => answer.document(),
+        };
+    }
+    (shared.stopped.usage)(session, since_us)
+}
+
+fn sums(session: &Found, usage: &SessionUsage) -> Vec<Value> {
+    let mut sums: BTreeMap<Key, Used> = BTreeMap::new();
+    for TurnUsage { client, model, began_at, older, used, .. } in &usage.turns {
+        let day = began_at.get(..10).filter(|_| !older).map(str::to_owned);
+        sums.entry((day, client.clone(), model.clone())).or_default().add(used);
+    }
+    let row = |((day, client, model), used): (Key, Used)| {
+        let mut row = serde_json::to_value(used).expect("BUG: plain data is JSON");
+        row["session_id"] = json!(session.id);
+        row["session_name"] = json!(label(session));
+        row["day"] = json!(day);
+        row["client"] = json!(client);
+        row["model"] = json!(model);
+        row
+    };
+    sums.into_iter().map(row).collect()
+}

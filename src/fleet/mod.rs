@@ -1,0 +1,39 @@
+//! The fleet: sessions of many machines, over NATS JetStream.
+//!
+//! ```text
+//! relays ──▶ control sockets ──▶ agent ──▶ cshim.ev.<host>.<session>  ──▶ stream CSHIM_EV ──▶ client ──▶ tools
+//!   ▲                             │  ▲                                                          │
+//!   └─────────── answers ─────────┘  └────────── cshim.req.<host>.<read|write>.<user> ◀─────────┘
+//! ```
+//!
+//! An agent is a process beside the relays of a host. It ships events with a cursor on disk, describes the host in two buckets, and
+//! answers questions. The host's ledgers decide on every answer; nothing in the server is a second truth.
+//!
+//! *Trust.* NATS does not tell the agent who has asked, so the user's name stands in the subject, and the server's permissions bind
+//! it to the credentials. The agent checks the rest: the place of the reply, headers, length and members of a question.
+//!
+//! *Bounds.* Pages in memory, unacknowledged messages, questions at a time, their length and that of replies, and waits all have
+//! limits.
+//!
+//! The relay knows nothing of it. It never writes into a session, and never sends anything that has not passed the mask.
+
+mod agent;
+mod client;
+mod connection;
+mod credentials;
+mod follow;
+mod level;
+mod probe;
+mod stored;
+mod subject;
+mod wire;
+
+pub(crate) use agent::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
+pub(crate) use client::{AskError, Client, ClientError, Host};
+pub(crate) use connection::{ConnectError, Member};
+pub(crate) use follow::Reader;
+pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
+pub(crate) use stored::Start;
+pub(crate) use wire::{
+    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole,
+};

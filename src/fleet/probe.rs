@@ -1,0 +1,404 @@
+//! Finds out what credentials may do, and sets up the streams. No probe leaves a message in a stream: each names a stream that does
+//! not exist in the header `Nats-Expected-Stream`, so JetStream refuses what the permissions have admitted.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::client::{Request, RequestErrorKind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::client::ClientError;
+use super::connection::{AtFirst, Connection, Member};
+use super::subject::{self, ALL_EVENTS, ALL_LATER, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, Mode, PENDING_BUCKET};
+use super::wire::MESSAGE_BYTES_MAX;
+
+/// How long the server may take for one answer.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long a refusal of a subscription may come after the answer to a later question: the client reports it by another way.
+const REFUSAL_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The name that stands for any other host, user or session. Nobody has it.
+const OTHER: &str = "fleet-check";
+
+/// How long the server recognizes a message by its id.
+const DUPLICATES_FOR: Duration = Duration::from_secs(600);
+
+/// How long an answer for a host that is away is kept at most.
+const LATER_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long a host is named that has not come back.
+const HOST_FOR: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// Room for headers beside the payload of a message, in bytes.
+const HEADERS_BYTES_MAX: usize = 4 << 10;
+
+/// Answers that wait for one host from one user.
+const LATER_MAX: u32 = 1_000;
+
+/// Error code of JetStream: the message expects another stream. Source: errors.json of nats-server.
+const OTHER_STREAM_EXPECTED: u64 = 10_060;
+
+/// Whose credentials they are, by what the server lets them do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// May change streams.
+    Administrator,
+    Host,
+    /// May ask and answer.
+    Operator,
+    /// May ask.
+    Viewer,
+    /// May do nothing of a fleet.
+    Nobody,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The permissions have refused it.
+    Refused,
+    /// It has arrived: at JetStream, or where an agent would listen.
+    Admitted,
+    /// It is admitted, and nobody was there to take it.
+    Nobody,
+    /// There was no usable answer.
+    Failed(String),
+}
+
+/// A stream of the fleet: its configuration in the API of JetStream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StreamPlan {
+    pub(crate) name: String,
+    config: Value,
+}
+
+/// What the administrator chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keeping {
+    /// Copies of each stream in a cluster.
+    pub(crate) replicas: u8,
+    /// How long events are kept.
+    pub(crate) events: Duration,
+}
+
+/// The state of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StreamState {
+    AsPlanned,
+    Missing,
+    /// A member of its configuration is another than planned.
+    Different(String),
+    Failed(String),
+}
+
+#[derive(Deserialize)]
+struct ApiAnswer {
+    error: Option<ApiError>,
+    config: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ApiError {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+/// The error code of JetStream: there is no such stream.
+const NO_SUCH_STREAM: u64 = 10_059;
+
+/// The streams of a fleet.
+pub(crate) fn plans(keeping: Keeping) -> [StreamPlan; 4] {
+    let nanos = |time: Duration| json!(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let plan = |name: String, subjects: String, more: Value| {
+        let mut config = json!({
+            "name": name,
+            "subjects": [subjects],
+            "retention": "limits",
+            "storage": "file",
+            "discard": "old",
+            "num_replicas": keeping.replicas,
+            "allow_direct": true,
+            "max_msg_size": MESSAGE_BYTES_MAX + HEADERS_BYTES_MAX,
+        });
+        let (Some(members), Value::Object(more)) = (config.as_object_mut(), more) else {
+            return StreamPlan { name, config };
+        };
+        members.extend(more);
+        StreamPlan { name, config }
+    };
+    let events = json!({ "max_age": nanos(keeping.events), "duplicate_window": nanos(DUPLICATES_FOR) });
+    let later = json!({ "max_age": nanos(LATER_FOR), "max_msgs_per_subject": LATER_MAX });
+    let bucket = || json!({ "max_msgs_per_subject": 1, "max_age": nanos(HOST_FOR) });
+    [
+        plan(EVENTS_STREAM.to_owned(), ALL_EVENTS.to_owned(), events),
+        plan(LATER_STREAM.to_owned(), ALL_LATER.to_owned(), later),
+        plan(subject::stream_of(HOSTS_BUCKET), subject::keys(HOSTS_BUCKET), bucket()),
+        plan(subject::stream_of(PENDING_BUCKET), subject::keys(PENDING_BUCKET), bucket()),
+    ]
+}
+
+impl StreamPlan {
+    /// The first member of `config` that is another than planned.
+    fn difference(&self, config: &Value) -> Option<String> {
+        // The administrator chooses these.
+        let is_free = |name: &str| ["max_age", "num_replicas"].contains(&name);
+        let members = self.config.as_object().into_iter().flatten();
+        members
+            .filter(|(name, _)| !is_free(name))
+            .find(|(name, value)| config[name.as_str()] != **value)
+            .map(|(name, _)| name.clone())
+    }
+}
+
+/// A connection whose permissions are tried out.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    runtime: Runtime,
+    connection: Connection,
+    /// The user of a console. The credentials of a host have none, and the name of the host stands in its place.
+    pub(crate) user: String,
+    host: String,
+}
+
+impl Probe {
+    /// # Errors
+    ///
+    /// The server cannot be reached, or refuses the credentials.
+    pub(crate) fn connect(member: &Member) -> Result<Probe, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let user = member.user().unwrap_or(&member.host).to_owned();
+        let connection = runtime.block_on(member.connect(&user, AtFirst::Fail))?;
+        Ok(Probe { runtime, connection, user, host: member.host.clone() })
+    }
+
+    /// Runs what needs the connection.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// The version of the server.
+    pub(crate) fn version(&self) -> String {
+        self.connection.client.server_info().version
+    }
+
+    /// Finds out whose credentials they are.
+    pub(crate) async fn role(&self) -> Role {
+        if self.may_administrate().await {
+            return Role::Administrator;
+        }
+        if self.publishes(&subject::key(HOSTS_BUCKET, &self.host)).await != Outcome::Refused {
+            return Role::Host;
+        }
+        if self.asks(OTHER, Mode::Read, &self.user).await == Outcome::Refused {
+            return Role::Nobody;
+        }
+        match self.asks(OTHER, Mode::Write, &self.user).await {
+            Outcome::Refused => Role::Viewer,
+            Outcome::Admitted | Outcome::Nobody | Outcome::Failed(_) => Role::Operator,
+        }
+    }
+
+    async fn may_administrate(&self) -> bool {
+        let answered = self.api("INFO", &json!({})).await;
+        answered.is_ok_and(|answer| answer.error.is_none())
+    }
+
+    /// Publishes to a subject of a stream.
+    pub(crate) async fn publishes(&self, to: &str) -> Outcome {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Expected-Stream", OTHER);
+        match self.request(to, headers, Vec::new()).await {
+            Err(outcome) => outcome,
+            Ok(payload) => match serde_json::from_slice::<ApiAnswer>(&payload) {
+                Ok(ApiAnswer { error: Some(error), .. }) if error.err_code == OTHER_STREAM_EXPECTED => {
+                    Outcome::Admitted
+                }
+                Ok(ApiAnswer { error: Some(error), .. }) => Outcome::Failed(error.description),
+                Ok(ApiAnswer { error: None, .. }) | Err(_) => Outcome::Admitted,
+            },
+        }
+    }
+
+    /// Asks a host, as a user. No agent admits a question with this header.
+    pub(crate) async fn asks(&self, host: &str, mode: Mode, user: &str) -> Outcome {
+        self.publishes(&subject::question(host, mode, user)).await
+    }
+
+    /// Reads the first message of a stream by direct get.
+    pub(crate) async fn reads(&self, stream: &str) -> Outcome {
+        let get = format!("$JS.API.DIRECT.GET.{stream}");
+        match self.request(&get, HeaderMap::new(), br#"{"seq":1}"#.to_vec()).await {
+            Ok(_) => Outcome::Admitted,
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Subscribes to the subjects of others.
+    pub(crate) async fn listens(&self, to: &str) -> Outcome {
+        let mut refusal = self.connection.refusal.clone();
+        refusal.mark_unchanged();
+        let subscribed = self.connection.client.subscribe(to.to_owned()).await;
+        let _messages = match subscribed {
+            Ok(messages) => messages,
+            Err(error) => return Outcome::Failed(error.to_string()),
+        };
+        if let Err(error) = self.connection.client.flush().await {
+            return Outcome::Failed(error.to_string());
+        }
+        match timeout(REFUSAL_WAIT_MAX, refusal.changed()).await {
+            Ok(_) => Outcome::Refused,
+            Err(_) => Outcome::Admitted,
+        }
+    }
+
+    /// What these credentials must not be able to do, whosever they are: a name for it, and its outcome.
+    pub(crate) async fn forbidden(&self, role: Role) -> Vec<(&'static str, Outcome)> {
+        let mut outcomes = vec![
+            ("publish another host's events", self.publishes(&subject::events_of(OTHER, OTHER)).await),
+            ("describe another host", self.publishes(&subject::key(HOSTS_BUCKET, OTHER)).await),
+            ("list another host's requests", self.publishes(&subject::key(PENDING_BUCKET, OTHER)).await),
+            ("ask in another user's name", self.asks(OTHER, Mode::Read, OTHER).await),
+            ("answer in another user's name", self.asks(OTHER, Mode::Write, OTHER).await),
+            ("leave an answer in another user's name", self.publishes(&subject::later(OTHER, OTHER)).await),
+            ("change a stream", self.changes_a_stream().await),
+            ("receive another user's replies", self.listens(&format!("{}.>", subject::inbox(OTHER))).await),
+            ("receive another host's questions", self.listens(&subject::questions_of_host(OTHER)).await),
+        ];
+        match role {
+            Role::Viewer => {
+                outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
+                outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
+            }
+            Role::Host => outcomes.push(("read the events of others", self.reads(EVENTS_STREAM).await)),
+            Role::Administrator | Role::Operator | Role::Nobody => {}
+        }
+        outcomes
+    }
+
+    /// What these credentials must be able to do.
+    pub(crate) async fn needed(&self, role: Role) -> Vec<(&'static str, Outcome)> {
+        match role {
+            Role::Host => vec![
+                ("ship events", self.publishes(&subject::events_of(&self.host, OTHER)).await),
+                ("describe this host", self.publishes(&subject::key(HOSTS_BUCKET, &self.host)).await),
+                ("list its requests", self.publishes(&subject::key(PENDING_BUCKET, &self.host)).await),
+                ("read the answers that wait for it", self.reads(LATER_STREAM).await),
+            ],
+            Role::Operator | Role::Viewer => {
+                let mut outcomes = vec![
+                    ("read events", self.reads(EVENTS_STREAM).await),
+                    ("read the list of hosts", self.reads(&subject::stream_of(HOSTS_BUCKET)).await),
+                    ("read pending requests", self.reads(&subject::stream_of(PENDING_BUCKET)).await),
+                    ("ask a host", self.asks(OTHER, Mode::Read, &self.user).await),
+                ];
+                if role == Role::Operator {
+                    outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
+                    outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
+                }
+                // Nobody is the host that was asked.
+                outcomes.iter_mut().filter(|(_, outcome)| *outcome == Outcome::Nobody).for_each(|(name, outcome)| {
+                    if ["ask a host", "answer a request"].contains(name) {
+                        *outcome = Outcome::Admitted;
+                    }
+                });
+                outcomes
+            }
+            Role::Administrator | Role::Nobody => Vec::new(),
+        }
+    }
+
+    /// Deletes a stream that does not exist.
+    async fn changes_a_stream(&self) -> Outcome {
+        match self.request(&format!("$JS.API.STREAM.DELETE.{OTHER}"), HeaderMap::new(), Vec::new()).await {
+            Ok(_) => Outcome::Admitted,
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The state of a stream.
+    pub(crate) async fn state(&self, plan: &StreamPlan) -> StreamState {
+        match self.api(&format!("STREAM.INFO.{}", plan.name), &json!({})).await {
+            Ok(ApiAnswer { error: Some(error), .. }) if error.err_code == NO_SUCH_STREAM => StreamState::Missing,
+            Ok(ApiAnswer { error: Some(error), .. }) => StreamState::Failed(error.description),
+            Ok(ApiAnswer { error: None, config: Some(config) }) => {
+                plan.difference(&config).map_or(StreamState::AsPlanned, StreamState::Different)
+            }
+            Ok(ApiAnswer { error: None, config: None }) => {
+                StreamState::Failed("the answer has no configuration".to_owned())
+            }
+            Err(why) => StreamState::Failed(why),
+        }
+    }
+
+    /// Creates a stream, or changes it to what is planned.
+    ///
+    /// # Errors
+    ///
+    /// Why the server has not done it.
+    pub(crate) async fn sets_up(&self, plan: &StreamPlan) -> Result<(), String> {
+        let action = match self.state(plan).await {
+            StreamState::Missing => "CREATE",
+            StreamState::AsPlanned | StreamState::Different(_) => "UPDATE",
+            StreamState::Failed(why) => return Err(why),
+        };
+        let answer = self.api(&format!("STREAM.{action}.{}", plan.name), &plan.config).await?;
+        answer.error.map_or(Ok(()), |error| Err(error.description))
+    }
+
+    async fn api(&self, call: &str, body: &Value) -> Result<ApiAnswer, String> {
+        let body = super::wire::bytes(body);
+        let payload =
+            self.request(&format!("$JS.API.{call}"), HeaderMap::new(), body).await.map_err(
+                |outcome| match outcome {
+                    Outcome::Refused => "the server refuses it".to_owned(),
+                    Outcome::Nobody => "the server has no JetStream".to_owned(),
+                    Outcome::Failed(why) => why,
+                    Outcome::Admitted => "there was no answer".to_owned(),
+                },
+            )?;
+        serde_json::from_slice(&payload).map_err(|error| format!("the answer is not valid: {error}"))
+    }
+
+    /// The answer to a message, or why there is none.
+    async fn request(&self, to: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Outcome> {
+        let mut refusal = self.connection.refusal.clone();
+        refusal.mark_unchanged();
+        let request = Request::new().headers(headers).payload(body.into()).timeout(Some(ANSWER_WAIT_MAX));
+        let answered = tokio::select! {
+            answered = self.connection.client.send_request(to.to_owned(), request) => answered,
+            _ = refusal.changed() => return Err(Outcome::Refused),
+        };
+        match answered {
+            Ok(message) => Ok(message.payload.to_vec()),
+            Err(error) => Err(match error.kind() {
+                RequestErrorKind::NoResponders => Outcome::Nobody,
+                RequestErrorKind::TimedOut => Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs())),
+                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
+                    Outcome::Failed(error.to_string())
+                }
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_configuration_is_noticed() {
+        let [events, ..] = plans(Keeping { replicas: 1, events: Duration::from_secs(60) });
+        let mut config = events.config.clone();
+        config["first_seq"] = json!(1);
+        config["num_replicas"] = json!(3);
+        assert_eq!(events.difference(&config), None);
+        config["allow_direct"] = json!(false);
+        assert_eq!(events.difference(&config), Some("allow_direct".to_owned()));
+    }
+}

@@ -1,0 +1,154 @@
+//! Reads messages that a stream has stored, in pages: one question to the server, which sends the page to the inbox of the user.
+//!
+//! These are batched direct gets (NATS 2.11 and later). They need no consumer, so credentials that may only read cannot make the
+//! server deliver anything elsewhere.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::Message;
+use futures_util::StreamExt as _;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::connection::Connection;
+
+/// Most messages of a page.
+pub(crate) const PAGE_MESSAGES_MAX: u64 = 256;
+
+/// Most bytes of a page.
+const PAGE_BYTES_MAX: u64 = 4 << 20;
+
+/// How long the server may take for the next message of a page.
+const MESSAGE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Statuses of the messages that end a page. Source: the direct get API of JetStream.
+const END_OF_PAGE: u16 = 204;
+const NO_MESSAGE: u16 = 404;
+const NO_STREAM: u16 = 503;
+
+/// A stored message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) subject: String,
+    /// Its number in the stream.
+    pub(crate) number: u64,
+    /// When the server stored it, RFC 3339.
+    pub(crate) at: String,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The beginning of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// After the message with this number.
+    After(u64),
+    /// At this time, RFC 3339.
+    Time(String),
+}
+
+/// Why a stream cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("the server has no stream {0}, or these credentials may not read it; see `codex-shim fleet check`")]
+    NoStream(String),
+    #[error("the server does not let this user read {stream}: {why}")]
+    Refused { stream: String, why: String },
+    #[error("read {stream}: {why}")]
+    Failed { stream: String, why: String },
+}
+
+/// The API's question.
+#[derive(Serialize)]
+struct Wanted<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_time: Option<&'a str>,
+    next_by_subj: &'a str,
+    batch: u64,
+    max_bytes: u64,
+}
+
+/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first; the page after the last message is empty.
+pub(crate) async fn page(
+    connection: &Connection,
+    stream: &str,
+    filter: &str,
+    start: &Start,
+) -> Result<Vec<Stored>, ReadError> {
+    let failed = |why: String| ReadError::Failed { stream: stream.to_owned(), why };
+    let wanted = Wanted {
+        seq: match start {
+            Start::After(number) => Some(number.saturating_add(1)),
+            Start::Time(_) => None,
+        },
+        start_time: match start {
+            Start::After(_) => None,
+            Start::Time(time) => Some(time),
+        },
+        next_by_subj: filter,
+        batch: PAGE_MESSAGES_MAX,
+        max_bytes: PAGE_BYTES_MAX,
+    };
+    let mut refusal = connection.refusal.clone();
+    refusal.mark_unchanged();
+    let inbox = connection.client.new_inbox();
+    let mut received = connection.client.subscribe(inbox.clone()).await.map_err(|error| failed(error.to_string()))?;
+    let subject = format!("$JS.API.DIRECT.GET.{stream}");
+    let asked = connection.client.publish_with_reply(subject, inbox, super::wire::bytes(&wanted).into()).await;
+    asked.map_err(|error| failed(error.to_string()))?;
+    let mut all = Vec::new();
+    loop {
+        let message = tokio::select! {
+            message = timeout(MESSAGE_WAIT_MAX, received.next()) => message,
+            _ = refusal.changed() => {
+                let why = refusal.borrow().clone().unwrap_or_default();
+                return Err(ReadError::Refused { stream: stream.to_owned(), why });
+            }
+        };
+        let message = message.map_err(|_| failed(format!("no answer in {} s", MESSAGE_WAIT_MAX.as_secs())))?;
+        let message = message.ok_or_else(|| failed("the connection has ended".to_owned()))?;
+        match message.status.map(|status| status.as_u16()) {
+            None => all.extend(stored(message)),
+            Some(END_OF_PAGE | NO_MESSAGE) => return Ok(all),
+            Some(NO_STREAM) => return Err(ReadError::NoStream(stream.to_owned())),
+            Some(status) => {
+                return Err(failed(format!("status {status} {}", message.description.unwrap_or_default())));
+            }
+        }
+    }
+}
+
+/// Every message of `stream` whose subject matches `filter`, at most `most` of them.
+pub(crate) async fn all(
+    connection: &Connection,
+    stream: &str,
+    filter: &str,
+    most: usize,
+) -> Result<Vec<Stored>, ReadError> {
+    let mut all: Vec<Stored> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |last| last.number);
+        let page = page(connection, stream, filter, &Start::After(after)).await?;
+        if page.is_empty() || all.len() >= most {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
+}
+
+fn stored(message: Message) -> Option<Stored> {
+    let headers = message.headers.as_ref()?;
+    let text = |name: &str| header(headers, name);
+    Some(Stored {
+        subject: text("Nats-Subject")?,
+        number: text("Nats-Sequence")?.parse().ok()?,
+        at: text("Nats-Time-Stamp").unwrap_or_default(),
+        payload: message.payload.to_vec(),
+    })
+}
+
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).map(|value| value.as_str().to_owned())
+}

@@ -1,0 +1,192 @@
+//! An agent and the tools of the fleet, with a real NATS server: what is shipped, listed, shown and answered.
+
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, failed, told};
+use crate::support::eventually;
+use crate::support::fleet::{Agent, Console, Fleet};
+use crate::support::requests::{command_asked, question_asked, turn_completed, turn_started};
+use crate::support::shim::Home;
+
+/// The numbers of the events that the server has of a session.
+fn shipped(fleet: &Fleet, session: &str) -> Vec<u64> {
+    let numbers = fleet.ann.numbers().expect("the server is there");
+    numbers.into_iter().filter(|((_, name, _), _)| name == session).flat_map(|(_, numbers)| numbers).collect()
+}
+
+/// The numbers of the events that the host itself has.
+fn recorded(live: &Live) -> Vec<u64> {
+    let page = live.get("/sessions/self/codex-events?since_seq=0&limit=500");
+    page["events"].as_array().expect("a list").iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
+}
+
+/// The only pending request of the fleet.
+fn pending(fleet: &Fleet) -> Value {
+    eventually("the pending request", || {
+        let document = fleet.ann.document(&["requests", "--json"]);
+        document["requests"].as_array().filter(|rows| !rows.is_empty()).map(|rows| rows[0].clone())
+    })
+}
+
+fn shown(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("it is text")
+}
+
+#[test]
+fn request_is_answered_from_another_machine() {
+    let Some(fleet) = Fleet::start("request_is_answered_from_another_machine") else { return };
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let _agent = Agent::start(&live.home);
+    let id = live.asked(&command_asked("0", "t"), "0");
+    let row = pending(&fleet);
+    let name = row["name"].as_str().expect("a name");
+    assert_eq!((&row["host"], &row["request_id"]), (&json!("build-7"), &json!(id)));
+    assert!(name.starts_with("build-7/") && id.ends_with(&name["build-7/".len()..]), "{name}");
+
+    let whole = shown(&fleet.ann.ask(&["show", name]));
+    assert!(whole.contains("touch x") && whole.contains("why not"), "{whole}");
+    assert!(whole.contains(&format!("codex-shim fleet respond build-7/{id} accept")), "{whole}");
+
+    let done = fleet.ann.document(&["respond", name, "accept", "--json"]);
+    assert_eq!((&done["ok"], &done["idempotent"], &done["host"]), (&json!(true), &json!(false), &json!("build-7")));
+    assert_eq!(live.at_server(), format!("{}\n", json!({ "id": 0, "result": { "decision": "accept" } })));
+    let row = live.row(&id);
+    assert_eq!((&row["resolved_by"], &row["resolution_source"]), (&json!("fleet:ann@build-7"), &json!("api")));
+
+    let again = fleet.ann.ask(&["respond", &format!("build-7/s/{id}"), "decline"]);
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    assert!(String::from_utf8_lossy(&again.stdout).contains("your answer was not sent"), "{again:?}");
+    eventually("an empty list", || {
+        fleet.ann.document(&["requests", "--json"])["requests"].as_array().is_some_and(Vec::is_empty).then_some(())
+    });
+    live.kill();
+}
+
+#[test]
+fn viewer_may_look_and_not_answer() {
+    let Some(fleet) = Fleet::start("viewer_may_look_and_not_answer") else { return };
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let _agent = Agent::start(&live.home);
+    let id = live.asked(&command_asked("0", "t"), "0");
+    let target = format!("build-7/{id}");
+    pending(&fleet);
+    let ben = Console(Home::new());
+    fleet.nats.configures(&ben.0, "ben", "user = \"ben\"\n");
+    assert!(ben.ask(&["show", &target]).status.success());
+    failed(&ben.ask(&["respond", &target, "accept"]), 1, "the server refuses");
+    assert_eq!(live.row(&id)["status"], "pending");
+    live.kill();
+}
+
+#[test]
+fn events_are_shipped_whole_and_once() {
+    let Some(fleet) = Fleet::start("events_are_shipped_whole_and_once") else { return };
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let agent = Agent::start(&live.home);
+    for turn in 0..20 {
+        live.say_plainly(&turn_started("t", &format!("u{turn}")));
+        live.say_plainly(&turn_completed("t", &format!("u{turn}")));
+    }
+    let all = recorded(&live);
+    eventually("every event", || (shipped(&fleet, "s") == all).then_some(()));
+    // An agent that was killed may ship again what it has shipped; nobody sees it twice.
+    agent.kill();
+    for turn in 20..40 {
+        live.say_plainly(&turn_started("t", &format!("u{turn}")));
+    }
+    let _agent = Agent::start(&live.home);
+    let all = recorded(&live);
+    eventually("every event after a kill", || (shipped(&fleet, "s") == all).then_some(()));
+    // The rest of a relay that was killed is read from its files.
+    live.say_plainly(&turn_started("t", "last"));
+    let count = recorded(&live).len();
+    let _home = live.kill();
+    eventually("the rest", || (shipped(&fleet, "s").len() >= count).then_some(()));
+}
+
+#[test]
+fn summary_ships_no_text() {
+    let Some(fleet) = Fleet::start("summary_ships_no_text") else { return };
+    let mut live = Live::start_in(fleet.host(7, "summary")).initialize();
+    let _agent = Agent::start(&live.home);
+    live.say_plainly(r#"{"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"m","text":"SECRETWORD"}}}"#);
+    let id = live.asked(&question_asked("7", false), "7");
+    let all = recorded(&live);
+    eventually("every event", || (shipped(&fleet, "s") == all).then_some(()));
+    let events = json!(fleet.ann.messages()).to_string();
+    assert!(
+        events.contains("agentMessage") && !events.contains("SECRETWORD") && !events.contains("Which?"),
+        "{events}"
+    );
+    let row = pending(&fleet);
+    assert!(row["summary"] != "" && !row.to_string().contains("Which?"), "{row}");
+    let asked = fleet.ann.document(&["show", &format!("build-7/{id}"), "--json"]);
+    assert!(!asked.to_string().contains("Which?"), "{asked}");
+    live.kill();
+}
+
+#[test]
+fn host_that_is_away_is_named() {
+    let Some(fleet) = Fleet::start("host_that_is_away_is_named") else { return };
+    failed(&fleet.ann.ask(&["show", "build-7/latest"]), 3, "no host `build-7` was ever in this fleet");
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let agent = Agent::start(&live.home);
+    let id = live.asked(&command_asked("0", "t"), "0");
+    pending(&fleet);
+    let hosts = fleet.ann.document(&["hosts", "--json"]);
+    assert_eq!((&hosts["hosts"][0]["online"], &hosts["hosts"][0]["pending"]), (&json!(true), &json!(1)), "{hosts}");
+    agent.kill();
+    let target = format!("build-7/{id}");
+    failed(&fleet.ann.ask(&["show", &target]), 4, "host build-7 is offline since 2");
+    failed(&fleet.ann.ask(&["respond", &target, "accept"]), 4, "is offline since");
+    // The answer waits, and is given once the agent is back.
+    assert!(fleet.ann.ask(&["respond", &target, "decline", "--when-back"]).status.success());
+    let _agent = Agent::start(&live.home);
+    assert_eq!(live.at_server(), format!("{}\n", json!({ "id": 0, "result": { "decision": "decline" } })));
+    let row = live.row_with(&id, "resolved_by");
+    assert_eq!(row["resolved_by"], "fleet:ann@build-7");
+    live.kill();
+}
+
+#[test]
+fn sessions_take_messages_from_another_machine() {
+    let Some(fleet) = Fleet::start("sessions_take_messages_from_another_machine") else { return };
+    let live = Live::start_in(fleet.host(7, "full")).initialize();
+    let _agent = Agent::start(&live.home);
+    let sessions = eventually("the session", || {
+        let document = fleet.ann.document(&["sessions", "--json"]);
+        document["sessions"].as_array().filter(|rows| !rows.is_empty()).cloned()
+    });
+    assert_eq!((&sessions[0]["host"], &sessions[0]["session_id"]), (&json!("build-7"), &json!("s")));
+    let local = told(&live.tool(&["sessions", "--json"]));
+    let names = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let shipped: Vec<String> = names(&sessions[0]).into_iter().filter(|name| name != "host").collect();
+    assert_eq!(shipped, names(&local["sessions"][0]));
+    failed(&fleet.ann.ask(&["send", "build-7/s", "go on"]), 1, "no turn has run in this session yet");
+    failed(&fleet.ann.ask(&["interrupt", "build-7/other"]), 3, "has no session `other`");
+    let used = fleet.ann.document(&["usage", "--json"]);
+    assert_eq!(used["by"], "host");
+    live.kill();
+}
+
+#[test]
+fn message_joins_a_turn_on_another_machine() {
+    let Some(fleet) = Fleet::start("message_joins_a_turn_on_another_machine") else { return };
+    let mut live = Live::start_in(fleet.host(7, "summary")).in_turn();
+    let _agent = Agent::start(&live.home);
+    eventually("the session", || {
+        let document = fleet.ann.document(&["sessions", "--json"]);
+        document["sessions"].as_array().is_some_and(|rows| !rows.is_empty()).then_some(())
+    });
+    let mut command = fleet.ann.0.shim(&["fleet", "send", "build-7/s", "and the tests", "--json"]);
+    let sending = command.stdin(Stdio::null()).spawn().expect("the tool runs");
+    let call: Value = serde_json::from_str(&live.at_server()).expect("JSON");
+    assert_eq!(call["params"]["input"][0]["text"], "and the tests");
+    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u1" } } }).to_string());
+    let turn = told(&sending.wait_with_output().expect("the tool ends"));
+    assert_eq!(turn, json!({ "host": "build-7", "turn_id": "u1", "thread_id": "t", "steered": true }));
+    live.kill();
+}
