@@ -18,7 +18,7 @@ build: ## the release binary, target/release/codex-shim
 PACKAGES     := target/packages
 DIST_PROFILE := dist
 SIZE_MAX     := 12582912
-PACK          = SIZE_MAX=$(SIZE_MAX) packaging/package.sh
+PACK          = SIZE_MAX=$(SIZE_MAX) .packaging/package.sh
 
 dist: dist-binary ## target/packages/codex-shim-*.tar.gz: the binary, manual pages, completions, licences; static where musl is there
 	@$(PACK) tar $(PACKAGES)/codex-shim $(PACKAGES)
@@ -30,9 +30,9 @@ npm: dist-binary ## the same as two npm packages: one for all systems, and one w
 	@$(PACK) npm $(PACKAGES)/codex-shim $(PACKAGES)
 
 dist-binary: package-tools
-	@packaging/build.sh $(DIST_PROFILE) $(PACKAGES)/codex-shim
+	@.packaging/build.sh $(DIST_PROFILE) $(PACKAGES)/codex-shim
 	@rm -f $(PACKAGES)/codex-shim.cdx.json
-	@[ ! -x target/tools/bin/cargo-cyclonedx ] || packaging/sbom.sh $(PACKAGES)/codex-shim.cdx.json
+	@[ ! -x target/tools/bin/cargo-cyclonedx ] || .packaging/sbom.sh $(PACKAGES)/codex-shim.cdx.json
 
 AUDITABLE_VERSION := 0.7.7
 CYCLONEDX_VERSION := 0.5.9

@@ -1,4 +1,4 @@
-//! The packages, made from the binary under test by `packaging/package.sh`: each is installed somewhere clean, works, is upgraded
+//! The packages, made from the binary under test by `.packaging/package.sh`: each is installed somewhere clean, works, is upgraded
 //! under a running relay, and is removed again without a trace. Nothing but HOME and PATH is in the environment.
 
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ impl Bench {
     /// Makes the packages of a kind; returns their paths, as printed.
     fn pack(&self, kind: &str, version: &str, into: &str) -> Vec<PathBuf> {
         let mut script = Command::new("sh");
-        script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/package.sh"));
+        script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/.packaging/package.sh"));
         script.args([kind.as_ref(), self.at("codex-shim").as_os_str(), self.at(into).as_os_str()]);
         script.env("VERSION", version).env("SOURCE_DATE_EPOCH", "1700000000").env("LEVEL", "1");
         let output = well(script.current_dir(self.root.path()), kind);

@@ -22,7 +22,7 @@ const UNIT: &str = "codex-shim-hub.service";
 /// The label of launchd's agent.
 const LABEL: &str = "codex-shim.hub";
 
-/// The text of the unit. `packaging/package.sh` fills the same file for the packages.
+/// The text of the unit. `.packaging/package.sh` fills the same file for the packages.
 const UNIT_TEMPLATE: &str = include_str!("codex-shim-hub.service");
 
 /// The text of the agent, as [`UNIT_TEMPLATE`].

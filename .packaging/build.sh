@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the binary for the packages: packaging/build.sh PROFILE FILE
+# Builds the binary for the packages: .packaging/build.sh PROFILE FILE
 # It is static where rustup has the musl target of this machine and there is a musl-gcc; otherwise this says which C library it
 # needs. No path of this machine is in it, so that another checkout of the same commit gives the same bytes.
 
@@ -33,7 +33,7 @@ if [ -x target/tools/bin/cargo-auditable ]; then
     cargo="cargo auditable"
     PATH=$PWD/target/tools/bin:$PATH
 fi
-made=$(CARGO_ENCODED_RUSTFLAGS=$flags CARGO_INCREMENTAL=0 $cargo build --profile "$profile" --locked --bin codex-shim \
+made=$(CARGO_ENCODED_RUSTFLAGS=$flags CARGO_INCREMENTAL=0 $cargo build --profile "$profile" --locked --features fleet --bin codex-shim \
     --target "$target" --message-format json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 [ -x "$made" ] || { echo "build.sh: cargo built no binary" >&2; exit 1; }
 

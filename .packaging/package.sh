@@ -1,6 +1,6 @@
 #!/bin/sh
 # Packs a binary of codex-shim that is there already:
-#   packaging/package.sh tar|deb|npm BINARY FOLDER
+#   .packaging/package.sh tar|deb|npm BINARY FOLDER
 # The packages of one kind go to FOLDER, each with a .sha256 file beside it. The same commit and binary give the same bytes.
 #
 # The software bill of materials is FOLDER/codex-shim.cdx.json, if it is there. Variables: VERSION replaces the version of Cargo.toml,
@@ -64,7 +64,7 @@ fill() {
     doc=$stage/share/doc/codex-shim
     cp LICENSE README.md CHANGELOG.md "$doc/"
     cp docs/*.md docs/*.svg docs/*.png "$doc/docs/"
-    packaging/licences.py "$target" >"$doc/THIRD-PARTY-LICENSES"
+    .packaging/licences.py "$target" >"$doc/THIRD-PARTY-LICENSES"
     if [ -f "$into/codex-shim.cdx.json" ]; then cp "$into/codex-shim.cdx.json" "$doc/"; fi
     comment="Starts the hub at login. \`codex-shim wrap codex\` writes one that also names your codex and PATH."
     sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|\"$1/codex-shim\"|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
@@ -75,7 +75,7 @@ fill() {
 
 # Writes "$2" with its digest from the folder "$1", whose entries are below "$3" there.
 pack() {
-    packaging/tarball.py "$1" "$3" "$into/$2"
+    .packaging/tarball.py "$1" "$3" "$into/$2"
     digest "$2"
 }
 
@@ -87,7 +87,7 @@ digest() {
 make_tar() {
     name=codex-shim-$VERSION-$(echo "$host" | sed -e 's/-unknown//' -e 's/-gnu$//')
     fill /usr/local/bin
-    cp packaging/install.sh "$stage/install.sh"
+    cp .packaging/install.sh "$stage/install.sh"
     cp LICENSE README.md "$stage/"
     pack "$stage" "$name.tar.gz" "$name"
 }
@@ -173,9 +173,9 @@ $libc  "preferUnplugged": true
 }
 END
     pack "$stage" "codex-shim-$os-$cpu-$VERSION.tgz" package
-    cp packaging/npm/binary.js packaging/npm/install.js LICENSE README.md CHANGELOG.md "$main/"
+    cp .packaging/npm/binary.js .packaging/npm/install.js LICENSE README.md CHANGELOG.md "$main/"
     cp docs/*.md docs/*.svg docs/*.png "$main/docs/"
-    cp packaging/npm/launcher.js "$main/bin/codex-shim"
+    cp .packaging/npm/launcher.js "$main/bin/codex-shim"
     chmod 755 "$main/bin/codex-shim"
     pages=$(cd "$main" && find man -name '*.1' | sort | sed 's|.*|"./&"|' | paste -s -d , -)
     cat >"$main/package.json" <<END

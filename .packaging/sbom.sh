@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the software bill of materials of the binary, CycloneDX as JSON, to a file: packaging/sbom.sh FILE
+# Writes the software bill of materials of the binary, CycloneDX as JSON, to a file: .packaging/sbom.sh FILE
 # Its bytes depend on the commit alone.
 
 set -eu
