@@ -32,7 +32,7 @@ fn login_shell() -> OsString {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let entry = users.lines().map(|user| user.split(':').collect::<Vec<_>>()).find(|user| user.get(2) == Some(&&*own));
     let shell = entry.and_then(|user| user.get(6).map(OsString::from)).filter(|shell| !shell.is_empty());
-    shell.unwrap_or_else(|| "/bin/sh".into())
+    shell.or_else(|| std::env::var_os("SHELL")).unwrap_or_else(|| "/bin/sh".into())
 }
 
 /// A working directory and a codex home, both fresh.
