@@ -256,7 +256,9 @@ fn usage_counts_what_two_clients_hear_once() {
     let mut turn = |client: &mut Client, reports: &[String]| {
         let started = client.call("turn/start", json!({"threadId": "t", "input": []}));
         let turn = started["turn"]["id"].clone();
-        reports.iter().for_each(|report| drop(server.notify("t", report)));
+        for report in reports {
+            server.notify("t", report);
+        }
         let ended = json!({"id": turn, "status": "completed", "items": []});
         let ended = json!({"method": "turn/completed", "params": {"threadId": "t", "turn": ended}});
         server.notify("t", &ended.to_string());
