@@ -12,17 +12,18 @@ use crate::history::{KeptTool, ToolEvent, ToolRow, rfc3339_millis};
 /// Most reviews that a query returns.
 pub(crate) const REVIEWS_MAX: u64 = 1_000;
 
-/// Rows of one review: its start, its end, and that a person overruled it.
-const ROWS_PER_REVIEW: u64 = 3;
-
 /// The reviews are few among many rows, and are listed without the others.
 pub(super) const SCHEMA: &str = "
     CREATE INDEX codex_tool_events_of_reviews ON codex_tool_events (id) WHERE item_type = 'autoApprovalReview';
 ";
 
-/// The newest rows first, by the index of reviews.
+/// The rows of at most `?3` reviews that have a row since `?1`, newest first. All their rows come, also older ones. A review is
+/// denied if a row says so, or that a person overruled it.
 const REVIEWS: &str = "
-    SELECT * FROM codex_tool_events WHERE item_type = 'autoApprovalReview' AND created_at >= ?1 ORDER BY id DESC LIMIT ?2";
+    SELECT * FROM codex_tool_events WHERE item_type = 'autoApprovalReview' AND item_id IN (
+        SELECT item_id FROM codex_tool_events WHERE item_type = 'autoApprovalReview' AND created_at >= ?1
+        AND (?2 OR approval_decision IN ('denied', 'overruled')) GROUP BY item_id ORDER BY max(id) DESC LIMIT ?3)
+    ORDER BY id DESC";
 
 /// The reviews that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,8 @@ pub(crate) struct ReviewDocument {
 }
 
 impl History {
-    /// At most `limit` reviews since `since_us`, oldest first.
+    /// At most `limit` reviews, the newest ones, oldest first. Of those that began before `since_us`, only the ones that were
+    /// decided or overruled since then.
     pub(crate) fn reviews(
         &self,
         which: WhichReviews,
@@ -67,26 +69,25 @@ impl History {
         opened: u64,
     ) -> Result<Vec<ReviewDocument>, HistoryError> {
         let since = since_us.map(rfc3339_millis).unwrap_or_default();
-        let rows_max = i64::try_from(limit.saturating_mul(ROWS_PER_REVIEW)).unwrap_or(i64::MAX);
-        let rows_max = if which == WhichReviews::All { rows_max } else { i64::MAX };
-        let kept: Vec<KeptTool> = self.read(opened, |connection| {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut reviews = self.read(opened, |connection| {
             let mut select = connection.prepare_cached(REVIEWS)?;
-            let rows = select.query_map(params![since, rows_max], kept_tool)?.collect::<Result<Vec<_>, _>>()?;
-            Ok(rows.into_iter().flatten().collect())
+            let rows = select.query_map(params![since, which == WhichReviews::All, limit], kept_tool)?;
+            // One row at a time is in memory.
+            joined(rows.filter_map(Result::transpose))
         })?;
-        let mut reviews = joined(kept);
         reviews.retain(|review| which == WhichReviews::All || review.status == "denied");
-        reviews.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         reviews.reverse();
         Ok(reviews)
     }
 }
 
 /// The reviews of these rows, which come newest first; so do the reviews.
-fn joined(rows: Vec<KeptTool>) -> Vec<ReviewDocument> {
+fn joined<E>(rows: impl Iterator<Item = Result<KeptTool, E>>) -> Result<Vec<ReviewDocument>, E> {
     let mut known: HashMap<String, usize> = HashMap::new();
     let mut reviews: Vec<ReviewDocument> = Vec::new();
-    for KeptTool { session_id, row } in rows {
+    for kept in rows {
+        let KeptTool { session_id, row } = kept?;
         let Some(review_id) = row.item_id.clone() else { continue };
         let index = *known.entry(review_id.clone()).or_insert_with(|| {
             reviews.push(empty(review_id, session_id, &row));
@@ -94,7 +95,7 @@ fn joined(rows: Vec<KeptTool>) -> Vec<ReviewDocument> {
         });
         take(&mut reviews[index], row);
     }
-    reviews
+    Ok(reviews)
 }
 
 fn empty(review_id: String, session_id: String, row: &ToolRow) -> ReviewDocument {
@@ -202,6 +203,7 @@ mod tests {
         let denied = || row(5, ToolEvent::Declined, Some("denied"));
         let overruled = || row(9, ToolEvent::Overruled, None);
         // The rows come newest first.
+        let joined = |rows: Vec<KeptTool>| joined(rows.into_iter().map(Ok::<_, ()>)).unwrap_or_default();
         let one = |rows: Vec<KeptTool>| match &joined(rows)[..] {
             [one] => one.clone(),
             others => panic!("{others:#?}"),

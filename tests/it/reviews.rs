@@ -22,6 +22,14 @@ fn reviewed(review_id: &str, status: &str) -> String {
     .to_string()
 }
 
+/// The call of a client that overrules a denial.
+fn overruling(id: u32, review_id: &str) -> String {
+    let event =
+        json!({"id": review_id, "turn_id": "u", "action": {"type": "command", "command": "make TOKEN=hunter22"}});
+    let params = json!({"threadId": "t", "event": event});
+    json!({"id": id, "method": "thread/approveGuardianDeniedAction", "params": params}).to_string()
+}
+
 /// A relay with a running turn in which one action was denied and one approved.
 fn denied() -> Live {
     let mut live = Live::initialized("");
@@ -183,6 +191,37 @@ fn denial_of_an_earlier_run_is_refused() {
     refused(overrule(&live, "8adfefc5-1", &json!({"next_turn": true})), (404, "review_not_found"));
     refused(overrule(&live, "227c7fc7-1", &json!({})), (404, "review_not_found"));
     refused(overrule(&live, "x", &json!({"next": true})), (400, "invalid_body"));
+    live.end_quietly();
+}
+
+#[test]
+fn since_keeps_the_whole_review() {
+    let mut live = denied();
+    with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
+    let whole = live.get(REVIEWS)["reviews"][0].clone();
+    let since = whole["overruled_at"].as_str().expect("it was overruled");
+    assert!(since > whole["decided_at"].as_str().expect("it was decided"), "{whole:#}");
+    for query in [format!("since={since}"), format!("since={since}&all=true")] {
+        assert_eq!(live.get(&format!("{REVIEWS}?{query}"))["reviews"], json!([whole]), "{query}");
+    }
+    live.end_quietly();
+}
+
+#[test]
+fn repeated_overruling_hides_no_other_review() {
+    let mut live = denied();
+    live.say_plainly(&reviewed("aaaaaaaa-1", "denied"));
+    // A client may repeat its call.
+    for id in 100..104 {
+        live.send(&overruling(id, "aaaaaaaa-1"));
+        live.say_plainly(&format!(r#"{{"id":{id},"result":{{}}}}"#));
+    }
+    let reviews = live.get(&format!("{REVIEWS}?all=true&limit=2"))["reviews"].clone();
+    let told: Vec<_> = (0..2).map(|nth| (&reviews[nth]["review_id"], &reviews[nth]["reason"])).collect();
+    let reason = Value::from("It is risky.");
+    assert_eq!(told, [(&"227c7fc7-1".into(), &Value::Null), (&"aaaaaaaa-1".into(), &reason)], "{reviews:#}");
+    let denied = live.get(&format!("{REVIEWS}?limit=2"))["reviews"].clone();
+    assert_eq!([0, 1].map(|nth| &denied[nth]["reason"]), [&reason, &reason], "{denied:#}");
     live.end_quietly();
 }
 
