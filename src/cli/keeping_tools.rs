@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use serde::Serialize;
 
+use super::progress::Progress;
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone};
 use super::select_session::SessionWord;
@@ -15,7 +16,7 @@ use super::{CliError, Done};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
-use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, prune, prune_sessions, redact};
+use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, bytes_to_read, prune, prune_sessions, redact};
 use crate::secrets::Masker;
 use crate::store::{Found, Otherwise, RunMode, full_name, short};
 
@@ -305,8 +306,9 @@ impl Redacted {
         mode: RunMode,
     ) -> Redacted {
         let (mut masked, mut unread, mut segments_left, mut faults) = (Vec::new(), Vec::new(), 0, Vec::new());
+        let progress = Progress::new("redacting", found.iter().map(bytes_to_read).sum());
         for session in found {
-            let (more, left, wrong) = redact(session, masker, transcript_files, mode);
+            let (more, left, wrong) = redact(session, masker, transcript_files, mode, &|bytes| progress.advance(bytes));
             unread.extend(Unread::of(session, left, all));
             masked.extend(more);
             segments_left += left;

@@ -16,4 +16,4 @@ mod prune;
 mod redact;
 
 pub(crate) use prune::{Bounds, Deleted, Kind, PrunedSessions, prune, prune_sessions};
-pub(crate) use redact::{Found as Masked, add_piece, redact};
+pub(crate) use redact::{Found as Masked, add_piece, bytes_to_read, redact};

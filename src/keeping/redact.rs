@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::held::Held;
 use crate::files::{self, Access};
-use crate::index::{TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
-use crate::journal::{Origin, Record};
+use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
+use crate::journal::{Origin, Record, SegmentName};
 use crate::secrets::{InPieces, Masker, Pieces};
-use crate::store::{Found as Session, Life, RunMode, redact_ledger};
+use crate::store::{Found as Session, LEDGER_FILE, Life, RunMode, redact_ledger};
 use crate::wire::Side;
 
 /// Where secrets were masked, and how many.
@@ -53,14 +53,32 @@ impl Place {
     }
 }
 
+/// The size of the segments and databases of a session, which [`redact`] reads.
+pub(crate) fn bytes_to_read(session: &Session) -> u64 {
+    let dir = session.journal_dir();
+    let segments = SegmentName::list(&dir).unwrap_or_default();
+    let segments = segments.into_iter().map(|segment| size(&dir.join(segment.to_string())));
+    segments.sum::<u64>() + databases(session).iter().map(|path| size(path)).sum::<u64>()
+}
+
+fn databases(session: &Session) -> [PathBuf; 2] {
+    [HISTORY_FILE, LEDGER_FILE].map(|name| session.dir.join(name))
+}
+
+fn size(path: &Path) -> u64 {
+    std::fs::symlink_metadata(path).map(|file| file.len()).unwrap_or_default()
+}
+
 /// Masks the secrets in all stored data of a session. Returns where there were any, how many segments were skipped because
-/// the relay is using them, and failures as messages for the user.
+/// the relay is using them, and failures as messages for the user. `advance` is told of the bytes of [`bytes_to_read`] that are
+/// done.
 #[must_use]
 pub(crate) fn redact(
     session: &Session,
     masker: &Masker,
     transcript_files: TranscriptFiles,
     mode: RunMode,
+    advance: &dyn Fn(u64),
 ) -> (Vec<Found>, u64, Vec<String>) {
     let held = match Held::take(session, mode) {
         Ok(held) => held,
@@ -73,9 +91,12 @@ pub(crate) fn redact(
         Err(fault) => faults.push(fault),
     };
     let mut left = 0;
-    add(Place::Journal, redact_journal(&held, masker, transcript_files, &mut left));
+    add(Place::Journal, redact_journal(&held, masker, transcript_files, &mut left, advance));
+    let [history, ledger] = databases(session).map(|path| size(&path));
     add(Place::History, redact_history(&held.history(), masker, held.life, mode));
+    advance(history);
     add(Place::Ledger, redact_ledger(&session.dir, masker, held.life, mode));
+    advance(ledger);
     add(Place::Transcripts, redact_transcripts(&held, masker));
     add(Place::Log, redact_logs(&held, masker));
     (found, left, faults)
@@ -90,6 +111,7 @@ fn redact_journal(
     masker: &Masker,
     transcript_files: TranscriptFiles,
     left: &mut u64,
+    advance: &dyn Fn(u64),
 ) -> Result<u64, String> {
     let dir = held.session.journal_dir();
     let indexed = held.index(transcript_files).map_err(|error| error.to_string())?;
@@ -103,8 +125,12 @@ fn redact_journal(
             continue;
         }
         let path = dir.join(segment.to_string());
+        let bytes = size(&path);
         match redact_segment(&path, masker, held.mode) {
-            Ok(records) => masked += records,
+            Ok(records) => {
+                masked += records;
+                advance(bytes);
+            }
             // Retention has deleted it meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(told(&path)(error)),
@@ -356,5 +382,37 @@ pub(crate) fn add_piece(pieces: &mut Pieces, number: u64, record: &[u8]) {
         let Piece { thread_id, item_id, msg } = params;
         let early = msg.map(|Early { item_id, call_id, stream }| (item_id, call_id, stream));
         pieces.add(format!("{writer} {method} {thread_id:?} {item_id:?} {early:?}"), number, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn all_bytes_are_reported_as_done() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let journal = dir.path().join("journal");
+        std::fs::create_dir(&journal).expect("BUG: a folder");
+        for number in 1..3 {
+            let path = journal.join(format!("0a1b2c3d4e5f-00{number}.jsonl"));
+            std::fs::write(path, "x".repeat(number * 100)).expect("BUG: a file");
+        }
+        let session = Session {
+            id: "s".to_owned(),
+            dir: dir.path().to_owned(),
+            live: false,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        };
+        let masker = Masker::new(&[]).expect("BUG: there is no pattern");
+        let (done, total) = (Cell::new(0), bytes_to_read(&session));
+        let advance = |bytes| done.set(done.get() + bytes);
+        let (_, _, faults) = redact(&session, &masker, TranscriptFiles::None, RunMode::DryRun, &advance);
+        assert_eq!((done.get(), total, faults), (300, 300, Vec::new()));
     }
 }
