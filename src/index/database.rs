@@ -241,11 +241,7 @@ impl Database {
             usage::insert(transaction, session_id, rows)?;
             checkpoint(transaction, session_id, reached)
         };
-        let committed = match rows.entries.is_empty() {
-            true => at_once(connection, work),
-            false => search::overwriting(connection, work),
-        };
-        committed.map_err(|source| self.error(source))
+        at_once(connection, work).map_err(|source| self.error(source))
     }
 
     pub(super) fn error(&self, source: rusqlite::Error) -> DatabaseError {

@@ -14,7 +14,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::database::form;
 use super::query::{History, HistoryError};
@@ -106,18 +106,6 @@ pub(super) fn add<'a>(connection: &Connection, stored: impl Iterator<Item = (i64
     Ok(())
 }
 
-/// Carries out work that adds words in one transaction, in which SQLite overwrites what it frees. FTS5 copies words when it
-/// merges, and no copy may stay behind in a free page when `redact` empties the index.
-pub(super) fn overwriting<T>(
-    connection: &mut Connection,
-    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    connection.pragma_update(None, "secure_delete", "ON")?;
-    let done = at_once(connection, work);
-    connection.pragma_update(None, "secure_delete", "OFF")?;
-    done
-}
-
 /// Adds some of the entries that the index lacks, the newest of them. Returns the number of entries that it has read, 0 at the end.
 pub(super) fn fill_search(connection: &mut Connection) -> rusqlite::Result<u64> {
     let unfilled_to = |connection: &Connection| -> rusqlite::Result<i64> {
@@ -126,7 +114,7 @@ pub(super) fn fill_search(connection: &mut Connection) -> rusqlite::Result<u64> 
     if unfilled_to(connection)? == 0 {
         return Ok(0);
     }
-    overwriting(connection, |transaction| {
+    at_once(connection, |transaction| {
         let (mut stored, mut bytes): (Vec<(i64, String)>, usize) = (Vec::new(), 0);
         let mut select = transaction.prepare_cached(UNFILLED)?;
         let mut rows = select.query([unfilled_to(transaction)?, FILLED_MAX])?;

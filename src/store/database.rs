@@ -139,6 +139,8 @@ fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
     connection.pragma_update(None, "synchronous", form.synchronous).map_err(failed)?;
     connection.pragma_update(None, "cache_size", CACHE_KIB_NEGATED).map_err(failed)?;
+    // What is deleted or replaced may be a secret, or hold copies of one that `redact` masks later.
+    connection.pragma_update(None, "secure_delete", "ON").map_err(failed)?;
     let found = version(&connection).map_err(failed)?;
     let known = form.migrations.len() as i64;
     if found > known {

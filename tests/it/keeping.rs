@@ -477,6 +477,65 @@ fn beside_a_relay_closed_segments_and_what_is_stored_are_masked() {
     check_readable(&home, "after the relay");
 }
 
+/// The files but the journal that contain eight characters of a secret in a row, in any case of letters.
+fn parts(home: &Home, secret: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, bytes) in
+        files(&home.path()).into_iter().filter(|(path, _)| !path.to_string_lossy().contains("/journal/"))
+    {
+        let bytes = bytes.to_ascii_lowercase();
+        let lower = secret.to_ascii_lowercase();
+        let part = lower.as_bytes().windows(8).find(|part| memchr::memmem::find(&bytes, part).is_some());
+        found.extend(part.map(|part| format!("{} in {}", String::from_utf8_lossy(part), path.display())));
+    }
+    found
+}
+
+#[test]
+fn no_part_of_a_secret_is_left_beside_a_relay() {
+    const SECRET: &str = "Qw7ZrKp2XvTn9LmB4sHd8GfJc5Yt3RbWk6NqVx1PzMhUjEaCoSi0DlFg";
+    let home = Home::new();
+    let mut relay = home.shell("cat");
+    relay.env("CODEX_SHIM_EVENTS_MAX", "50").env("CODEX_SHIM_TOOL_EVENTS_MAX", "20").stdout(Stdio::null());
+    let mut relay = relay.spawn().expect("the shim starts");
+    let mut stdin = relay.stdin.take().expect("stdin is piped");
+    let mut say = |method: &str, params: Value| {
+        writeln!(stdin, "{}", json!({ "method": method, "params": params })).expect("it reads");
+    };
+    say("thread/started", json!({"thread": {"id": "t"}}));
+    let mut turn = |number: usize, text: &str| {
+        let turn = format!("u{number}");
+        say("turn/started", json!({"threadId": "t", "turn": {"id": turn}}));
+        for item in 0..30 {
+            let command = json!({"type": "commandExecution", "id": format!("c{item}"), "cwd": "/", "status": "inProgress",
+                "command": format!("echo {text} {}", "x ".repeat(400))});
+            let message = json!({"type": "agentMessage", "id": format!("m{item}"),
+                "text": format!("{text} {}", "y ".repeat(3_000))});
+            for (method, item) in
+                [("item/started", &command), ("item/completed", &message), ("item/completed", &command)]
+            {
+                say(method, json!({"threadId": "t", "turnId": turn, "item": item}));
+            }
+        }
+        say("turn/completed", json!({"threadId": "t", "turn": {"id": turn, "status": "completed"}}));
+    };
+    (0..6).for_each(|number| turn(number, SECRET));
+    turn(6, "harmless");
+    // Retention has deleted rows, whose pages are free.
+    eventually("the history has the last rows", || {
+        let history = Connection::open(home.path().join("sessions/s/history.db")).ok()?;
+        let ended = "SELECT id FROM codex_turn_events WHERE turn_id = 'u6' AND event_type = 'completed'
+            AND (SELECT COUNT(*) FROM codex_events) <= 50 AND (SELECT COUNT(*) FROM codex_tool_events) <= 20";
+        history.query_row(ended, [], |row| row.get::<_, i64>(0)).ok()
+    });
+    assert!(!parts(&home, SECRET).is_empty(), "the secret was stored");
+    document(&home, &["redact", "--session", "s", "--pattern", SECRET, "--json"]);
+    assert_eq!(parts(&home, SECRET), Vec::<String>::new());
+    drop(stdin);
+    let output = relay.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
 /// Backdates everything that shows a session's use by `age`.
 fn age(session: &Path, age: Duration) {
     for path in files(session).into_keys() {
