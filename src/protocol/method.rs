@@ -195,7 +195,7 @@ methods! {
     // Missing from the schema's list of their kind, or from older releases.
     Initialized = "initialized", Unchecked, Open, [];
     RawResponseItemCompleted = "rawResponseItem/completed", Unchecked, Open, [];
-    EarlyTokenCount = "codex/event/token_count", Unchecked, Open, [];
+    EarlyTokenCount = "codex/event/token_count", Unchecked, Members, [];
     EarlyRawResponseItem = "codex/event/raw_response_item", Unchecked, Open, [];
     ReasoningSummaryPartAdded = "item/reasoning/summaryPartAdded", Unchecked, Open, [];
     ToolCallProgress = "item/mcpToolCall/progress", Unchecked, Open, [];
@@ -386,7 +386,8 @@ mod tests {
         for write in ["config/value/write", "config/batchWrite"] {
             assert_eq!(Secrecy::of(write), Secrecy::ConfigWrite, "{write}");
         }
-        for partly in ["config/read", "remoteControl/enable", "thread/start", "command/exec"] {
+        for partly in ["config/read", "remoteControl/enable", "thread/start", "command/exec", "codex/event/token_count"]
+        {
             assert_eq!(Secrecy::of(partly), Secrecy::Members, "{partly}");
         }
         assert_eq!(Secrecy::of("remoteControl/pairing/start"), Secrecy::Secret);

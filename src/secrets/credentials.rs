@@ -37,6 +37,8 @@ pub(crate) enum Carrier {
     Config,
     /// Any member of the parameters or of the result.
     AnyMember,
+    /// `rate_limits` in a report of early 2026: all but the numbers of its windows, which name the account's plan and credits.
+    Limits,
     /// The fields of a form, in the `content` of the result.
     Form(Arc<SecretFields>),
     /// The texts of an error: these values, which its request has carried.
@@ -58,9 +60,10 @@ pub(crate) struct TooDeep;
 impl Carrier {
     /// That of a request's or a notification's parameters.
     pub(crate) fn of_params(method: &str) -> Carrier {
-        match Method::of(method).is_some_and(Method::has_config) {
-            true => Carrier::Config,
-            false => Carrier::AnyMember,
+        match Method::of(method) {
+            Some(Method::EarlyTokenCount) => Carrier::Limits,
+            Some(method) if method.has_config() => Carrier::Config,
+            Some(_) | None => Carrier::AnyMember,
         }
     }
 
@@ -193,6 +196,14 @@ enum Role {
     Place,
     /// An entry of such a list.
     Entry,
+    /// Parameters of which only `rate_limits` is looked at.
+    Report,
+    /// Limits of the account, of which only the windows are recorded.
+    Limits,
+    /// A window, of which only the numbers are.
+    Window,
+    /// A number, and anything else in its place is secret.
+    Number,
 }
 
 /// An object or an array that the walk is in.
@@ -230,7 +241,9 @@ impl Walk<'_> {
                     level.value = member_role(level.role, &unescaped(&self.json[inner]), self.carrier);
                 }
                 TokenKind::Text => self.string(inner),
-                TokenKind::Number if self.role() == Role::Secret => self.found.push(token),
+                TokenKind::Number if matches!(self.role(), Role::Secret | Role::Limits | Role::Window) => {
+                    self.found.push(token)
+                }
                 TokenKind::Number => {}
             }
         }
@@ -288,7 +301,7 @@ impl Walk<'_> {
         let written = &self.json[inner.clone()];
         let role = self.role();
         let Some(level) = self.levels.last_mut().filter(|_| !written.is_empty()) else { return };
-        if role == Role::Secret {
+        if matches!(role, Role::Secret | Role::Limits | Role::Window | Role::Number) {
             self.found.push(text_at(inner));
         } else if role == Role::Words {
             let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
@@ -315,6 +328,7 @@ fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
         Role::Message => match (name, carrier) {
             ("id" | "method" | "jsonrpc", _) => Role::Skipped,
             ("params", Carrier::Config) => Role::Params,
+            ("params", Carrier::Limits) => Role::Report,
             ("result", Carrier::Form(_)) => Role::Answer,
             ("params" | "result" | "error", _) => Role::Plain,
             (_, _) => named_role(Role::Plain, name),
@@ -328,6 +342,14 @@ fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
             Role::Secret
         }
         Role::Filled => Role::Filled,
+        Role::Report if name == "rate_limits" => Role::Limits,
+        Role::Report if name == "msg" => Role::Report,
+        Role::Report => Role::Skipped,
+        Role::Limits if matches!(name, "primary" | "secondary") => Role::Window,
+        Role::Window if matches!(name, "used_percent" | "window_minutes" | "resets_at" | "resets_in_seconds") => {
+            Role::Number
+        }
+        Role::Limits | Role::Window | Role::Number => Role::Secret,
         Role::Secret | Role::Place => parent,
         Role::Entry if matches!(name, "name" | "key") => Role::Skipped,
         Role::Entry => Role::Secret,
@@ -438,6 +460,22 @@ mod tests {
         let schema = r#"{"method":"thread/start","params":{"dynamicTools":[{"inputSchema":{"password":"string"}}]}}"#;
         check(&Carrier::Config, schema);
         check(&Carrier::AnyMember, r#"{"id":1,"result":{"config":{},"origins":{"x.env.A":{"version":"sha"}}}}"#);
+    }
+
+    #[test]
+    fn limits_of_early_servers_keep_numbers() {
+        let check = |limits: &str| {
+            let msg = format!(r#"{{"type":"token_count","info":{{"total_tokens":7}},"rate_limits":{limits}}}"#);
+            let line = format!(r#"{{"method":"codex/event/token_count","params":{{"id":"u","msg":{msg}}}}}"#);
+            check(&Carrier::of_params("codex/event/token_count"), &line);
+        };
+        let window = r#"{"used_percent":1.5,"window_minutes":300,"resets_at":1767225600,"owner":"XXXX"}"#;
+        check(&format!(
+            r#"{{"limit_id":"XXXX","primary":{window},"secondary":null,"credits":{{"balance":"XXXX"}},"plan_type":"XXXX"}}"#
+        ));
+        check(r#"{"primary":{"used_percent":"XXXX","resets_at":["XXXX",{"a":"XXXX"}]},"secondary":"XXXX"}"#);
+        check(r#""XXXX""#);
+        check("null");
     }
 
     #[test]

@@ -148,6 +148,13 @@ fn limits_are_recorded_as_numbers_alone() {
     for used in [22, 22, 23] {
         live.say_plainly(&limits(used));
     }
+    // Early in 2026, they came with the tokens.
+    let window = json!({"used_percent": 24.5, "window_minutes": 300, "resets_at": 4_102_444_800_u64});
+    let limits = json!({"primary": window, "secondary": null, "plan_type": "acme-plan",
+        "credits": {"has_credits": true, "unlimited": false, "balance": "acme-12.50"}});
+    let msg = json!({"type": "token_count", "info": null, "rate_limits": limits});
+    let params = json!({"id": "u1", "conversationId": "t", "msg": msg});
+    live.say_plainly(&json!({"method": "codex/event/token_count", "params": params}).to_string());
     let document = usage(&live.home, &[]);
     let limit = &document["rate_limits"][0];
     assert_eq!(
