@@ -98,6 +98,11 @@ pub enum LedgerEntry {
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
+    /// The answer of a rule is given up, and the request is open again, even if the ledger has stored that answer.
+    RequestReopened {
+        request_id: String,
+        by: String,
+    },
     /// The server confirmed the end of a request.
     RequestConfirmed {
         request_id: String,

@@ -557,6 +557,7 @@ mod tests {
             | LedgerEntry::RequestExpired { .. }
             | LedgerEntry::RequestDispatched { .. }
             | LedgerEntry::RequestConfirmed { .. }
+            | LedgerEntry::RequestReopened { .. }
             | LedgerEntry::RequestUncertain { .. }
             | LedgerEntry::RequestLate { .. }
             | LedgerEntry::RequestShown { .. }) => {

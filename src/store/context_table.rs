@@ -273,6 +273,7 @@ pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &Ledg
         | LedgerEntry::AnswerLost(_)
         | LedgerEntry::RequestDispatched { .. }
         | LedgerEntry::RequestConfirmed { .. }
+        | LedgerEntry::RequestReopened { .. }
         | LedgerEntry::RequestUncertain { .. }
         | LedgerEntry::RequestLate { .. }
         | LedgerEntry::RequestShown { .. } => Ok(()),

@@ -1,7 +1,7 @@
 //! The ledger's record of requests: one row each, and all answers.
 //!
 //! Every function runs in the caller's transaction. A row only moves forward: its end is written once, except that policy
-//! may still end an expired one.
+//! may still end an expired one, and that the answer of a rule is taken back if it was stored too late to be sent.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
@@ -95,6 +95,11 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
     const EXPIRED: &str = "UPDATE codex_pending_requests SET status = 'expired', error_code = 'request_expired',
         error_message = 'nobody answered in time', resolution_source = 'policy', resolved_at = ?2
         WHERE request_id = ?1 AND status = 'pending'";
+    const REOPENED: &str =
+        "UPDATE codex_pending_requests SET status = 'pending', resolved_at = NULL, resolution_source = NULL,
+        resolved_by = NULL, resolved_payload_json = NULL, program = NULL
+        WHERE request_id = ?1 AND status = 'resolved' AND resolved_by = ?2 AND dispatched_at IS NULL";
+    const NOT_SENT: &str = "UPDATE codex_request_answers SET won = 0 WHERE request_id = ?1 AND by = ?2";
     const LATE: &str = "UPDATE codex_pending_requests SET late = 1 WHERE request_id = ?1";
     const SHOWN: &str = "UPDATE codex_pending_requests SET changes_json = ?2, summary = ?3 WHERE request_id = ?1";
     match entry {
@@ -111,6 +116,13 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
             set(transaction, CONFIRMED, params![request_id, rfc3339_millis(*at_us)])
         }
         LedgerEntry::RequestUncertain { request_id, at_us: _ } => set(transaction, UNCERTAIN, params![request_id]),
+        LedgerEntry::RequestReopened { request_id, by } => {
+            let reopened = set(transaction, REOPENED, params![request_id, by])?;
+            if reopened > 0 {
+                set(transaction, NOT_SENT, params![request_id, by])?;
+            }
+            Ok(reopened)
+        }
         LedgerEntry::RequestLate { request_id } => set(transaction, LATE, params![request_id]),
         LedgerEntry::RequestShown { request_id, changes, summary } => {
             set(transaction, SHOWN, params![request_id, changes, summary])
@@ -374,4 +386,79 @@ fn document(row: &Row<'_>, room: &mut usize) -> rusqlite::Result<Value> {
 
 fn parsed(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_else(|_| json!(json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{RequestSource, RequestStatus};
+    use crate::protocol::ItemPlace;
+
+    fn ledger() -> Connection {
+        let connection = Connection::open_in_memory().expect("BUG: a database in memory");
+        connection.execute_batch(&format!("{TABLES}{RULE_COLUMNS}")).expect("BUG: our own SQL");
+        connection
+    }
+
+    fn keep_all(connection: &mut Connection, entries: &[LedgerEntry]) -> usize {
+        let run = RunIds { session_id: "s".to_owned(), generation: "g".to_owned(), own_run: "g".to_owned() };
+        let transaction = connection.transaction().expect("BUG: a transaction");
+        let changed = entries.iter().map(|entry| keep(&transaction, &run, entry).expect("it is stored")).sum();
+        transaction.commit().expect("it is stored");
+        changed
+    }
+
+    fn opened() -> LedgerEntry {
+        LedgerEntry::RequestOpened(Box::new(RequestRow {
+            request_id: "g-0".to_owned(),
+            rpc_request_id: "0".to_owned(),
+            place: ItemPlace::default(),
+            kind: RequestKind::Command,
+            method: "m".to_owned(),
+            requested_at_us: 1_000,
+            expires_at_us: None,
+            payload: None,
+            changes: None,
+            item: None,
+            summary: "ls".to_owned(),
+            late: false,
+            rule: Some("status".to_owned()),
+        }))
+    }
+
+    fn answered(source: RequestSource, by: &str, instead: bool) -> LedgerEntry {
+        let given = GivenRow {
+            request_id: "g-0".to_owned(),
+            at_us: 2_000,
+            source,
+            by: by.to_owned(),
+            payload: "{}".to_owned(),
+        };
+        let program = Some("/bin/ls".to_owned()).filter(|_| source == RequestSource::Policy);
+        let end = RequestEnd::answered(given, RequestStatus::Resolved);
+        LedgerEntry::RequestEnded(Box::new(RequestEnd { program, instead, ..end }))
+    }
+
+    #[test]
+    fn answer_that_is_given_up_is_taken_back() {
+        let mut connection = ledger();
+        let reopened = || LedgerEntry::RequestReopened { request_id: "g-0".to_owned(), by: "rule:status".to_owned() };
+        let told = |connection: &mut Connection| {
+            let transaction = connection.transaction().expect("BUG: a transaction");
+            let row = row(&transaction, "g-0").expect("it can be read").expect("it is there");
+            let won: Vec<Value> =
+                answers(&transaction, "g-0").expect("they can be read").iter().map(|one| one["won"].clone()).collect();
+            (row["status"].clone(), row["resolved_by"].clone(), row["program"].clone(), won)
+        };
+        let pending = |won: Vec<Value>| (json!("pending"), Value::Null, Value::Null, won);
+        // It was not stored.
+        assert_eq!(keep_all(&mut connection, &[opened(), reopened()]), 1);
+        assert_eq!(told(&mut connection), pending(vec![]));
+        assert_eq!(keep_all(&mut connection, &[answered(RequestSource::Policy, "rule:status", false), reopened()]), 2);
+        assert_eq!(told(&mut connection), pending(vec![json!(false)]));
+        // Another answer stays.
+        assert_eq!(keep_all(&mut connection, &[answered(RequestSource::Client, "ide", true), reopened()]), 1);
+        let won = vec![json!(false), json!(true)];
+        assert_eq!(told(&mut connection), (json!("resolved"), json!("ide"), Value::Null, won));
+    }
 }

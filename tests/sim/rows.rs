@@ -19,6 +19,13 @@ pub struct Row {
     ends: u32,
 }
 
+impl Row {
+    /// A rule or an expiry has answered.
+    fn is_of_policy(&self) -> bool {
+        self.status == RequestStatus::Resolved && self.source == Some(RequestSource::Policy)
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Rows {
     requests: BTreeMap<String, Row>,
@@ -72,6 +79,12 @@ impl Rows {
                 Some(row) if row.status == RequestStatus::Pending => row.status = RequestStatus::Expired,
                 Some(_) | None => return Err(format!("3: expires and does not wait: {request_id}")),
             },
+            LedgerEntry::RequestReopened { request_id, by: _ } => {
+                let row = self.requests.get_mut(&request_id).filter(|row| row.is_of_policy());
+                if let Some(row) = row {
+                    (row.status, row.source, row.payload, row.ends) = (RequestStatus::Pending, None, None, 0);
+                }
+            }
             LedgerEntry::RequestLate { request_id } => {
                 if let Some(row) = self.requests.get_mut(&request_id) {
                     row.late |= canary != Canary::HidesLateness;

@@ -73,6 +73,13 @@ impl RuledRequest {
     }
 }
 
+impl AppliedRule {
+    /// Its name in the ledger.
+    pub(super) fn by(&self) -> String {
+        format!("rule:{}", self.name)
+    }
+}
+
 impl Decider {
     pub(super) fn source(&self) -> RequestSource {
         match self {
@@ -260,7 +267,7 @@ impl Requests {
             request_id: request.row.request_id.clone(),
             at_us: now.unix_us,
             source: RequestSource::Policy,
-            by: format!("rule:{}", rule.name),
+            by: rule.by(),
             payload: answer.result.to_string(),
         };
         let program = rule.program.clone();
@@ -581,7 +588,7 @@ mod tests {
             play.checked(2, Ok("/usr/bin/ls"));
             play
         };
-        let given_up = "refused(status: to store its answer took over 250 ms) late0";
+        let given_up = "refused(status: to store its answer took over 250 ms) keep(requestreopened) late0";
         let mut play = hung();
         assert_eq!(play.at(250, Input::Tick), given_up);
         assert_eq!(play.committed(3, true), "");

@@ -1,10 +1,10 @@
 //! A client's answer that comes while the ledger stores an earlier answer. It is withheld, because the earlier one wins, but not
 //! for ever: a ledger that hangs must not keep the server from an answer.
 
-use super::open::{Commit, State};
+use super::open::{Commit, Decider, State};
 use super::{Requests, inject, resolve};
 use crate::engine::interface::{ApiReply, Effect, Now};
-use crate::engine::ledger::{RequestEnd, RequestStatus};
+use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestStatus};
 use crate::wire::{Conn, RpcId};
 
 impl Requests {
@@ -42,6 +42,10 @@ impl Requests {
         if let Some((bytes, given)) = deciding.runner_up {
             let end = RequestEnd::answered(given, RequestStatus::Resolved);
             self.runner_up_wins(id, bytes, RequestEnd { late: true, ..end }, effects);
+        } else if let Decider::Rule(rule) = &deciding.decider {
+            // The ledger carries out orders in order, so this one finds the answer, if it is stored at all.
+            let request_id = request.row.request_id.clone();
+            effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by: rule.by() }));
         }
     }
 }

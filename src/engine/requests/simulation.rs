@@ -264,6 +264,13 @@ impl World {
                     row.dispatched = true;
                 }
             }
+            LedgerEntry::RequestReopened { request_id, by: _ } => {
+                if let Some(row) = self.rows.get_mut(&request_id)
+                    && (row.status, row.source) == (RequestStatus::Resolved, Some(RequestSource::Policy))
+                {
+                    (row.status, row.payload, row.source) = (RequestStatus::Pending, None, None);
+                }
+            }
             LedgerEntry::AnswerLost(_)
             | LedgerEntry::RequestConfirmed { .. }
             | LedgerEntry::RequestUncertain { .. }
