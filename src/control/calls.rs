@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -17,8 +18,9 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
+use super::requests::source_of;
 use super::routes::{AppState, PROTOCOL, Refusal, RelayRequest, Responded, ThisSession, ok};
-use super::server::Unstalled;
+use super::server::{Peer, Unstalled};
 use crate::engine::{ApiReply, ApiRequest, OverruleFor};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
@@ -94,11 +96,18 @@ pub(super) async fn interrupt(ThisSession(app): ThisSession, body: Bytes) -> Res
 pub(super) async fn overrule(
     ThisSession(app): ThisSession,
     Path((_, review_id)): Path<(String, String)>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Responded {
     let OverruleBody { next_turn } = if body.is_empty() { OverruleBody::default() } else { read(&body)? };
     let applies = if next_turn { OverruleFor::NextTurn } else { OverruleFor::ThisTurn };
-    let question = ApiRequest::Overrule { review_id: review_id.clone(), applies };
+    let question = ApiRequest::Overrule {
+        review_id: review_id.clone(),
+        applies,
+        source: source_of(&headers),
+        by: peer.to_string(),
+    };
     match app.call(question, TURN_WAIT_MAX).await {
         Some(ApiReply::Overruled { thread_id, turn_id }) => {
             ok(&json!({ "ok": true, "review_id": review_id, "thread_id": thread_id, "turn_id": turn_id }))
@@ -107,7 +116,7 @@ pub(super) async fn overrule(
     }
 }
 
-pub(super) async fn rpc(ThisSession(app): ThisSession, body: Bytes) -> Responded {
+pub(super) async fn rpc(ThisSession(app): ThisSession, Extension(peer): Extension<Peer>, body: Bytes) -> Responded {
     let RpcBody { method, params, timeout_ms } = read(&body)?;
     if Method::of(&method) == Some(Method::Initialize) {
         let message = "only the client can initialize the server, once";
@@ -115,7 +124,7 @@ pub(super) async fn rpc(ThisSession(app): ThisSession, body: Bytes) -> Responded
     }
     let wait_max = timeout_ms.map_or(RPC_WAIT, Duration::from_millis).min(RPC_WAIT_MAX);
     let params = params.map(|params| one_line(params.get()));
-    match app.call(ApiRequest::Rpc { method, params }, wait_max).await {
+    match app.call(ApiRequest::Rpc { method, params, by: peer.to_string() }, wait_max).await {
         Some(ApiReply::Answered(answer)) => {
             let answer: &RawValue = serde_json::from_str(&answer).expect("BUG: an answer is JSON");
             ok(&answer)

@@ -74,6 +74,16 @@ fn not_found() -> Refusal {
     )
 }
 
+/// Which of our own tools calls, if any.
+pub(super) fn source_of(headers: &HeaderMap) -> RequestSource {
+    match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
+        Some(b"cli") => RequestSource::Cli,
+        Some(b"tui") => RequestSource::Tui,
+        Some(b"web") => RequestSource::Web,
+        Some(_) | None => RequestSource::Api,
+    }
+}
+
 pub(super) async fn respond(
     ThisSession(app): ThisSession,
     Path((_, request_id)): Path<(String, String)>,
@@ -83,12 +93,7 @@ pub(super) async fn respond(
 ) -> Responded {
     let value: Value = serde_json::from_slice(&body)
         .map_err(|error| Refusal::body(format!("the body is not an answer in JSON: {error}")))?;
-    let source = match headers.get(SOURCE_HEADER).map(|source| source.as_bytes()) {
-        Some(b"cli") => RequestSource::Cli,
-        Some(b"tui") => RequestSource::Tui,
-        Some(b"web") => RequestSource::Web,
-        Some(_) | None => RequestSource::Api,
-    };
+    let source = source_of(&headers);
     let by = peer.to_string();
     let given: Result<GivenAnswer, _> = match value.is_object() {
         true => serde_json::from_value(value.clone()).map_err(|error| error.to_string()),

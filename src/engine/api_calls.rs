@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::assembly::SentFragment;
 use super::interface::{ApiCallId, ApiRequest, Now};
+use super::ledger::{OverruledRow, RequestSource};
 use super::requests::{Caller, Explanation};
 use super::turn_gate::{Prepared, Queued};
 use super::verdict::Verdict;
@@ -175,16 +176,18 @@ impl Engine {
             {
                 effects.push(Effect::Reply(api_call, ApiReply::NotReady));
             }
-            ApiRequest::Rpc { method, params } => {
+            ApiRequest::Rpc { method, params, by } => {
                 match params.as_deref().and_then(thread_in).filter(|thread_id| self.assembly.holds.holds(thread_id)) {
                     Some(thread_id) => {
-                        self.hold_api_request(now, &thread_id, Queued::Rpc { api_call, method, params }, effects);
+                        self.hold_api_request(now, &thread_id, Queued::Rpc { api_call, method, params, by }, effects);
                     }
-                    None => self.call_server(api_call, &method, params.as_deref(), effects),
+                    None => self.call_server(api_call, (&method, params.as_deref()), &by, effects),
                 }
             }
             ApiRequest::Interrupt { thread_id } => self.interrupt(now, api_call, thread_id, effects),
-            ApiRequest::Overrule { review_id, applies } => self.overrule(api_call, review_id, applies, effects),
+            ApiRequest::Overrule { review_id, applies, source, by } => {
+                self.overrule(api_call, review_id, applies, (source, &by), effects);
+            }
             ApiRequest::Input { text, thread_id } => {
                 self.hold_or_send_input(now, api_call, &text, thread_id, effects);
             }
@@ -195,8 +198,8 @@ impl Engine {
     pub(super) fn call_server(
         &mut self,
         api_call: ApiCallId,
-        method: &str,
-        params: Option<&str>,
+        (method, params): (&str, Option<&str>),
+        by: &str,
         effects: &mut Vec<Effect>,
     ) {
         let (key, line) = self.calls.call_server(Conn::OWN, method, params, Purpose::Rpc(api_call));
@@ -206,6 +209,10 @@ impl Engine {
         if let (Some(event), Some(call)) = (event_in(&body), self.calls.to_server.get_mut(key)) {
             (verdict, call.secret) = self.secrets.request(&event, &line);
             self.requests.settings_called(&event);
+            if let (Some(Method::ThreadApproveDenied), Some(params)) = (event.method, event.params) {
+                self.denials.called_by_client(params);
+                call.overrules = OverruledRow::of(params, RequestSource::Api, by).map(Box::new);
+            }
         }
         let line = own_line(Side::Server, &verdict, &body, line.clone());
         effects.push(inject(Conn::OWN, vec![line]));

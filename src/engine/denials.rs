@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
 use super::interface::{ApiCallId, ApiReply, OverruleFor};
+use super::ledger::{OverruledRow, RequestSource};
 use super::{Effect, Engine, free_line, inject};
 use crate::protocol::{Denial, Method, overruled_review};
 use crate::wire::Conn;
@@ -51,7 +52,7 @@ impl Denials {
 
     /// A client overrules a denial itself. If the server refuses, only the client can call again.
     pub(super) fn called_by_client(&mut self, params: &RawValue) {
-        if let Some(known) = overruled_review(params).and_then(|review_id| self.of(&review_id)) {
+        if let Some(known) = overruled_review(params).and_then(|(review_id, _)| self.of(&review_id)) {
             known.state = State::Overruled;
         }
     }
@@ -72,6 +73,15 @@ impl Denials {
     }
 }
 
+impl OverruledRow {
+    /// The row of a call that overrules a denial; `None` if it names no review.
+    pub(super) fn of(params: &RawValue, source: RequestSource, by: &str) -> Option<OverruledRow> {
+        let (review_id, place) = overruled_review(params)?;
+        let payload = Some(params.get().to_owned()).filter(|payload| payload.len() <= CALL_BYTES_MAX);
+        Some(OverruledRow { review_id, place, at_us: 0, source, by: by.to_owned(), payload })
+    }
+}
+
 impl Engine {
     /// Overrules a denial for an API caller.
     pub(super) fn overrule(
@@ -79,6 +89,7 @@ impl Engine {
         api_call: ApiCallId,
         review_id: String,
         applies: OverruleFor,
+        (source, by): (RequestSource, &str),
         effects: &mut Vec<Effect>,
     ) {
         let Some(Known { denial, state }) = self.denials.of(&review_id) else {
@@ -101,7 +112,10 @@ impl Engine {
         self.watch(&thread_id, effects);
         let turn_id = turn_runs.then_some(turn_id);
         let purpose = Purpose::Overrule { api_call, review_id, thread_id, turn_id };
-        let (_, line) = self.calls.call_server(Conn::OWN, Method::ThreadApproveDenied.name(), Some(&call), purpose);
+        let name = Method::ThreadApproveDenied.name();
+        let (key, line) = self.calls.call_server(Conn::OWN, name, Some(&call), purpose);
+        let row = serde_json::from_str(&call).ok().and_then(|params| OverruledRow::of(params, source, by));
+        self.calls.to_server.overrules(Some(key), row);
         effects.push(inject(Conn::OWN, vec![free_line(line)]));
     }
 }

@@ -622,7 +622,13 @@ pub enum ApiRequest {
         thread_id: Option<String>,
     },
     /// Overrule a denial of codex's own reviewer.
-    Overrule { review_id: String, applies: OverruleFor },
+    Overrule {
+        review_id: String,
+        applies: OverruleFor,
+        source: RequestSource,
+        /// The name of the person or tool that overrules it.
+        by: String,
+    },
     /// Attach as the client of a server that the relay owns.
     Attach,
     /// Stop the server and keep it stopped.
@@ -634,5 +640,7 @@ pub enum ApiRequest {
         method: String,
         /// The parameters, as JSON.
         params: Option<String>,
+        /// The name of the person or tool that calls.
+        by: String,
     },
 }

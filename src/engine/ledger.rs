@@ -119,6 +119,8 @@ pub enum LedgerEntry {
     RequestLate {
         request_id: String,
     },
+    /// The server accepted that a denial of codex's own reviewer is overruled.
+    DenialOverruled(Box<OverruledRow>),
     /// The subject of a request became known later.
     RequestShown {
         request_id: String,
@@ -190,6 +192,20 @@ pub struct GivenRow {
     pub by: String,
     /// The answer, as JSON.
     pub payload: String,
+}
+
+/// A denial of codex's own reviewer that a person overruled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OverruledRow {
+    pub review_id: String,
+    /// Its item is the reviewed one.
+    pub place: ItemPlace,
+    /// Microseconds since the Unix epoch; 0 until the server has accepted the call.
+    pub at_us: u64,
+    pub source: RequestSource,
+    pub by: String,
+    /// The parameters of the call, as JSON; `None` if they are too long.
+    pub payload: Option<String>,
 }
 
 /// The end of a request.

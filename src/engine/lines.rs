@@ -7,6 +7,7 @@ use super::api_calls::{Purpose, outcome, turn_of};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
 use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
+use super::ledger::{LedgerEntry, OverruledRow, RequestSource};
 use super::open_calls::{CallKey, OpenCall};
 use super::requests::RequestKind;
 use super::turn_gate::Prepared;
@@ -136,7 +137,12 @@ impl Engine {
                 Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork | Method::ThreadCompactStart),
             ) => self.call_about_thread(seen, event, decision),
             (_, _, Some(Method::ThreadApproveDenied)) => {
-                event.params.into_iter().for_each(|params| self.denials.called_by_client(params));
+                if let Some(params) = event.params {
+                    self.denials.called_by_client(params);
+                    let client = self.clients.of(seen.conn).name.name.as_deref().unwrap_or("client");
+                    let row = OverruledRow::of(params, RequestSource::Client, client);
+                    self.calls.to_server.overrules(seen.opened, row);
+                }
             }
             (_, _, _) => {}
         }
@@ -246,6 +252,10 @@ impl Engine {
         }
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
+        }
+        if let Some(row) = call.overrules.take().filter(|_| event.refusal().is_none()) {
+            let row = OverruledRow { at_us: seen.now.unix_us, ..*row };
+            effects.push(Effect::keep(LedgerEntry::DenialOverruled(Box::new(row))));
         }
         self.context.answered(seen.now, event, &mut call, &mut self.threads, effects);
         if let Some(asked) = call.asked.take() {

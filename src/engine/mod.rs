@@ -51,7 +51,7 @@ pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Prev
 pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
 pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, OverruleFor, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
-pub(crate) use ledger::{Delivery, GivenRow, Outcome, RequestEnd, RequestRow, RowId};
+pub(crate) use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestRow, RowId};
 pub(crate) use requests::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
     without_system_shell,
@@ -560,6 +560,7 @@ mod tests {
             | LedgerEntry::RequestReopened { .. }
             | LedgerEntry::RequestUncertain { .. }
             | LedgerEntry::RequestLate { .. }
+            | LedgerEntry::DenialOverruled(_)
             | LedgerEntry::RequestShown { .. }) => {
                 format!("{other:?}").split(' ').next().unwrap_or_default().to_lowercase()
             }

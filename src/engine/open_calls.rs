@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
+use super::ledger::OverruledRow;
 use super::verdict::{Awaited, Verdict};
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Conn, Members, RpcId, elements};
@@ -92,6 +93,8 @@ pub(super) struct OpenCall {
     /// Facts about the thread to read from the response.
     pub(super) asked: Option<ThreadCall>,
     pub(super) purpose: Option<Purpose>,
+    /// The denial that it overrules.
+    pub(super) overrules: Option<Box<OverruledRow>>,
     /// The raw id of a request that only the attached client can answer.
     pub(super) for_client_alone: Option<Box<RawValue>>,
 }
@@ -189,6 +192,7 @@ impl OpenCalls {
             lease: None,
             asked: None,
             purpose: None,
+            overrules: None,
             for_client_alone: None,
         });
         key
@@ -224,6 +228,13 @@ impl OpenCalls {
     }
 
     /// The key of the last call, open or not.
+    /// The call overrules a denial.
+    pub(super) fn overrules(&mut self, key: Option<CallKey>, row: Option<OverruledRow>) {
+        if let Some(call) = key.and_then(|key| self.get_mut(key)) {
+            call.overrules = row.map(Box::new);
+        }
+    }
+
     pub(super) fn last_key(&self) -> CallKey {
         CallKey(self.made)
     }

@@ -225,9 +225,9 @@ impl Engine {
                     flush_late(&mut late, effects);
                     self.interrupt_behind(now, api_call, thread_id.clone(), effects);
                 }
-                Queued::Rpc { api_call, method, params } => {
+                Queued::Rpc { api_call, method, params, by } => {
                     flush_late(&mut late, effects);
-                    self.call_server(api_call, &method, params.as_deref(), effects);
+                    self.call_server(api_call, (&method, params.as_deref()), &by, effects);
                 }
             }
         }
@@ -335,6 +335,7 @@ pub(super) enum Queued {
         api_call: ApiCallId,
         method: String,
         params: Option<String>,
+        by: String,
     },
 }
 

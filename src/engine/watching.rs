@@ -216,7 +216,7 @@ mod tests {
 
     use super::super::{
         ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, OverruleFor,
-        Peer, Remembered, RequestSettings, RequestType, ServerOwner, Transport,
+        Peer, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner, Transport,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -334,7 +334,12 @@ mod tests {
             hub.handle(Input::Disconnected { conn: Conn(conn) });
         }
         let overrule = |hub: &mut Hub| {
-            let request = ApiRequest::Overrule { review_id: "r".to_owned(), applies: OverruleFor::NextTurn };
+            let request = ApiRequest::Overrule {
+                review_id: "r".to_owned(),
+                applies: OverruleFor::NextTurn,
+                source: RequestSource::Cli,
+                by: "me".to_owned(),
+            };
             hub.handle(Input::ApiRequest { api_call: 1, request, server_listens: true })
         };
         assert_eq!(overrule(&mut hub), "thread/resume(no turns) thread/approveGuardianDeniedAction");

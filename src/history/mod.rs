@@ -56,6 +56,7 @@ pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
+pub(crate) use review::subject as reviewed_action;
 pub(crate) use rows::{Phase, ToolEvent, ToolRow};
 pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
 pub(crate) use searchable::{SearchKind, Searchable};

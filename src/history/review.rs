@@ -198,8 +198,8 @@ fn call_of(action: &Value) -> ToolCall {
     }
 }
 
-/// An action in words. Its members are named as in the protocol, or as in codex's core.
-fn subject(action: &Value) -> String {
+/// An action under review in words. Its members are named as in the protocol, or as in codex's core.
+pub(crate) fn subject(action: &Value) -> String {
     let text = |member: &str| action[member].as_str().unwrap_or_default();
     let either =
         |one: &str, other: &str| action[one].as_str().or(action[other].as_str()).unwrap_or_default().to_owned();

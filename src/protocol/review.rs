@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::ItemPlace;
 use crate::wire::Members;
 
 /// An action that codex's own reviewer has denied.
@@ -50,17 +51,24 @@ impl Denial {
     }
 }
 
-/// The review whose denial a call overrules.
-pub(crate) fn overruled_review(params: &RawValue) -> Option<String> {
+/// The review whose denial a call overrules, and its place: the item is the reviewed one.
+pub(crate) fn overruled_review(params: &RawValue) -> Option<(String, ItemPlace)> {
     #[derive(Deserialize)]
     struct Call {
+        #[serde(rename = "threadId", default)]
+        thread_id: Option<String>,
         event: Event,
     }
     #[derive(Deserialize)]
     struct Event {
         id: String,
+        #[serde(default)]
+        turn_id: Option<String>,
+        #[serde(default)]
+        target_item_id: Option<String>,
     }
-    serde_json::from_str(params.get()).ok().map(|call: Call| call.event.id)
+    let Call { thread_id, event: Event { id, turn_id, target_item_id } } = serde_json::from_str(params.get()).ok()?;
+    Some((id, ItemPlace { thread_id, turn_id, item_id: target_item_id }))
 }
 
 /// Actions under review that let the model write no more files than the sandbox and a command do.

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::database::{self, DatabaseError, Life};
 use super::ledger::{LEDGER_FILE, LedgerError};
 use super::ledger_writer::LEDGER_FORM;
-use crate::protocol::named;
+use crate::protocol::{Method, named};
 
 /// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -27,6 +27,8 @@ named! {
         Answer = "answer",
         /// The end of a request that no answer has won.
         End = "end",
+        /// A person overruled a denial of codex's own reviewer.
+        Overruling = "overruling",
     }
 }
 
@@ -113,10 +115,18 @@ impl AuditLedger {
             }
             Ok(())
         };
-        [(REQUESTS, AuditKind::Request), (ANSWERS, AuditKind::Answer), (ENDS, AuditKind::End)]
-            .into_iter()
-            .try_for_each(|(sql, kind)| read(sql, kind, &mut take))
-            .map_err(|source| self.unavailable(source))
+        const OVERRULINGS: &str = "SELECT at, id FROM codex_overrulings WHERE at BETWEEN ?1 AND ?2 ORDER BY id";
+        let read_all = |take: &mut dyn FnMut(&str, AuditPlace)| -> rusqlite::Result<()> {
+            read(REQUESTS, AuditKind::Request, take)?;
+            read(ANSWERS, AuditKind::Answer, take)?;
+            read(ENDS, AuditKind::End, take)?;
+            // A file that is only read may have an older schema without it.
+            match self.connection.table_exists(None, "codex_overrulings")? {
+                true => read(OVERRULINGS, AuditKind::Overruling, take),
+                false => Ok(()),
+            }
+        };
+        read_all(&mut take).map_err(|source| self.unavailable(source))
     }
 
     /// The entry at a place; `None` if it is gone.
@@ -134,10 +144,14 @@ impl AuditLedger {
             "SELECT resolved_at, request_id, process_generation, thread_id, turn_id, item_id, request_type,
             request_method, resolved_at, status, resolution_source, resolved_by, error_code, error_message
             FROM codex_pending_requests WHERE rowid = ?1 + 0 AND resolved_at IS NOT NULL";
+        const OVERRULING: &str =
+            "SELECT at, review_id, process_generation, thread_id, turn_id, item_id, NULL, NULL, NULL, payload_json,
+            source, by FROM codex_overrulings WHERE id = ?1 + 0";
         let (sql, read): (_, fn(&Row<'_>) -> rusqlite::Result<AuditEntry>) = match place.kind {
             AuditKind::Request => (REQUEST, request),
             AuditKind::Answer => (ANSWER, answer),
             AuditKind::End => (END, end),
+            AuditKind::Overruling => (OVERRULING, overruling),
         };
         let asked = self.connection.prepare_cached(sql);
         let asked = asked.and_then(|mut select| select.query_row([place.row], read).optional());
@@ -190,6 +204,17 @@ fn answer(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
         answer_json: row.get(11)?,
         source: row.get(12)?,
         by: row.get(13)?,
+        ..common(row)?
+    })
+}
+
+/// The request is the review.
+fn overruling(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
+    Ok(AuditEntry {
+        method: Some(Method::ThreadApproveDenied.name().to_owned()),
+        payload_json: row.get(9)?,
+        source: row.get(10)?,
+        by: row.get(11)?,
         ..common(row)?
     })
 }

@@ -276,6 +276,7 @@ pub(super) fn keep(transaction: &Transaction<'_>, generation: &str, entry: &Ledg
         | LedgerEntry::RequestReopened { .. }
         | LedgerEntry::RequestUncertain { .. }
         | LedgerEntry::RequestLate { .. }
+        | LedgerEntry::DenialOverruled(_)
         | LedgerEntry::RequestShown { .. } => Ok(()),
     }
 }

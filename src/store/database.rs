@@ -318,13 +318,14 @@ impl MaskedTable {
     }
 }
 
-const LEDGER: [MaskedTable; 6] = [
+const LEDGER: [MaskedTable; 7] = [
     MaskedTable::new(
         "codex_pending_requests",
         &["request_payload_json", "resolved_payload_json", "changes_json", "item_json"],
         &["error_message", "summary"],
     ),
     MaskedTable::new("codex_request_answers", &["payload_json"], &[]),
+    MaskedTable::new("codex_overrulings", &["payload_json"], &[]),
     MaskedTable::new("codex_context_commands", &["command_json"], &[]),
     MaskedTable::new("codex_context_deliveries", &[], &["text"]),
     MaskedTable::new("codex_threads", &[], &["beginning"]),
@@ -343,14 +344,13 @@ pub(crate) fn redact_ledger(session_dir: &Path, masker: &Masker, life: Life, mod
     let path = session_dir.join(LEDGER_FILE);
     let opened = open_for(&path, form(BUSY_WAIT_MAX), life, mode).map_err(|error| error.to_string())?;
     let Some(mut connection) = opened else { return Ok(0) };
-    let [mut requests, answers, commands, deliveries, threads, fragments] = LEDGER;
+    let [mut requests, rest @ ..] = LEDGER;
     if life == Life::Live {
         requests.only = OF_A_LIVE_LEDGER;
     }
     // A file that is only read may have an older schema without some of the tables.
     let is_there = |table: &MaskedTable| connection.table_exists(None, table.name).unwrap_or(true);
-    let tables: Vec<MaskedTable> =
-        [requests, answers, commands, deliveries, threads, fragments].into_iter().filter(is_there).collect();
+    let tables: Vec<MaskedTable> = [requests].into_iter().chain(rest).filter(is_there).collect();
     let masked = mask_tables(&mut connection, &tables, masker, mode);
     let done = masked.and_then(|rows| {
         if mode == RunMode::Apply {

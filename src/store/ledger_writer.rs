@@ -12,6 +12,7 @@ use rusqlite::{Connection, Transaction};
 use super::context_table::{self, WhichCommands};
 use super::database::{self, DatabaseError, Form, Opened};
 use super::ledger::{Job, KeptRequest, LedgerError};
+use super::overruling_table;
 use super::request_table::{self, RunIds};
 use super::witness;
 use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
@@ -46,6 +47,7 @@ const MIGRATIONS: &[&str] = &[
     context_table::ASSEMBLY_TABLES,
     witness::EPOCH_COLUMN,
     request_table::RULE_COLUMNS,
+    overruling_table::TABLE,
 ];
 
 pub(super) struct LedgerWriter {
@@ -323,6 +325,7 @@ pub(super) fn form(busy_wait_max: Duration) -> Form {
 /// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.own_run, entry)?;
+    overruling_table::keep(transaction, run, entry)?;
     request_table::keep(transaction, run, entry)
 }
 

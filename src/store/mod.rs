@@ -13,6 +13,7 @@ mod found;
 mod ledger;
 mod ledger_writer;
 mod log;
+mod overruling_table;
 mod removal;
 mod request_table;
 mod session;

@@ -127,7 +127,8 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
         LedgerEntry::RequestShown { request_id, changes, summary } => {
             set(transaction, SHOWN, params![request_id, changes, summary])
         }
-        LedgerEntry::Sent(_)
+        LedgerEntry::DenialOverruled(_)
+        | LedgerEntry::Sent(_)
         | LedgerEntry::Settled { .. }
         | LedgerEntry::TurnNamed { .. }
         | LedgerEntry::ThreadSeen { .. }

@@ -5,6 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, told, tool};
+use crate::support::eventually;
 use crate::support::history::Stream;
 use crate::support::requests::{parsed, refused, turn_completed, turn_started};
 
@@ -158,6 +159,46 @@ fn open_view_learns_of_an_overruling() {
     let subject = "/bin/bash -lc 'make TOKEN=[redacted]'";
     assert_eq!(words, ["auto_review", "8adfefc5-1", "t", "u", subject].map(Value::from), "{overruled:#}");
     live.end_quietly();
+}
+
+#[test]
+fn audit_says_who_overruled_what_and_when() {
+    let mut live = denied();
+    live.say_plainly(&reviewed("aaaaaaaa-1", "denied"));
+    live.say_plainly(&reviewed("bbbbbbbb-1", "denied"));
+    with_server(&mut live, &["overrule", "8adf"], "\"result\":{}");
+    // A refused call overrules nothing.
+    with_server(&mut live, &["overrule", "bbbb"], "\"error\":{\"code\":-1,\"message\":\"no\"}");
+    live.send(&overruling(9, "aaaaaaaa-1"));
+    live.say_plainly(r#"{"id":9,"result":{}}"#);
+    let file = live.home.beside().join("audit.jsonl");
+    let path = file.to_str().expect("UTF-8");
+    let lines = || -> Vec<Value> {
+        shown(&live.tool(&["audit", "export", "--force", "-o", path]));
+        let text = std::fs::read_to_string(path).expect("it was written");
+        let lines = text.lines().map(parsed).filter(|line| line["kind"] == "overruling");
+        lines.collect()
+    };
+    let found = eventually("both are in the ledger", || Some(lines()).filter(|lines| lines.len() == 2));
+    let members = |line: &Value| ["request", "source", "thread", "turn", "summary"].map(|name| line[name].clone());
+    let command = "/bin/bash -lc 'make TOKEN=********'";
+    assert_eq!(members(&found[0]), ["8adfefc5-1", "cli", "t", "u", command].map(Value::from), "{found:#?}");
+    assert_eq!(members(&found[1]), ["aaaaaaaa-1", "client", "t", "u", "make TOKEN=********"].map(Value::from));
+    assert_eq!(
+        (found[0]["uid"].as_u64(), found[0]["item"].as_str()),
+        (Some(u64::from(rustix::process::getuid().as_raw())), Some("i")),
+        "{found:#?}"
+    );
+    assert!(found[0]["pid"].is_u64() && found[1]["by"].is_string(), "{found:#?}");
+    let verified = told(&live.tool(&["audit", "verify", path, "--json"]));
+    assert_eq!((&verified["intact"], &verified["compared"]), (&true.into(), &2.into()), "{verified:#}");
+    let home = live.end_quietly();
+    // A ledger that has lost one is noticed.
+    let ledger = rusqlite::Connection::open(home.path().join("sessions/s/ledger.db")).expect("it is there");
+    ledger.execute("DELETE FROM codex_overrulings WHERE source = 'cli'", []).expect("it can be changed");
+    let verified = tool(&home, &["audit", "verify", path, "--json"]);
+    let verified: Value = serde_json::from_slice(&verified.stdout).expect("one document");
+    assert_eq!(verified["problems"][0]["problem"], "the ledger lacks this line", "{verified:#}");
 }
 
 #[test]

@@ -320,7 +320,7 @@ impl World {
         let request = match self.dice.roll(6) {
             0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id: None },
             1 => ApiRequest::Interrupt { thread_id: None },
-            2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None },
+            2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None, by: "me".to_owned() },
             _ => {
                 let Some(generation) = &self.generation else { return };
                 // One of the last requests, or one that does not exist.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::line::AuditLine;
 use crate::control::local_time::micros_of;
 use crate::control::request_view::{ChangedFile, Meant, files};
+use crate::history::reviewed_action;
 use crate::protocol::of_name;
 use crate::secrets::Masker;
 use crate::store::{AuditEntry, AuditKind, AuditLedger, AuditPlace, Found, LedgerError, client_name};
@@ -175,6 +176,12 @@ impl Ledgers {
                 line.set("status", entry.status.clone());
                 line.set("error_code", entry.error_code.clone());
                 line.set("error", self.text(entry.error_message.as_deref()));
+                self.who(&mut line, entry);
+            }
+            AuditKind::Overruling => {
+                let action = &parsed(entry.payload_json.as_deref())["event"]["action"];
+                line.set("summary", self.text(Some(&reviewed_action(action))));
+                line.set("cwd", self.text(action["cwd"].as_str()));
                 self.who(&mut line, entry);
             }
         }

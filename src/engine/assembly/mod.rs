@@ -917,6 +917,7 @@ mod tests {
         let rpc = |thread: &str| ApiRequest::Rpc {
             method: "turn/steer".to_owned(),
             params: Some(format!(r#"{{"threadId":"{thread}"}}"#)),
+            by: "me".to_owned(),
         };
         let started =
             |turn: &str| format!(r#"{{"method":"turn/started","params":{{"threadId":"t","turn":{{"id":"{turn}"}}}}}}"#);

@@ -275,6 +275,7 @@ impl World {
             | LedgerEntry::RequestConfirmed { .. }
             | LedgerEntry::RequestUncertain { .. }
             | LedgerEntry::RequestLate { .. }
+            | LedgerEntry::DenialOverruled(_)
             | LedgerEntry::RequestShown { .. } => {}
             LedgerEntry::Sent(_)
             | LedgerEntry::Settled { .. }

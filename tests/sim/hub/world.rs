@@ -331,7 +331,7 @@ impl HubWorld {
         let request = match self.house.dice.roll(8) {
             0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id: None },
             1 => ApiRequest::Interrupt { thread_id: None },
-            2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None },
+            2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None, by: "me".to_owned() },
             _ => {
                 let id = (self.referee.last_id() + 1).saturating_sub(self.house.dice.roll(6));
                 let name = self.referee.name_of(id).map_or_else(|| format!("none-{id}"), str::to_owned);
