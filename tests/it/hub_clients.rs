@@ -235,6 +235,75 @@ fn first_answer_of_two_clients_wins() {
     assert_eq!((answers.len(), &of("first")["won"], &of("second")["won"]), (2, &json!(true), &json!(false)));
 }
 
+/// A report of tokens of a turn in thread `t`: the last call, and all of them.
+fn tokens(turn: &str, last: u64, total: u64) -> String {
+    let counts = |input: u64| {
+        json!({"inputTokens": input, "cachedInputTokens": 0, "outputTokens": 1, "reasoningOutputTokens": 0,
+            "totalTokens": input + 1})
+    };
+    let usage = json!({"last": counts(last), "total": counts(total)});
+    json!({"method": "thread/tokenUsage/updated", "params": {"threadId": "t", "turnId": turn, "tokenUsage": usage}})
+        .to_string()
+}
+
+#[test]
+fn usage_counts_what_two_clients_hear_once() {
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    let mut turn = |client: &mut Client, reports: &[String]| {
+        let started = client.call("turn/start", json!({"threadId": "t", "input": []}));
+        let turn = started["turn"]["id"].clone();
+        for report in reports {
+            server.notify("t", report);
+        }
+        let ended = json!({"id": turn, "status": "completed", "items": []});
+        let ended = json!({"method": "turn/completed", "params": {"threadId": "t", "turn": ended}});
+        server.notify("t", &ended.to_string());
+        client.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    };
+    turn(&mut first, &[tokens("turn-1", 10, 10), tokens("turn-1", 20, 30)]);
+    turn(&mut second, &[tokens("turn-2", 5, 35)]);
+    // A client that resumes gets the last report again, alone.
+    let mut third = hub.client("third");
+    resume(&mut third);
+    let is_third = |connection: &Value| connection["name"] == "third";
+    let number = hub.server().connections().into_iter().find(is_third).and_then(|it| it["number"].as_u64());
+    hub.server().say(number.expect("it is connected"), &tokens("turn-2", 5, 35));
+    third.wait_for("the report", |message| message["method"] == "thread/tokenUsage/updated");
+    let usage = |by: &str| told(&hub.tool(&["usage", "--json", "--by", by]));
+    let rows = |document: &Value, name: &str| -> Vec<(Value, Value, Value)> {
+        let rows = document["rows"].as_array().unwrap().iter();
+        rows.map(|row| (row[name].clone(), row["turns"].clone(), row["input_tokens"].clone())).collect()
+    };
+    let by_client = usage("client");
+    let expect =
+        [("first", 1, 30), ("second", 1, 5)].map(|(name, turns, input)| (json!(name), json!(turns), json!(input)));
+    assert_eq!(rows(&by_client, "client"), expect, "{by_client:#}");
+    let thread = &by_client["sessions"][0]["threads"][0];
+    assert_eq!((&thread["adds_up"], &thread["codex_total"]["input_tokens"]), (&json!(true), &json!(35)), "{thread:#}");
+    let by_turn = usage("turn");
+    let expect =
+        [("turn-1", 1, 30), ("turn-2", 1, 5)].map(|(name, turns, input)| (json!(name), json!(turns), json!(input)));
+    assert_eq!(rows(&by_turn, "turn_id"), expect, "{by_turn:#}");
+    // A request that both clients see is one, and so is its answer.
+    let mut params = asked();
+    params["turnId"] = json!("turn-2");
+    let id = json!(hub.server().ask("t", "item/commandExecution/requestApproval", params));
+    for client in [&mut first, &mut second] {
+        client.wait_for("the approval", is_asked);
+    }
+    first.answer(&id, decision("accept"));
+    second.wait_for("the end", is_resolved);
+    second.answer(&id, decision("decline"));
+    second.call("marker", json!({}));
+    let total = usage("day")["total"].clone();
+    assert_eq!((&total["requests"], &total["answered_by"]["client"]), (&json!(1), &json!(1)), "{total:#}");
+    assert_eq!((&total["turns"], &total["input_tokens"]), (&json!(2), &json!(35)), "{total:#}");
+}
+
 #[test]
 fn stalled_turn_of_a_hub_runs_the_hook() {
     let home = Home::new();

@@ -236,6 +236,26 @@ fn denial_of_an_earlier_run_is_refused() {
 }
 
 #[test]
+fn search_finds_what_the_reviewer_said() {
+    let mut live = denied();
+    with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
+    let found = |text: &str| -> Vec<Value> {
+        let document = told(&live.tool(&["search", "--json", "--kind", "request", text]));
+        document["matches"].as_array().expect("an array").clone()
+    };
+    // The words of the reviewer, about both actions.
+    let said = found("\"is risky\"");
+    assert_eq!(said.len(), 2, "{said:#?}");
+    let words = ["thread_id", "turn_id", "item_id", "kind"].map(|word| said[0][word].clone());
+    assert_eq!(words, ["t", "u", "i", "request"].map(Value::from), "{said:#?}");
+    assert!(said[0]["line"].as_str().is_some_and(|line| line.contains("It is risky.")), "{said:#?}");
+    // Denied, approved, and overruled.
+    assert_eq!(found("make").len(), 3, "{:#?}", found("make"));
+    assert_eq!(found("hunter22"), Vec::<Value>::new());
+    live.end_quietly();
+}
+
+#[test]
 fn since_keeps_the_whole_review() {
     let mut live = denied();
     with_server(&mut live, &["overrule", "latest"], "\"result\":{}");
