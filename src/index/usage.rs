@@ -14,7 +14,7 @@ use super::query::{History, HistoryError};
 use crate::history::{Account, AnsweredBy, Counts, LimitRow, Rows, UsageRow, rfc3339_millis};
 use crate::journal::Position;
 
-/// Most rows of turns, and most accounts of threads.
+/// Most rows of turns; of threads, half as many keep their accounts.
 const ROWS_MAX: u64 = 20_000;
 
 /// Rows that become one at a time.
@@ -111,6 +111,11 @@ const ADD: &str = "
 
 const ACCOUNT: &str = "SELECT account FROM codex_usage_threads WHERE thread_id = ?1";
 
+const COUNTED: &str = "
+    SELECT IFNULL(SUM(input_tokens), 0), IFNULL(SUM(cached_input_tokens), 0), IFNULL(SUM(output_tokens), 0),
+        IFNULL(SUM(reasoning_output_tokens), 0), IFNULL(SUM(total_tokens), 0)
+    FROM codex_usage_turns WHERE thread_id = ?1";
+
 const SET_ACCOUNT: &str = "
     INSERT OR REPLACE INTO codex_usage_threads (thread_id, reported_us, account) VALUES (?1, ?2, ?3)";
 
@@ -183,10 +188,22 @@ fn settle(transaction: &Transaction<'_>, thread_id: &str, row: &UsageRow, total:
     let known: Option<String> =
         transaction.prepare_cached(ACCOUNT)?.query_row([thread_id], |row| row.get(0)).optional()?;
     let known = known.and_then(|json| serde_json::from_str(&json).ok()).map(account);
+    let known = match known {
+        Some(known) => Some(known),
+        None => counted_before(transaction, thread_id)?,
+    };
     let Account { total, before, unseen, set_back } = Account::add(known, row.spent, total);
     let stored = serde_json::to_string(&Stored { total, before, unseen, set_back }).unwrap_or_default();
     transaction.prepare_cached(SET_ACCOUNT)?.execute(params![thread_id, row.at_us as i64, stored])?;
     Ok(())
+}
+
+/// The account of a thread whose account was forgotten, as far as the rows of its turns tell.
+fn counted_before(transaction: &Transaction<'_>, thread_id: &str) -> rusqlite::Result<Option<Account>> {
+    let n = |row: &Row<'_>, column| Ok::<_, rusqlite::Error>(number(row, column)?.min(i64::MAX.unsigned_abs()));
+    let counts = |row: &Row<'_>| Ok::<[u64; 5], _>([n(row, 0)?, n(row, 1)?, n(row, 2)?, n(row, 3)?, n(row, 4)?]);
+    let turns: Counts = transaction.prepare_cached(COUNTED)?.query_row([thread_id], counts)?.into();
+    Ok((turns != Counts::default()).then(|| Account { total: turns, ..Account::default() }))
 }
 
 fn account(Stored { total, before, unseen, set_back }: Stored) -> Account {
@@ -234,17 +251,19 @@ fn signed(number: Option<u64>) -> Option<i64> {
 
 const COUNT: &str = "SELECT COUNT(*) FROM codex_usage_turns";
 
-/// Makes one row of the oldest ones that have the same thread, client and model.
+/// Makes one row of the oldest ones that have the same thread, client and model. Threads whose accounts are forgotten have one
+/// row together, without a thread.
 const ROLL_UP: [&str; 2] = [
     "INSERT INTO codex_usage_turns (session_id, generation, thread_id, turn_id, turns, client, model, outcome, began_us,
         elapsed_us, waited_us, input_tokens, cached_input_tokens, output_tokens, reasoning_output_tokens, total_tokens,
         commands, requests, answered_client, answered_tui, answered_cli, answered_api, answered_policy, answered_nobody)
-    SELECT session_id, 'older', thread_id, '', SUM(turns), client, model, NULL, MIN(began_us), SUM(elapsed_us),
+    SELECT session_id, 'older', of_thread, '', SUM(turns), client, model, NULL, MIN(began_us), SUM(elapsed_us),
         SUM(waited_us), SUM(input_tokens), SUM(cached_input_tokens), SUM(output_tokens), SUM(reasoning_output_tokens),
         SUM(total_tokens), SUM(commands), SUM(requests), SUM(answered_client), SUM(answered_tui), SUM(answered_cli),
         SUM(answered_api), SUM(answered_policy), SUM(answered_nobody)
-    FROM (SELECT * FROM codex_usage_turns WHERE id <= ?1)
-    GROUP BY thread_id, client, model",
+    FROM (SELECT *, IIF(thread_id IN (SELECT thread_id FROM codex_usage_threads), thread_id, '') AS of_thread
+        FROM codex_usage_turns WHERE id <= ?1)
+    GROUP BY of_thread, client, model",
     "DELETE FROM codex_usage_turns WHERE id <= ?1",
 ];
 
@@ -262,10 +281,11 @@ pub(super) fn bound(connection: &Connection, rows_max: u64) -> rusqlite::Result<
     }
     let transaction = connection.unchecked_transaction()?;
     let last: Option<i64> = transaction.query_row(LAST_OF_BATCH, [BATCH_ROWS as i64], |row| row.get(0))?;
+    // A thread keeps a row for each client and model, so fewer threads than rows keep their names.
+    transaction.execute(FORGET_THREADS, [(rows_max / 2) as i64])?;
     for sql in ROLL_UP {
         transaction.execute(sql, [last])?;
     }
-    transaction.execute(FORGET_THREADS, [rows_max as i64])?;
     transaction.commit()
 }
 

@@ -165,6 +165,36 @@ fn oldest_turns_become_one_row_without_loss() {
 }
 
 #[test]
+fn many_threads_stay_within_the_bound() {
+    let lab = Lab::new();
+    let (now, count) = (now_us(), 600);
+    let of_thread = |number: u64, at_us: u64, turn_id: &str, total: u64| -> Vec<String> {
+        let lines = turn(at_us, turn_id, total).into_iter();
+        lines.map(|line| line.replace(r#""threadId":"t""#, &format!(r#""threadId":"t{number}""#))).collect()
+    };
+    for number in 0..count {
+        lab.append(1, 1, &of_thread(number, now + number * 10_000, "u", 10));
+    }
+    lab.usage();
+    let connection = Connection::open(lab.history()).expect("it is there");
+    (0..9).for_each(|_| bound(&connection, 300).expect("it can be bounded"));
+    drop(connection);
+    let after = lab.usage();
+    let total: u64 = after.turns.iter().map(|turn| turn.used.tokens.total_tokens).sum();
+    assert_eq!(total, 10 * count);
+    assert!(after.turns.len() <= 300, "{}", after.turns.len());
+    // A thread whose account is forgotten goes on, with and without rows of its own.
+    lab.append(1, 1, &of_thread(0, now + 60_000_000, "v", 20));
+    let forgotten = "DELETE FROM codex_usage_threads WHERE thread_id = 't599'";
+    Connection::open(lab.history()).and_then(|it| it.execute(forgotten, [])).expect("it is there");
+    lab.append(1, 1, &of_thread(599, now + 60_100_000, "v", 20));
+    let usage = lab.usage();
+    assert!(usage.threads.iter().all(|thread| thread.adds_up), "{:#?}", usage.threads);
+    let before = usage.threads.iter().find(|thread| thread.thread_id == "t0").expect("it is counted");
+    assert_eq!((before.before_record.total_tokens, before.codex_total.total_tokens), (10, 20));
+}
+
+#[test]
 fn late_rows_do_not_prolong_a_turn() {
     let lab = Lab::new();
     let now = now_us();
