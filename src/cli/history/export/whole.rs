@@ -82,12 +82,17 @@ impl WholeItems {
             if !ids.is_match(bytes) {
                 continue;
             }
-            for (name, entry) in cut {
-                let is_new = !found.contains_key(name);
-                if is_new && item_in(bytes, &self.thread, name).is_some_and(|item| completes(&item, entry)) {
-                    found.insert(name.clone(), at.clone());
+            // Each record is parsed once: a long output comes in thousands of pieces, and each names its item.
+            for_each_item(bytes, &self.thread, |turn, id, item| {
+                for name in [(turn.map(str::to_owned), id.to_owned()), (None, id.to_owned())] {
+                    if let Some((name, entry)) = cut.get_key_value(&name)
+                        && !found.contains_key(name)
+                        && completes(item, entry)
+                    {
+                        found.insert(name.clone(), at.clone());
+                    }
                 }
-            }
+            });
         }
         self.at = found;
         Ok(())
@@ -119,7 +124,15 @@ impl WholeItems {
         let Some(at) = self.at.get(name) else { return Ok(None) };
         match Reader::new(&self.journal, Some(at.clone())).step()? {
             Step::Record { at: read, bytes } if read == *at => {
-                Ok(item_in(bytes, &self.thread, name).filter(|item| completes(item, stored)))
+                let (of_turn, of_item) = name;
+                let mut whole = None;
+                for_each_item(bytes, &self.thread, |turn, id, item| {
+                    let is_it = id == of_item && (of_turn.is_none() || of_turn.as_deref() == turn);
+                    if whole.is_none() && is_it && completes(item, stored) {
+                        whole = Some(item.clone());
+                    }
+                });
+                Ok(whole)
             }
             // The segment was deleted meanwhile.
             Step::Record { .. } | Step::Lost { .. } | Step::End => Ok(None),
@@ -138,26 +151,31 @@ fn cut_entry(json: &str) -> Option<(Name, Value)> {
     is_cut.then(|| ((entry["turn_id"].as_str().map(str::to_owned), id), entry))
 }
 
-/// The item with this name in a record of the server.
-fn item_in(record: &[u8], thread: &str, (turn, id): &Name) -> Option<Value> {
-    let record = Record::parse(record).ok()?;
-    let Record::Line { from: Origin::Side(Side::Server), content, .. } = &record else { return None };
-    let line: Value = serde_json::from_slice(content.bytes()?).ok()?;
-    let is_turn = |name: &Value| turn.is_none() || name.as_str() == turn.as_deref();
+/// The completed items of a thread in a record of the server, each with its turn and its id.
+fn for_each_item(record: &[u8], thread: &str, mut take: impl FnMut(Option<&str>, &str, &Value)) {
+    let Ok(record) = Record::parse(record) else { return };
+    let Record::Line { from: Origin::Side(Side::Server), content, .. } = &record else { return };
+    let Some(line) = content.bytes().and_then(|line| serde_json::from_slice::<Value>(line).ok()) else { return };
+    let mut found = |turn: &Value, item: &Value| {
+        item["id"].as_str().into_iter().for_each(|id| take(turn.as_str(), id, item));
+    };
+    let params = &line["params"];
     if Method::of(line["method"].as_str().unwrap_or_default()) == Some(Method::ItemCompleted) {
-        let params = &line["params"];
-        let is_it = params["threadId"] == thread && params["item"]["id"] == id.as_str() && is_turn(&params["turnId"]);
-        return is_it.then(|| params["item"].clone());
+        if params["threadId"] == thread {
+            found(&params["turnId"], &params["item"]);
+        }
+        return;
     }
     // A client has read the thread.
     let result = &line["result"];
     if result["thread"]["id"] != thread {
-        return None;
+        return;
     }
     let lists = [&result["thread"]["turns"], &result["initialTurnsPage"]["data"]];
-    let turns = lists.into_iter().filter_map(Value::as_array).flatten().filter(|turn| is_turn(&turn["id"]));
-    let mut items = turns.filter_map(|turn| turn["items"].as_array()).flatten();
-    items.find(|item| item["id"] == id.as_str()).cloned()
+    for turn in lists.into_iter().filter_map(Value::as_array).flatten() {
+        let items = turn["items"].as_array().into_iter().flatten();
+        items.for_each(|item| found(&turn["id"], item));
+    }
 }
 
 /// Whether an item is the one that an entry has a part of. Ids of early versions of codex are numbers that come again.
