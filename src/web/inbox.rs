@@ -106,7 +106,7 @@ struct Watched {
 #[derive(Debug)]
 struct Pending {
     session: String,
-    request_id: String,
+    ask: Arc<Ask>,
     since: String,
     changed: u64,
     json: Arc<str>,
@@ -288,8 +288,12 @@ impl State {
     /// Adds the requests that are new, oldest first, up to the limits.
     fn add(&mut self, found: &Found, asks: &[Arc<Ask>]) {
         for ask in asks {
-            if self.requests.iter().any(|known| known.session == found.id && known.request_id == ask.id) {
-                continue;
+            let known = self.requests.iter().position(|known| known.session == found.id && known.ask.id == ask.id);
+            match known {
+                Some(index) if Arc::ptr_eq(&self.requests[index].ask, ask) => continue,
+                // More of it has become known.
+                Some(index) => drop(self.requests.remove(index)),
+                None => {}
             }
             if self.requests.len() == REQUESTS_MAX || self.ids_of(&found.id).len() == REQUESTS_OF_SESSION_MAX {
                 break;
@@ -300,7 +304,7 @@ impl State {
             let client = document.and_then(|document| document.client.name.as_deref());
             let pending = Pending {
                 session: found.id.clone(),
-                request_id: ask.id.clone(),
+                ask: Arc::clone(ask),
                 since: ask.row["requested_at"].as_str().unwrap_or_default().to_owned(),
                 json: shown::request(found, client, ask, room).to_string().into(),
                 changed: self.next_change(),
@@ -312,7 +316,7 @@ impl State {
 
     /// Removes a request; `ending` says how it has ended.
     fn end(&mut self, session: &str, request_id: &str, mut ending: Value) {
-        self.requests.retain(|pending| pending.session != session || pending.request_id != request_id);
+        self.requests.retain(|pending| pending.session != session || pending.ask.id != request_id);
         ending["session"] = json!(session);
         ending["request_id"] = json!(request_id);
         if self.ended.len() == ENDED_MAX
@@ -326,7 +330,7 @@ impl State {
 
     fn ids_of(&self, session: &str) -> Vec<String> {
         let of_session = self.requests.iter().filter(|pending| pending.session == session);
-        of_session.map(|pending| pending.request_id.clone()).collect()
+        of_session.map(|pending| pending.ask.id.clone()).collect()
     }
 }
 
