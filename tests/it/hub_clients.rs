@@ -288,8 +288,10 @@ fn usage_counts_what_two_clients_hear_once() {
     let expect =
         [("turn-1", 1, 30), ("turn-2", 1, 5)].map(|(name, turns, input)| (json!(name), json!(turns), json!(input)));
     assert_eq!(rows(&by_turn, "turn_id"), expect, "{by_turn:#}");
-    // A request that both clients see is one, and both answers are.
-    let id = ask(&mut hub.server());
+    // A request that both clients see is one, and so is its answer.
+    let mut params = asked();
+    params["turnId"] = json!("turn-2");
+    let id = json!(hub.server().ask("t", "item/commandExecution/requestApproval", params));
     for client in [&mut first, &mut second] {
         client.wait_for("the approval", is_asked);
     }

@@ -495,7 +495,9 @@ fn parts(home: &Home, secret: &str) -> Vec<String> {
 fn no_part_of_a_secret_is_left_beside_a_relay() {
     const SECRET: &str = "Qw7ZrKp2XvTn9LmB4sHd8GfJc5Yt3RbWk6NqVx1PzMhUjEaCoSi0DlFg";
     let home = Home::new();
-    let mut relay = home.shell("cat").stdout(Stdio::null()).spawn().expect("the shim starts");
+    let mut relay = home.shell("cat");
+    relay.env("CODEX_SHIM_EVENTS_MAX", "50").env("CODEX_SHIM_TOOL_EVENTS_MAX", "20").stdout(Stdio::null());
+    let mut relay = relay.spawn().expect("the shim starts");
     let mut stdin = relay.stdin.take().expect("stdin is piped");
     let mut say = |method: &str, params: Value| {
         writeln!(stdin, "{}", json!({ "method": method, "params": params })).expect("it reads");
@@ -504,23 +506,26 @@ fn no_part_of_a_secret_is_left_beside_a_relay() {
     let mut turn = |number: usize, text: &str| {
         let turn = format!("u{number}");
         say("turn/started", json!({"threadId": "t", "turn": {"id": turn}}));
-        // Work in progress is in the checkpoint, which grows and shrinks.
         for item in 0..30 {
             let command = json!({"type": "commandExecution", "id": format!("c{item}"), "cwd": "/", "status": "inProgress",
                 "command": format!("echo {text} {}", "x ".repeat(400))});
-            say("item/started", json!({"threadId": "t", "turnId": turn, "item": command}));
-            let (thread, item) = ("t", format!("m{item}"));
-            say("item/agentMessage/delta", json!({"threadId": thread, "turnId": turn, "itemId": item, "delta": text}));
-            let message = json!({"type": "agentMessage", "id": item, "text": format!("{text} {}", "y ".repeat(3_000))});
-            say("item/completed", json!({"threadId": thread, "turnId": turn, "item": message}));
+            let message = json!({"type": "agentMessage", "id": format!("m{item}"),
+                "text": format!("{text} {}", "y ".repeat(3_000))});
+            for (method, item) in
+                [("item/started", &command), ("item/completed", &message), ("item/completed", &command)]
+            {
+                say(method, json!({"threadId": "t", "turnId": turn, "item": item}));
+            }
         }
         say("turn/completed", json!({"threadId": "t", "turn": {"id": turn, "status": "completed"}}));
     };
     (0..6).for_each(|number| turn(number, SECRET));
     turn(6, "harmless");
-    eventually("the history has all of it", || {
+    // Retention has deleted rows, whose pages are free.
+    eventually("the history has the last rows", || {
         let history = Connection::open(home.path().join("sessions/s/history.db")).ok()?;
-        let ended = "SELECT id FROM codex_turn_events WHERE turn_id = 'u6' AND event_type = 'completed'";
+        let ended = "SELECT id FROM codex_turn_events WHERE turn_id = 'u6' AND event_type = 'completed'
+            AND (SELECT COUNT(*) FROM codex_events) <= 50 AND (SELECT COUNT(*) FROM codex_tool_events) <= 20";
         history.query_row(ended, [], |row| row.get::<_, i64>(0)).ok()
     });
     assert!(!parts(&home, SECRET).is_empty(), "the secret was stored");

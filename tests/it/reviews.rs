@@ -181,9 +181,9 @@ fn audit_says_who_overruled_what_and_when() {
     };
     let found = eventually("both are in the ledger", || Some(lines()).filter(|lines| lines.len() == 2));
     let members = |line: &Value| ["request", "source", "thread", "turn", "summary"].map(|name| line[name].clone());
-    let command = "/bin/bash -lc 'make TOKEN=[redacted]'";
+    let command = "/bin/bash -lc 'make TOKEN=********'";
     assert_eq!(members(&found[0]), ["8adfefc5-1", "cli", "t", "u", command].map(Value::from), "{found:#?}");
-    assert_eq!(members(&found[1]), ["aaaaaaaa-1", "client", "t", "u", "make TOKEN=[redacted]"].map(Value::from));
+    assert_eq!(members(&found[1]), ["aaaaaaaa-1", "client", "t", "u", "make TOKEN=********"].map(Value::from));
     assert_eq!(
         (found[0]["uid"].as_u64(), found[0]["item"].as_str()),
         (Some(u64::from(rustix::process::getuid().as_raw())), Some("i")),
