@@ -599,6 +599,8 @@ fn sleeping_client_holds_up_nobody_and_misses_nothing() {
         }
     }
     sender.join().unwrap();
+    let peak = peak_mib(hub.pid());
+    assert!(peak < 128, "{peak} MiB");
 }
 
 #[test]
@@ -620,6 +622,8 @@ fn hundred_clients_at_once() {
     let row = hub.row("resolved");
     assert_eq!(hub.answers(&row, 100).len(), 100);
     assert_eq!(hub.get("/sessions/self")["connections"].as_array().unwrap().len(), 100);
+    let peak = peak_mib(hub.pid());
+    assert!(peak < 96, "{peak} MiB");
 }
 
 #[test]
@@ -656,6 +660,8 @@ fn large_messages_pass_byte_for_byte() {
     assert!(has(&journal.client, &up), "the message to the server is not on record");
     assert!(has(&journal.server, &through), "the message without newlines is not on record");
     assert!(has(&journal.server, &text), "the message with newlines is not on record");
+    let peak = peak_mib(hub.pid());
+    assert!(peak < 256, "{peak} MiB");
 }
 
 #[test]
@@ -854,8 +860,17 @@ fn connections_leave_nothing() {
 }
 
 fn resident_kib(pid: u32) -> u64 {
+    memory_kib(pid, "VmRSS:")
+}
+
+/// Most memory that a process ever had, in MiB.
+fn peak_mib(pid: u32) -> u64 {
+    memory_kib(pid, "VmHWM:") >> 10
+}
+
+fn memory_kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 

@@ -516,7 +516,10 @@ fn e2e_restarted_hub_loses_no_turn() {
     let (thread, _) = bench.joined();
     let Some(second) = bench.tui(&format!("resume {thread}")) else { return };
     second.shows("Well.");
+    let mut editor = bench.editor();
+    editor.call("thread/resume", json!({"threadId": thread}));
     says_to(&second, "do it");
+    let asked = editor.wait_for_method(COMMAND);
     [&first, &second].iter().for_each(|tui| drop(tui.shows(DIALOG)));
     eventually("the turn and its request", || {
         let session = bench.document(&["status"]);
@@ -531,7 +534,7 @@ fn e2e_restarted_hub_loses_no_turn() {
     assert!(told.contains("1 turn is running, 1 request is open"), "{refused:?}");
     assert_eq!((refused.status.code(), &bench.status()["pid"]), (Some(1), &before["pid"]));
     bench.shim(&["hub", "restart"]);
-    bench.joined_again(2);
+    bench.joined_again(3);
     let after = bench.status();
     assert_ne!(after["pid"], before["pid"]);
     assert_eq!(after["server"]["pid"], before["server"]["pid"]);
@@ -539,6 +542,9 @@ fn e2e_restarted_hub_loses_no_turn() {
     first.shows(DIALOG);
     approves(&first);
     [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
+    let resolved = editor.wait_for_method("serverRequest/resolved");
+    assert_eq!(resolved["params"]["requestId"], asked["id"]);
+    turn_completed(&mut editor, "completed");
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
     let expect = said(&[
         ("user", "good morning"),
@@ -550,6 +556,7 @@ fn e2e_restarted_hub_loses_no_turn() {
     ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.ran(), 1);
+    assert!(editor.finish().1.success());
 }
 
 #[test]
