@@ -17,7 +17,7 @@ build: ## the release binary, target/release/codex-shim
 # The packages, and the binary in them.
 PACKAGES     := target/packages
 DIST_PROFILE := dist
-SIZE_MAX     := 12582912
+SIZE_MAX     := 25165824
 PACK          = SIZE_MAX=$(SIZE_MAX) .packaging/package.sh
 
 dist: dist-binary ## target/packages/codex-shim-*.tar.gz: the binary, manual pages, completions, licences; static where musl is there
