@@ -104,7 +104,7 @@ async function formIsFilledIn() {
 	});
 	const request = card(phone, "Where to?");
 	await act(phone, "Where to?", "Accept");
-	await request.getByText("A value is required.").waitFor();
+	await request.getByText("An answer is required.").waitFor();
 	await audit(phone, "a form with an error");
 	await request.getByLabel("Replicas").fill("99");
 	await request.getByLabel("Production").check();
@@ -135,7 +135,7 @@ async function formsKeepWhatStandsInThem() {
 	assert(await request.getByLabel("North, east").isChecked());
 	await request.getByLabel("Word").fill("");
 	await act(phone, "Keep these?", "Accept");
-	await request.getByText("A value is required.").waitFor();
+	await request.getByText("An answer is required.").waitFor();
 	assert.equal(await request.locator("[aria-invalid=true]").count(), 1);
 	await request.getByLabel("Word").fill("true");
 	await act(phone, "Keep these?", "Accept");
