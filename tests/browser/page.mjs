@@ -104,7 +104,7 @@ async function formIsFilledIn() {
 	});
 	const request = card(phone, "Where to?");
 	await act(phone, "Where to?", "Accept");
-	await request.getByText("A value is required.").waitFor();
+	await request.getByText("An answer is required.").waitFor();
 	await audit(phone, "a form with an error");
 	await request.getByLabel("Replicas").fill("99");
 	await request.getByLabel("Production").check();
@@ -125,7 +125,7 @@ async function formIsFilledIn() {
 
 async function formsKeepWhatStandsInThem() {
 	await asksForm(20, "Keep these?", {
-		type: "object", required: ["constructor"], properties: {
+		type: "object", required: ["constructor", "lines"], properties: {
 			constructor: { type: "string", title: "Word", default: "true" },
 			zones: { type: "array", title: "Zones", items: { enum: ["a", "b"], enumNames: ["North, east", "South"] }, default: ["a"] },
 			lines: { type: "string", title: "Lines", default: "one\ntwo" },
@@ -133,11 +133,11 @@ async function formsKeepWhatStandsInThem() {
 	});
 	const request = card(phone, "Keep these?");
 	assert(await request.getByLabel("North, east").isChecked());
-	await request.getByLabel("Word").fill("");
+	await request.getByLabel("Lines").fill("");
 	await act(phone, "Keep these?", "Accept");
-	await request.getByText("A value is required.").waitFor();
+	await request.getByText("An answer is required.").waitFor();
 	assert.equal(await request.locator("[aria-invalid=true]").count(), 1);
-	await request.getByLabel("Word").fill("true");
+	await request.getByLabel("Lines").fill("one\ntwo");
 	await act(phone, "Keep these?", "Accept");
 	assert.deepEqual((await answered()).result.content, { constructor: "true", zones: ["a"], lines: "one\ntwo" });
 
@@ -492,6 +492,7 @@ async function messagesAreSent() {
 	assert.deepEqual(await chosen(), ["", "Last used thread"]);
 	await asksCommand(32, "make nothing");
 	await card(phone, "make nothing").focus();
+	await phone.locator("body:not(.settling)").waitFor();
 	// Letters choose an option.
 	await phone.getByRole("combobox", { name: "Thread" }).press("a");
 	await act(phone, "make nothing", "Decline");

@@ -50,7 +50,8 @@ impl Second {
         let text = |member: &str| asked[member].as_str().expect("a text");
         let folder = home.beside().join(text("folder"));
         std::fs::create_dir(&folder).expect("a folder");
-        let script = r#"read -r line; printf '%s\n' '{"id":0,"result":{"userAgent":"x/0.150.0 (x)"}}' "$ASKED"; exec cat >/dev/null"#;
+        let script =
+            r#"read -r line; printf '%s\n' '{"id":0,"result":{"userAgent":"x/0.150.0 (x)"}}' "$ASKED"; cat >/dev/null"#;
         let mut command = home.shim(&["run", "--session", "b", "--", "sh", "-c", script]);
         command.current_dir(folder).env("ASKED", text("line")).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the shim starts");

@@ -396,7 +396,11 @@ function give(card, choice, isConfirmed = false) {
 	if (choice.confirm && !isConfirmed) return showActs(card, "confirm", choice);
 	if (choice.gives !== "form") return respond(card, { body: choice.body });
 	card.fields.forEach((field) => field.fail(""));
-	respond(card, { answers: Object.fromEntries(card.fields.map((field) => [field.name, field.read()])) });
+	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]));
+	// The server would take the default for an answer that was removed.
+	const lacking = card.fields.filter(({ name, isRequired }) => isRequired && !answers[name].length);
+	if (!lacking.length) return respond(card, { answers });
+	showError(card, { fields: Object.fromEntries(lacking.map(({ name }) => [name, "an answer is required"])) });
 }
 
 function submit(card) {
@@ -472,7 +476,7 @@ function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_
 		error.replaceChildren(shown(message && sentence(message)));
 		inputs.forEach((input) => input.setAttribute("aria-invalid", String(Boolean(message))));
 	};
-	return { name, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
+	return { name, isRequired, node, fail, read: () => read().filter((text) => text.trim()), focus: () => inputs[0].focus() };
 }
 
 // Diffs
