@@ -506,18 +506,6 @@ impl Requests {
         decider.reply(ApiReply::Kept, effects);
     }
 
-    /// An answer of ours goes to the server over a connection. If that closes, the answer may be lost.
-    pub(super) fn sent_over(&mut self, token: Token, conn: Conn) {
-        if let Some(answer) = self.by_policy.get_mut(&token) {
-            answer.over = conn;
-        } else if let Some((id, request_id)) = self.dispatches.get(&token)
-            && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
-            && let Some(answered) = &mut request.answered
-        {
-            answered.over = conn;
-        }
-    }
-
     /// Everything up to the mark `token` was written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
         // Until it is written, an expired request may still be orphaned.

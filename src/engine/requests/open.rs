@@ -355,6 +355,18 @@ impl Requests {
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 
+    /// An answer of ours goes to the server over a connection. If that closes, the answer may be lost.
+    pub(in crate::engine) fn sent_over(&mut self, token: Token, conn: Conn) {
+        if let Some(answer) = self.by_policy.get_mut(&token) {
+            answer.over = conn;
+        } else if let Some((id, request_id)) = self.dispatches.get(&token)
+            && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
+            && let Some(answered) = &mut request.answered
+        {
+            answered.over = conn;
+        }
+    }
+
     /// An answer of ours was lost with its connection: that of policy or a rule is sent again, and any other may be given again.
     pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
         let by_policy = self.by_policy.get(&token).and_then(|answer| self.open.get(&answer.id));
