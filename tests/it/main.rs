@@ -43,6 +43,7 @@ mod history_tools;
 mod hub;
 mod hub_clients;
 mod hub_e2e;
+mod hub_limits;
 mod keeping;
 mod kills;
 mod notify;

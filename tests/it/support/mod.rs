@@ -8,6 +8,7 @@ pub mod engine;
 #[cfg(feature = "fleet")]
 pub mod fleet;
 pub mod history;
+pub mod hub;
 pub mod hub_tapes;
 pub mod journal;
 pub mod launch;
