@@ -67,9 +67,7 @@ impl Nats {
         let mut command = Command::new(program);
         command.args(["-c", "single.conf", "-a", "127.0.0.1", "-p", &port.to_string()]).current_dir(folder.path());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for("the NATS server", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         let nats = Nats { folder, port, child };
         assert!(nats.tool("admin", &["check", "--set-up"]).status().unwrap().success());
         nats
@@ -148,6 +146,15 @@ impl Drop for Tail {
     }
 }
 
+/// Waits for another process, which nothing else announces, for at most a minute.
+fn wait_for(what: &str, is_there: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_there() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn memory_mib(id: u32, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field));
@@ -162,9 +169,9 @@ fn one_host(table: &mut Table, program: &Path) {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // The agent joins before there is anything, so that it ships what comes.
     let mut agent = nats.agent(home.path());
-    while !home.path().join("fleet/cursors.json").exists() && !home.path().join("fleet/agent.lock").exists() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("the agent", || {
+        ["cursors.json", "agent.lock"].iter().any(|name| home.path().join("fleet").join(name).exists())
+    });
     agent.kill().unwrap();
     agent.wait().unwrap();
     let mut relay = support::start_in(home.path(), "s", &["paced", "10000000", &backlog.to_string()]);

@@ -5,7 +5,7 @@
 //! streams. [`hand_down`] restores the state in a child. [`keep_descriptors`] makes inherited descriptors close at each
 //! `exec`, except after [`hand_down`].
 //!
-//! [`Signals`] delivers later signals to a poll loop.
+//! [`Signals`] delivers later signals to a poll loop, or to an asynchronous program.
 //!
 //! Nothing here starts, ends or waits for a process.
 
@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
+use rustix::event::{PollFd, PollFlags, poll};
 #[cfg(target_os = "linux")]
 use rustix::process::set_parent_process_death_signal;
 use rustix::process::{Pid, Signal, getpid, getppid, setsid};
+use tokio::sync::oneshot;
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -161,6 +163,21 @@ impl Signals {
         while matches!((&self.wake).read(&mut bytes), Ok(read) if read == bytes.len()) {}
         let taken = self.seen.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
         taken.map(|(number, _)| *number).collect()
+    }
+
+    /// Waits for a signal on a thread of its own, for an asynchronous program; the receiver gets the first one.
+    pub(crate) fn first(self) -> io::Result<oneshot::Receiver<()>> {
+        let (signalled, first) = oneshot::channel();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while self.take().is_empty() {
+                let mut ready = [PollFd::new(&self, PollFlags::IN)];
+                // An interrupted wait is repeated.
+                let _ = poll(&mut ready, None);
+            }
+            // Without a receiver the program is ending already.
+            let _ = signalled.send(());
+        })?;
+        Ok(first)
     }
 }
 

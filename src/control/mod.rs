@@ -38,7 +38,7 @@ pub(crate) use document::{
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use routes::{Ask, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};
-pub(crate) use server::{ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, serve, start, trusted};
+pub(crate) use server::{ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, runtime_of_calls, serve, start, trusted};
 pub use socket::resolve;
 pub(crate) use socket::{
     Bound, SOCKET_FILE, SocketError, bind_at, bind_behind_link, bind_free, fits, resolve_at, short_path,

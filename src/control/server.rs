@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
@@ -121,12 +122,17 @@ async fn end(ending: oneshot::Receiver<SyncSender<()>>, places: &Places) {
     let _ = written.send(());
 }
 
+/// A runtime on the caller's thread, for a program whose calls to relays block on at most this many threads.
+pub(crate) fn runtime_of_calls(threads_max: usize) -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().max_blocking_threads(threads_max).thread_name("call").build()
+}
+
 fn listen(
     listener: std::os::unix::net::UnixListener,
     app: AppState,
     ending: oneshot::Receiver<SyncSender<()>>,
 ) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(QUESTIONS_MAX)
         .thread_stack_size(STACK_BYTES)

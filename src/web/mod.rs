@@ -40,14 +40,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 
 pub(crate) use console::{ConsoleError, Links, PageDocument, SignedOut, new_link, running, sign_out};
 pub(crate) use hosts::HostName;
 
-use crate::control::{self, Places, SocketError};
+use crate::control::{self, Places, SocketError, runtime_of_calls};
 use crate::files::{Access as FileAccess, Folder};
 use crate::launch::Signals;
 use access::Access;
@@ -189,20 +188,8 @@ impl Server {
         let set_up = |what| move |source| WebError::SetUp { what, source };
         let Server { app, listener, console, signals, .. } = self;
         let control::Bound { listener: console, files, .. } = console;
-        let (signalled, end) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("signals".to_owned());
-        let heed = move || {
-            wait(&signals);
-            // Without a receiver the page has ended already.
-            let _ = signalled.send(());
-        };
-        thread.spawn(heed).map_err(set_up("a thread"))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(THREADS_MAX)
-            .thread_name("call")
-            .build()
-            .map_err(set_up("a runtime"))?;
+        let end = signals.first().map_err(set_up("a thread"))?;
+        let runtime = runtime_of_calls(THREADS_MAX).map_err(set_up("a runtime"))?;
         let own = Arc::clone(&app);
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -232,15 +219,6 @@ fn lock(home: &Path) -> Result<File, WebError> {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(WebError::Running),
         Err(TryLockError::Error(source)) => Err(failed(source)),
-    }
-}
-
-/// Waits for a signal that ends the page.
-fn wait(signals: &Signals) {
-    while signals.take().is_empty() {
-        let mut ready = [PollFd::new(signals, PollFlags::IN)];
-        // An interrupted wait is repeated.
-        let _ = poll(&mut ready, None);
     }
 }
 

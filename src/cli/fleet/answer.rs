@@ -28,7 +28,7 @@ host or request, or 4 if the host is offline or the session is not running.
 
 Examples:
   codex-shim fleet show build-7/0c4e-0
-  codex-shim fleet show build-7/work/latest --json | jq .request")]
+  codex-shim fleet show build-7/api/latest --json | jq .request")]
 pub(in crate::cli) struct ShowArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST")]

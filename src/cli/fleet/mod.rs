@@ -186,8 +186,8 @@ mod tests {
             let found = target.as_ref().map(|target| (&*target.host, target.session.as_deref(), &*target.last));
             assert_eq!(found, expect, "{text}");
         };
-        check("h/work", Some(("h", None, "work")));
-        check("h/work/0c4e-0", Some(("h", Some("work"), "0c4e-0")));
+        check("h/api", Some(("h", None, "api")));
+        check("h/api/0c4e-0", Some(("h", Some("api"), "0c4e-0")));
         for wrong in ["", "h", "h/", "/x", "h//x", "a/b/c/d"] {
             check(wrong, None);
         }

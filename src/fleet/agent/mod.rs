@@ -23,13 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream;
-use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
+use crate::control::runtime_of_calls;
 use crate::files::{Access, Folder};
 use crate::index::{Cursor as Seen, SessionUsage};
 use crate::launch::Signals;
@@ -196,20 +196,8 @@ impl Agent {
     pub(crate) fn run(self) -> Result<(), AgentError> {
         let set_up = |what| move |source| AgentError::SetUp { what, source };
         let Agent { options, cursors, signals, _lock } = self;
-        let (signalled, end) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("signals".to_owned());
-        let heed = move || {
-            wait(&signals);
-            // Without a receiver the agent has ended already.
-            let _ = signalled.send(());
-        };
-        thread.spawn(heed).map_err(set_up("a thread"))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(THREADS_MAX)
-            .thread_name("call")
-            .build()
-            .map_err(set_up("a runtime"))?;
+        let end = signals.first().map_err(set_up("a thread"))?;
+        let runtime = runtime_of_calls(THREADS_MAX).map_err(set_up("a runtime"))?;
         let done = runtime.block_on(async move {
             let shared = Arc::new(connect(options, cursors).await?);
             tokio::select! {
@@ -348,14 +336,5 @@ fn lock(home: &Path) -> Result<File, AgentError> {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(AgentError::Running),
         Err(TryLockError::Error(source)) => Err(failed(source)),
-    }
-}
-
-/// Waits for a signal that ends the agent.
-fn wait(signals: &Signals) {
-    while signals.take().is_empty() {
-        let mut ready = [PollFd::new(signals, PollFlags::IN)];
-        // An interrupted wait is repeated.
-        let _ = poll(&mut ready, None);
     }
 }
