@@ -63,7 +63,7 @@ pub(crate) enum Outcome {
     Refused,
     /// It has arrived: at JetStream, or where an agent would listen.
     Admitted,
-    /// It is admitted, and nobody was there to take it.
+    /// The server admits it, but nobody subscribes to its subject.
     Nobody,
     /// There was no usable answer.
     Failed(String),
