@@ -45,7 +45,6 @@ pub(super) enum Purpose {
     /// An API caller overrules a denial.
     Overrule {
         api_call: ApiCallId,
-        review_id: String,
         thread_id: String,
         /// The turn of the denial, if it was running at the time of the call.
         turn_id: Option<String>,
@@ -355,12 +354,10 @@ impl Engine {
                 let result = result.map_or("null", |result| result.get());
                 (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
             }
-            (Purpose::Overrule { api_call, review_id, .. }, Some(error), _) => {
-                self.denials.answered(&review_id, true);
+            (Purpose::Overrule { api_call, .. }, Some(error), _) => {
                 (api_call, ApiReply::Answered(format!("{{\"error\":{}}}", error.get())))
             }
-            (Purpose::Overrule { api_call, review_id, thread_id, turn_id }, None, _) => {
-                self.denials.answered(&review_id, false);
+            (Purpose::Overrule { api_call, thread_id, turn_id }, None, _) => {
                 (api_call, ApiReply::Overruled { thread_id, turn_id })
             }
             (Purpose::Turn { api_call, thread_id, .. }, Some(error), _) => {
@@ -409,6 +406,11 @@ pub(super) fn outcome(message: &Message<'_>) -> Option<String> {
     let read = |name: &str| turn.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
     let (status, error) = (read("status"), read("error"));
     Some(json!({ "thread_id": thread_id, "turn_id": turn_id, "status": status, "error": error }).to_string())
+}
+
+/// The status of the turn in a notification.
+pub(super) fn turn_status(message: &Message<'_>) -> Option<String> {
+    Members::of(Members::of(message.params?)?.get("turn")?)?.text("status")
 }
 
 /// The thread and turn of a notification.

@@ -154,8 +154,9 @@ impl Engine {
     }
 
     /// The server has unloaded a thread.
-    pub(super) fn thread_closed(&mut self, params: &RawValue) {
+    pub(super) fn thread_closed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
         if let Some(thread_id) = Members::of(params).and_then(|params| params.text("threadId")) {
+            self.context.thread_closed(&thread_id, effects);
             self.clients.forget_thread(&thread_id);
             self.watched.closed(&thread_id);
             self.subscriptions_changed = true;

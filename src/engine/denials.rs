@@ -111,7 +111,7 @@ impl Engine {
         // The server takes the call only for a thread that it has loaded.
         self.watch(&thread_id, effects);
         let turn_id = turn_runs.then_some(turn_id);
-        let purpose = Purpose::Overrule { api_call, review_id, thread_id, turn_id };
+        let purpose = Purpose::Overrule { api_call, thread_id, turn_id };
         let name = Method::ThreadApproveDenied.name();
         let (key, line) = self.calls.call_server(Conn::OWN, name, Some(&call), purpose);
         let row = serde_json::from_str(&call).ok().and_then(|params| OverruledRow::of(params, source, by));

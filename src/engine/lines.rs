@@ -3,7 +3,7 @@
 //! A line is judged for secrets first, which also opens or completes its call. Then one `match` over its event, its call and
 //! its thread makes the [`Decision`].
 
-use super::api_calls::{Purpose, outcome, turn_of};
+use super::api_calls::{Purpose, outcome, turn_of, turn_status};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
 use super::context::Projection;
@@ -276,9 +276,13 @@ impl Engine {
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);
         }
-        if let Some(row) = call.overrules.take().filter(|_| event.refusal().is_none()) {
-            let row = OverruledRow { at_us: seen.now.unix_us, ..*row };
-            effects.push(Effect::keep(LedgerEntry::DenialOverruled(Box::new(row))));
+        if let Some(row) = call.overrules.take() {
+            let is_refused = event.refusal().is_some();
+            self.denials.answered(&row.review_id, is_refused);
+            if !is_refused {
+                let row = OverruledRow { at_us: seen.now.unix_us, ..*row };
+                effects.push(Effect::keep(LedgerEntry::DenialOverruled(Box::new(row))));
+            }
         }
         self.context.answered(seen.now, event, &mut call, &mut self.threads, effects);
         if let Some(asked) = call.asked.take() {
@@ -307,7 +311,7 @@ impl Engine {
                 self.threads.mentioned_in(params, effects);
             }
             (Some(Method::ThreadSettingsUpdated), Some(params)) => self.requests.workspaces.settings_reported(params),
-            (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params),
+            (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params, effects),
             (Some(Method::ThreadStatusChanged), Some(params)) => {
                 self.thread_status_changed(params, &mut decision.then);
             }
@@ -355,6 +359,8 @@ impl Engine {
             return;
         }
         self.consult_about_turn(event, &thread_id, &turn_id, effects);
+        let is_completed = turn_status(event).as_deref() == Some("completed");
+        self.context.turn_ended(&turn_id, is_completed, effects);
         self.own_items.turn_is_over(&thread_id);
         self.watched_turn_completed(&thread_id, effects);
         let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };

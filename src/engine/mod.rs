@@ -245,6 +245,7 @@ impl Engine {
         for lease in calls.iter().filter_map(|call| call.lease.as_ref()) {
             self.context.server_ended(lease, effects);
         }
+        self.context.turns_ended(effects);
         self.assembly_ended(effects);
         self.requests.server_ended(now, effects);
         self.threads.server_ended();

@@ -227,7 +227,6 @@ impl OpenCalls {
         self.calls.iter_mut().rev().find(|call| call.key == key)
     }
 
-    /// The key of the last call, open or not.
     /// The call overrules a denial.
     pub(super) fn overrules(&mut self, key: Option<CallKey>, row: Option<OverruledRow>) {
         if let Some(call) = key.and_then(|key| self.get_mut(key)) {
@@ -235,6 +234,7 @@ impl OpenCalls {
         }
     }
 
+    /// The key of the last call, open or not.
     pub(super) fn last_key(&self) -> CallKey {
         CallKey(self.made)
     }
@@ -381,7 +381,8 @@ impl OpenCall {
     fn can_be_forgotten(&self) -> bool {
         let carries_context = matches!(self.purpose, Some(Purpose::Fragments { .. }))
             || self.turn.as_ref().is_some_and(|turn| turn.projected.is_some());
-        self.secret.is_none() && self.lease.is_none() && self.for_client_alone.is_none() && !carries_context
+        let is_bare = self.secret.is_none() && self.lease.is_none() && self.overrules.is_none();
+        is_bare && self.for_client_alone.is_none() && !carries_context
     }
 }
 

@@ -186,6 +186,11 @@ impl Threads {
         !std::mem::replace(&mut self.of(thread_id).has_begun, true)
     }
 
+    /// Whether a turn is one of the last that ended in a thread.
+    pub(super) fn has_ended(&self, thread_id: &str, turn_id: &str) -> bool {
+        self.find(thread_id).is_some_and(|thread| thread.ended_turns.iter().any(|ended| ended == turn_id))
+    }
+
     /// The running turn of a thread.
     pub(super) fn turn_in(&self, thread_id: &str) -> Option<&str> {
         self.find(thread_id)?.turn.as_deref()

@@ -215,8 +215,9 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ApiRequest, AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Note, OpenBefore, OverruleFor,
-        Passage, Peer, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner, Transport,
+        ApiRequest, AssemblySettings, ContextChange, ContextSettings, EngineSettings, Incoming, Input, Note,
+        OpenBefore, OverruleFor, Passage, Peer, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner,
+        Transport, WaitingCommand,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -590,6 +591,45 @@ mod tests {
         assert!(!forwards(&mut hub), "the server has an answer");
         hub.handle(Input::Disconnected { conn: Conn(1) });
         assert!(forwards(&mut hub), "the server may have none");
+    }
+
+    #[test]
+    fn only_hubs_put_context_before_steered_words() {
+        let pushed = || {
+            let command = crate::engine::Command {
+                cmd: "make".to_owned(),
+                exit_code: None,
+                cwd: None,
+                block_id: None,
+                ts: 1,
+                preview: Default::default(),
+                shell_id: None,
+                provenance: Default::default(),
+            };
+            vec![WaitingCommand { row: 1, thread_id: None, forgotten_before: 0, command }]
+        };
+        let carries = |hub: &mut Hub, thread: &str| {
+            hub.handle(Input::Context(ContextChange::Added(pushed())));
+            let input = r#"[{"type":"image","url":"x"}]"#;
+            let line = format!(
+                r#"{{"id":9,"method":"turn/steer","params":{{"threadId":"{thread}","expectedTurnId":"u","input":{input}}}}}"#
+            );
+            let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+            let decision = hub.0.read(NOW, Conn(1), Side::Client, Incoming::Line(line), &mut Vec::new());
+            matches!(decision.expect("BUG: nothing is held").line, Passage::Replace(_))
+        };
+        let mut hub = Hub::new();
+        hub.join(1);
+        assert!(carries(&mut hub, "t"));
+        let mut hub = Hub::new();
+        hub.join(1);
+        hub.read(r#"1>{"id":3,"method":"thread/start","params":{"threadSource":"thread_title"}}"#);
+        hub.read(r#"1<{"id":3,"result":{"thread":{"id":"title"}}}"#);
+        assert!(!carries(&mut hub, "title"));
+        let mut relay = Hub::new();
+        relay.join(1);
+        relay.0.is_hub = false;
+        assert!(!carries(&mut relay, "t"));
     }
 
     #[test]

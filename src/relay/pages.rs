@@ -19,7 +19,9 @@ pub(super) fn give_back() {}
 #[cfg(any(target_os = "linux", test))]
 fn of_program(maps: &str, code: usize) -> Vec<std::ops::Range<usize>> {
     let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(Mapping::of).collect();
-    let Some(ours) = mappings.iter().find(|mapping| mapping.range.contains(&code)) else { return Vec::new() };
+    // Code without a file, as of a packed program, would be lost.
+    let has_code = |mapping: &&Mapping<'_>| mapping.range.contains(&code) && mapping.file.1 != "0";
+    let Some(ours) = mappings.iter().find(has_code) else { return Vec::new() };
     let is_unchanged = |mapping: &&Mapping<'_>| match mapping.access {
         "r-xp" => true,
         // Others are read-only only after the loader has written addresses into them.
@@ -70,10 +72,12 @@ mod tests {
             2000-5000 r-xp 00001000 fe:00 7  /bin/codex-shim\n\
             5000-6000 r--p 00004000 fe:00 7  /bin/codex-shim\n\
             6000-7000 rw-p 00005000 fe:00 7  /bin/codex-shim\n\
+            7000-8000 r-xp 00000000 00:00 0\n\
             8000-9000 rw-p 00000000 00:00 0\n\
             a000-b000 r-xp 00000000 fe:00 9  /lib/libc.so.6\n";
         assert_eq!(of_program(maps, 0x4fff), [0x1000..0x2000, 0x2000..0x5000]);
         assert!(of_program(maps, 0x9fff).is_empty());
+        assert!(of_program(maps, 0x7fff).is_empty(), "it has no file");
         give_back();
     }
 }

@@ -368,10 +368,6 @@ pub(crate) fn mask_tables(
     masker: &Masker,
     mode: RunMode,
 ) -> rusqlite::Result<u64> {
-    if mode == RunMode::Apply {
-        // Overwritten values must not stay in free pages of the file.
-        connection.pragma_update(None, "secure_delete", "ON")?;
-    }
     let mut rows = 0;
     for table in tables {
         let pieces = pieces(connection, table, masker)?;

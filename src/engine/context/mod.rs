@@ -45,7 +45,7 @@ pub(crate) fn without_context(line: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn message_without_context(line: &[u8]) -> Option<Vec<u8>> {
     let Body::Message(message) = Body::parse(line) else { return None };
     let method = message.method.as_deref().and_then(Method::of);
-    if matches!(method, Some(Method::TurnStart | Method::TurnSteer)) { without_context(line) } else { None }
+    if method == Some(Method::TurnStart) { without_context(line) } else { None }
 }
 
 /// The error codes for an unknown method. Source: JSON-RPC; the real server uses the second one.
@@ -102,6 +102,14 @@ pub(super) struct Context {
     misfit_warned: bool,
     previews: Previews,
     scanner: Scanner,
+    steered: Vec<Steered>,
+}
+
+/// Context that went to a running turn. The server drops words that the model has not read when the turn is interrupted.
+#[derive(Debug)]
+struct Steered {
+    turn_id: String,
+    lease: Lease,
 }
 
 #[derive(Debug)]
@@ -111,7 +119,7 @@ struct Waiting {
     leased_to: Option<u64>,
 }
 
-/// Context sent but not confirmed. The response to the call that carries it settles it.
+/// Context sent but not confirmed. The response to the call that carries it settles it, or the end of the turn that it joined.
 #[derive(Debug)]
 pub(super) struct Lease {
     delivery: u64,
@@ -174,6 +182,7 @@ impl Context {
             misfit_warned: false,
             previews: Previews::default(),
             scanner: Scanner::default(),
+            steered: Vec::new(),
         }
     }
 
@@ -377,9 +386,11 @@ impl Context {
             effects.push(Effect::keep(LedgerEntry::TurnNamed { delivery, turn_id }));
         }
         if let Some(lease) = call.lease.take() {
-            match message.refusal() {
-                None => self.arrived(&lease, turn_id.clone().filter(|_| delivery.is_some()), effects),
-                Some(error) => {
+            let joined = turn_id.clone().filter(|_| call.method == Some(Method::TurnSteer));
+            match (message.refusal(), joined) {
+                (None, Some(turn_id)) => self.joined(Steered { turn_id, lease }, threads, effects),
+                (None, None) => self.arrived(&lease, turn_id.clone().filter(|_| delivery.is_some()), effects),
+                (Some(error), _) => {
                     self.put_back(&lease, Outcome::Refused, effects);
                     if lease.carrier == Carrier::InjectItems {
                         self.note_refusal(error, effects);
@@ -390,6 +401,43 @@ impl Context {
         if let (Some(thread_id), Some(projected), None) = (&call.thread_id, projected, message.refusal()) {
             projected.arrived(now, call.key, thread_id.clone(), turn_id, threads, effects);
         }
+    }
+
+    /// The server has queued context in a running turn.
+    fn joined(&mut self, steered: Steered, threads: &Threads, effects: &mut Vec<Effect>) {
+        match threads.has_ended(&steered.lease.thread_id, &steered.turn_id) {
+            // Whether the model has read it is unknown.
+            true => self.put_back(&steered.lease, Outcome::Unknown, effects),
+            false => self.steered.push(steered),
+        }
+    }
+
+    /// A turn has ended; a completed one has read all that joined it.
+    pub(super) fn turn_ended(&mut self, turn_id: &str, is_completed: bool, effects: &mut Vec<Effect>) {
+        for Steered { turn_id, lease } in self.take_steered(|steered| steered.turn_id == turn_id) {
+            match is_completed {
+                true => self.arrived(&lease, Some(turn_id), effects),
+                false => self.put_back(&lease, Outcome::Unknown, effects),
+            }
+        }
+    }
+
+    /// A thread is unloaded, and its turn with it.
+    pub(super) fn thread_closed(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        for Steered { lease, .. } in self.take_steered(|steered| steered.lease.thread_id == thread_id) {
+            self.put_back(&lease, Outcome::Unknown, effects);
+        }
+    }
+
+    /// The server ended, and its turns with it.
+    pub(super) fn turns_ended(&mut self, effects: &mut Vec<Effect>) {
+        for Steered { lease, .. } in self.take_steered(|_| true) {
+            self.put_back(&lease, Outcome::ServerExited, effects);
+        }
+    }
+
+    fn take_steered(&mut self, is_over: impl Fn(&Steered) -> bool) -> Vec<Steered> {
+        self.steered.extract_if(.., |steered| is_over(steered)).collect()
     }
 
     fn arrived(&mut self, lease: &Lease, turn_id: Option<String>, effects: &mut Vec<Effect>) {
@@ -549,8 +597,12 @@ mod tests {
 
         /// The client starts a turn; returns how the line is forwarded and which commands it carries.
         fn turn(&mut self, id: u32, thread: &str) -> String {
+            self.words(id, "turn/start", thread)
+        }
+
+        fn words(&mut self, id: u32, method: &str, thread: &str) -> String {
             let line = format!(
-                r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"hi"}}]}}}}"#
+                r#"{{"id":{id},"method":"{method}","params":{{"threadId":"{thread}","input":[{{"type":"text","text":"hi"}}]}}}}"#
             );
             let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
             let (event, now) = (Event::of(&message), Now { unix_us: 1, elapsed: Duration::ZERO });
@@ -604,6 +656,49 @@ mod tests {
     const REFUSED: &str = r#""error":{"code":-32600,"message":"Invalid request: unknown variant"}"#;
     const BAD_THREAD: &str = r#""error":{"code":-32600,"message":"invalid thread id: x"}"#;
     const BUSY: &str = r#""error":{"code":-32001,"message":"Server overloaded; retry later."}"#;
+
+    #[test]
+    fn steered_context_waits_for_the_end_of_its_turn() {
+        const JOINED: &str = r#""result":{"turnId":"u1"}"#;
+        let steered = || {
+            let mut play = Play::start(Carrier::Envelope);
+            play.push(&[1], None);
+            assert_eq!(play.words(1, "turn/steer", "t"), "replaced c1");
+            play
+        };
+        let joined = || {
+            let mut play = steered();
+            play.answer("1", JOINED);
+            assert_eq!(play.kept(), ["1 is u1"], "it is not settled");
+            assert_eq!(play.turn(2, "t"), "unchanged", "it is on its way");
+            play
+        };
+        let mut play = joined();
+        play.context.turn_ended("other", false, &mut play.effects);
+        play.context.turn_ended("u1", true, &mut play.effects);
+        assert_eq!(play.kept(), ["1 delivered [1]"]);
+        let mut play = joined();
+        play.context.turn_ended("u1", false, &mut play.effects);
+        assert_eq!((play.kept(), play.turn(3, "t")), (vec!["1 unknown []".to_owned()], "replaced c1".to_owned()));
+        let mut play = joined();
+        play.context.thread_closed("t", &mut play.effects);
+        assert_eq!((play.kept(), play.turn(3, "t")), (vec!["1 unknown []".to_owned()], "replaced c1".to_owned()));
+        let mut play = joined();
+        play.context.turns_ended(&mut play.effects);
+        assert_eq!((play.kept(), play.turn(3, "t")), (vec!["1 server_exited []".to_owned()], "replaced c1".to_owned()));
+        let mut play = steered();
+        play.answer("1", REFUSED);
+        assert_eq!((play.kept(), play.turn(3, "t")), (vec!["1 refused []".to_owned()], "replaced c1".to_owned()));
+        // The end of the turn comes on another connection ahead of the response.
+        let mut play = steered();
+        play.threads.of("t");
+        play.threads.turn_completed("t", "u1");
+        play.answer("1", JOINED);
+        assert_eq!(
+            (play.kept(), play.turn(3, "t")),
+            (vec!["1 is u1".to_owned(), "1 unknown []".to_owned()], "replaced c1".to_owned())
+        );
+    }
 
     #[test]
     fn success_deletes_and_error_requeues_in_front() {
