@@ -452,14 +452,13 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
     }
 }
 
-/// What the servers of hubs are doing, in words; `None` if they are idle. Only a hub that runs and keeps a history knows.
+/// The work of the servers of hubs, in words; `None` if all are idle. Only a hub that runs and keeps a history knows it.
 fn interrupted_work(hubs: &[Hub]) -> Option<String> {
-    let running = hubs.iter().find(|hub| hub.found.live);
-    let is_left = || hubs.iter().any(|hub| process::recorded(&hub.found.dir).is_some());
-    match running {
-        Some(hub) => work_of(hub),
-        None => is_left().then(|| "no hub watches the server, so turns may be running".to_owned()),
-    }
+    let unknown = "no hub watches the server, so turns may be running";
+    hubs.iter().find_map(|hub| match hub.found.live {
+        true => work_of(hub),
+        false => process::recorded(&hub.found.dir).map(|_| unknown.to_owned()),
+    })
 }
 
 fn work_of(hub: &Hub) -> Option<String> {

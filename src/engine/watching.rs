@@ -348,6 +348,39 @@ mod tests {
     }
 
     #[test]
+    fn refused_overruling_of_a_client_leaves_the_denial() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        let action = r#"{"type":"command","source":"shell","command":"ls","cwd":"/"}"#;
+        let review = format!(
+            r#"{{"threadId":"t","turnId":"u","reviewId":"r","review":{{"status":"denied"}},"action":{action}}}"#
+        );
+        hub.read(&format!(r#"1<{{"method":"item/autoApprovalReview/completed","params":{review}}}"#));
+        let call = |id: u32| {
+            let params = r#"{"threadId":"t","event":{"id":"r"}}"#;
+            format!(r#"1>{{"id":{id},"method":"thread/approveGuardianDeniedAction","params":{params}}}"#)
+        };
+        let stands = |hub: &mut Hub| {
+            let request = ApiRequest::Overrule {
+                review_id: "r".to_owned(),
+                applies: OverruleFor::NextTurn,
+                source: RequestSource::Cli,
+                by: "me".to_owned(),
+            };
+            !hub.handle(Input::ApiRequest { api_call: 1, request, server_listens: true }).is_empty()
+        };
+        hub.read(&call(3));
+        hub.read(r#"1<{"id":3,"result":{}}"#);
+        assert!(!stands(&mut hub));
+        let mut hub = Hub::new();
+        hub.join(1);
+        hub.read(&format!(r#"1<{{"method":"item/autoApprovalReview/completed","params":{review}}}"#));
+        hub.read(&call(3));
+        hub.read(r#"1<{"id":3,"error":{"code":-32600,"message":"no"}}"#);
+        assert!(stands(&mut hub));
+    }
+
+    #[test]
     fn idle_thread_is_not_watched() {
         let mut hub = Hub::new();
         hub.join(1);

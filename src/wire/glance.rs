@@ -16,11 +16,11 @@ use super::message::{DEPTH_MAX, utf8};
 pub struct Glance {
     /// The start of an earlier plain notification, up to its last string.
     start: Vec<u8>,
-    /// What the scan knew then.
+    /// The state of the scan at its end.
     then: Checkpoint,
 }
 
-/// Longest start that is kept, in bytes.
+/// Maximum length of `start`, in bytes.
 const START_BYTES_MAX: usize = 1_024;
 
 impl Glance {
@@ -33,11 +33,12 @@ impl Glance {
         if !self.start.is_empty() && line.starts_with(&self.start) {
             return scan.resume(self.start.len(), &self.then, is_wanted).is_some() && scan.is_text_to_end();
         }
+        scan.start_bytes_max = START_BYTES_MAX;
         if scan.notification(is_wanted, None).is_none() || !scan.is_text_to_end() {
             return false;
         }
         self.start.clear();
-        if let Some((at, then)) = scan.last_string.take().filter(|(at, _)| *at <= START_BYTES_MAX) {
+        if let Some((at, then)) = scan.last_string.take() {
             self.start.extend_from_slice(&line[..at]);
             self.then = then;
         }
@@ -94,7 +95,7 @@ struct Open {
     depth: usize,
 }
 
-/// What a scan knows where a string begins.
+/// The state of a scan at the beginning of a string.
 #[derive(Debug, Clone, Default)]
 struct Checkpoint {
     found: Found,
@@ -109,8 +110,10 @@ struct Scan<'a> {
     /// No string so far has a byte above 0x7f. Outside of strings no such byte is valid.
     is_ascii: bool,
     found: Found,
-    /// Where the last string begins that is a value, after its quotation mark.
+    /// The place after the opening quotation mark of the last noted string that is a value.
     last_string: Option<(usize, Checkpoint)>,
+    /// Strings that begin later are not noted.
+    start_bytes_max: usize,
 }
 
 /// The text does not continue as expected, or the scan does not handle how it continues.
@@ -118,7 +121,7 @@ type Scanned<T = ()> = Option<T>;
 
 impl<'a> Scan<'a> {
     fn of(bytes: &'a [u8]) -> Scan<'a> {
-        Scan { bytes, at: 0, is_ascii: true, found: Found::default(), last_string: None }
+        Scan { bytes, at: 0, is_ascii: true, found: Found::default(), last_string: None, start_bytes_max: 0 }
     }
 
     /// Whether the scan has reached the end, and all of the line is UTF-8.
@@ -267,8 +270,10 @@ impl<'a> Scan<'a> {
     fn begin_value(&mut self, open: &mut Open) -> Scanned<bool> {
         match self.next()? {
             b'"' => {
-                let then = Checkpoint { found: self.found.clone(), open: *open, is_ascii: self.is_ascii };
-                self.last_string = Some((self.at, then));
+                if self.at <= self.start_bytes_max {
+                    let then = Checkpoint { found: self.found.clone(), open: *open, is_ascii: self.is_ascii };
+                    self.last_string = Some((self.at, then));
+                }
                 self.string()?;
             }
             bracket @ (b'{' | b'[') => {

@@ -19,13 +19,6 @@ pub struct Row {
     ends: u32,
 }
 
-impl Row {
-    /// A rule or an expiry has answered.
-    fn is_of_policy(&self) -> bool {
-        self.status == RequestStatus::Resolved && self.source == Some(RequestSource::Policy)
-    }
-}
-
 #[derive(Debug, Default)]
 pub struct Rows {
     requests: BTreeMap<String, Row>,
@@ -79,12 +72,8 @@ impl Rows {
                 Some(row) if row.status == RequestStatus::Pending => row.status = RequestStatus::Expired,
                 Some(_) | None => return Err(format!("3: expires and does not wait: {request_id}")),
             },
-            LedgerEntry::RequestReopened { request_id, by: _ } => {
-                let row = self.requests.get_mut(&request_id).filter(|row| row.is_of_policy());
-                if let Some(row) = row {
-                    (row.status, row.source, row.payload, row.ends) = (RequestStatus::Pending, None, None, 0);
-                }
-            }
+            // It takes back the accept of a rule.
+            LedgerEntry::RequestReopened { .. } => return Err("not to be done here: there are no rules".to_owned()),
             LedgerEntry::RequestLate { request_id } => {
                 if let Some(row) = self.requests.get_mut(&request_id) {
                     row.late |= canary != Canary::HidesLateness;

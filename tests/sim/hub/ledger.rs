@@ -113,12 +113,8 @@ impl Ledger {
                 let row = self.rows.get_mut(&request_id).filter(|row| row.status == RequestStatus::Pending);
                 row.map(|row| row.status = RequestStatus::Expired).is_some()
             }
-            LedgerEntry::RequestReopened { request_id, by: _ } => {
-                let is_of_policy =
-                    |row: &&mut Row| row.status == RequestStatus::Resolved && row.source == Some(RequestSource::Policy);
-                let row = self.rows.get_mut(&request_id).filter(is_of_policy);
-                row.map(|row| (row.status, row.source, row.payload) = (RequestStatus::Pending, None, None)).is_some()
-            }
+            // It takes back the accept of a rule, and there are no rules here.
+            LedgerEntry::RequestReopened { .. } => false,
             LedgerEntry::RequestLate { request_id } => {
                 self.rows.get_mut(&request_id).map(|row| row.late = true).is_some()
             }
