@@ -32,7 +32,7 @@ npm: dist-binary ## the same as two npm packages: one for all systems, and one w
 dist-binary: package-tools
 	@.packaging/build.sh $(DIST_PROFILE) $(PACKAGES)/codex-shim
 	@rm -f $(PACKAGES)/codex-shim.cdx.json
-	@[ ! -x target/tools/bin/cargo-cyclonedx ] || .packaging/sbom.sh $(PACKAGES)/codex-shim.cdx.json
+	@[ ! -x target/tools/bin/cargo-cyclonedx ] || .packaging/sbom.sh $(PACKAGES)/codex-shim.cdx.json "$$(cat $(PACKAGES)/codex-shim.target)"
 
 AUDITABLE_VERSION := 0.7.7
 CYCLONEDX_VERSION := 0.5.9
@@ -57,8 +57,8 @@ install-test: ## `cargo install` from this folder, tried: the binary runs, and g
 	@tests/install.sh target/installed
 
 demo: ## what it does, shown in a few seconds
-	cargo build --release --locked
-	target/release/codex-shim demo
+	cargo build --release --locked --target-dir target/demo
+	target/demo/release/codex-shim demo
 
 # Prints a folder in memory if there is one with 2 GiB where programs may run. A disk that stalls makes a ledger late, and the
 # relay then forwards what a test expects it to hold.
@@ -72,7 +72,7 @@ test: codex shells oracles browser nats ## every test; those with the real codex
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
-	umask 022; CODEX_VERSION=$(CODEX_VERSION) cargo test --locked --test it e2e
+	umask 022; CODEX_VERSION=$(CODEX_VERSION) cargo test --locked --features fleet --test it e2e
 
 e2e-versions: ## the same with every release of codex from 0.77 on, some 2 GB in target/; what one lacks is said
 	@failed=; for version in $(CODEX_ALL); do \

@@ -27,7 +27,7 @@ for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
 done
 if [ -n "${CARGO_TARGET_DIR-}" ]; then flags=$flags$between--remap-path-prefix=$CARGO_TARGET_DIR=/codex-shim/target; fi
 
-# With the list of its dependencies, if `make tools` could install what adds it.
+# With the list of its dependencies, if `make package-tools` could install what adds it.
 cargo=cargo
 if [ -x target/tools/bin/cargo-auditable ]; then
     cargo="cargo auditable"
@@ -40,6 +40,8 @@ made=$(CARGO_ENCODED_RUSTFLAGS=$flags CARGO_INCREMENTAL=0 $cargo build --profile
 mkdir -p "$(dirname "$file")"
 cp "$made" "$file.new"
 mv -f "$file.new" "$file"
+echo "$target" >"$file.target"
+command -v objdump >/dev/null || { echo "$file: there is no objdump to see which C library it needs"; exit 0; }
 libc=$(objdump -T "$file" 2>/dev/null | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -n 1)
 wc -c <"$file" | awk -v file="$file" -v libc="$libc" \
     '{ printf "%s: %.1f MiB, %s\n", file, $1 / 1048576, libc == "" ? "static" : "needs glibc " libc " or newer" }'

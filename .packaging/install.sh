@@ -24,6 +24,7 @@ list=$prefix/share/codex-shim/installed
 
 # Removes the entries that `list` names and the file "$1" does not. A folder that holds something else stays.
 remove_all_but() {
+    [ -r "$list" ] || fail "$list cannot be read: run this as the user who has installed it"
     sort -r "$list" | while IFS= read -r entry; do
         if grep -qxF -e "$entry" "$1"; then continue; fi
         if [ -d "$prefix/$entry" ] && [ ! -L "$prefix/$entry" ]; then
@@ -36,7 +37,9 @@ remove_all_but() {
 
 if [ "$remove" ]; then
     [ -f "$list" ] || fail "$list does not exist: nothing was installed there"
-    if "$prefix/bin/codex-shim" unwrap --dry-run 2>/dev/null | grep -q '^would'; then
+    [ -w "$prefix/bin" ] || fail "$prefix/bin cannot be written to: run this as the user who has installed it"
+    unwraps=$("$prefix/bin/codex-shim" unwrap --dry-run) || fail "it is not known whether tools start codex-shim: see above"
+    if printf '%s\n' "$unwraps" | grep -q '^would'; then
         fail "tools still start codex-shim: run \`$prefix/bin/codex-shim unwrap\` first"
     fi
     remove_all_but /dev/null
@@ -46,6 +49,8 @@ fi
 
 from=$(cd "$(dirname "$0")" && pwd)
 [ -x "$from/bin/codex-shim" ] || fail "$from/bin/codex-shim does not exist: run this script in the unpacked folder"
+
+version=$("$from/bin/codex-shim" --version) || fail "$from/bin/codex-shim does not run on this machine"
 
 # New folders, then files, as paths below PREFIX.
 now=$(mktemp)
@@ -68,6 +73,7 @@ printf '%s\n' share/codex-shim/installed share/codex-shim/install.sh >>"$now"
 ( cd "$from" && find bin share -type f ) | while IFS= read -r file; do
     # A file that is running cannot be written to, but another one can take its name.
     cp "$from/$file" "$prefix/$file.new"
+    if [ -x "$from/$file" ]; then chmod 755 "$prefix/$file.new"; else chmod 644 "$prefix/$file.new"; fi
     mv -f "$prefix/$file.new" "$prefix/$file"
 done
 word=$(printf '%s' "$prefix/bin/codex-shim" | sed 's/[|&\\]/\\&/g')
@@ -75,10 +81,12 @@ for unit in share/systemd/user/codex-shim-hub.service share/codex-shim/codex-shi
     sed "s|/usr/local/bin/codex-shim|$word|" "$from/$unit" >"$prefix/$unit"
 done
 cp "$from/install.sh" "$prefix/share/codex-shim/install.sh"
+chmod 755 "$prefix/share/codex-shim/install.sh"
 if [ -f "$list" ]; then remove_all_but "$now"; fi
 cp "$now" "$list"
+chmod 644 "$list"
 
-echo "installed $("$prefix/bin/codex-shim" --version) in $prefix"
+echo "installed $version in $prefix"
 case ":${PATH-}:" in
 *":$prefix/bin:"*) ;;
 *) echo "$prefix/bin is not on your PATH: add it in your shell's start-up file" ;;

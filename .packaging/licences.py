@@ -28,7 +28,7 @@ The C library musl is linked in. It is under MIT, copyright Rich Felker and othe
 
 def linked(target):
     """The crates that are linked in, without those that only run while building."""
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
+    command = ["cargo", "metadata", "--locked", "--features", "fleet", "--format-version", "1", "--filter-platform", target]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     root = metadata["resolve"]["root"]

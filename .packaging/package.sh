@@ -49,6 +49,11 @@ case "$host" in
 *-linux-gnu) if [ -z "$(needed_libc)" ]; then target=${host%-gnu}-musl; fi ;;
 esac
 
+# The binary, with a home of its own.
+shim() {
+    env HOME="$work" CODEX_SHIM_HOME="$work/home" "$binary" "$@"
+}
+
 # The files of a package below "$stage", with the programs in "$1".
 fill() {
     mkdir -p "$stage/bin" "$stage/share/man/man1" "$stage/share/bash-completion/completions" \
@@ -56,11 +61,10 @@ fill() {
         "$stage/share/systemd/user" "$stage/share/codex-shim"
     cp "$binary" "$stage/bin/codex-shim"
     chmod 755 "$stage/bin/codex-shim"
-    shim="env HOME=$work CODEX_SHIM_HOME=$work/home $binary"
-    $shim completions --man "$stage/share/man/man1" >/dev/null
-    $shim completions bash >"$stage/share/bash-completion/completions/codex-shim"
-    $shim completions zsh >"$stage/share/zsh/site-functions/_codex-shim"
-    $shim completions fish >"$stage/share/fish/vendor_completions.d/codex-shim.fish"
+    shim completions --man "$stage/share/man/man1" >/dev/null
+    shim completions bash >"$stage/share/bash-completion/completions/codex-shim"
+    shim completions zsh >"$stage/share/zsh/site-functions/_codex-shim"
+    shim completions fish >"$stage/share/fish/vendor_completions.d/codex-shim.fish"
     doc=$stage/share/doc/codex-shim
     cp LICENSE README.md CHANGELOG.md "$doc/"
     cp docs/*.md docs/*.svg docs/*.png "$doc/docs/"

@@ -8,9 +8,9 @@ mkdir -p "$1"
 into=$(cd "$1" && pwd)
 
 # A debug build takes most of its dependencies from the one of the tests.
-cargo install --quiet --path . --locked --debug --root "$into" --target-dir "${CARGO_TARGET_DIR:-target}"
+cargo install --quiet --path . --locked --features fleet --debug --root "$into" --target-dir "${CARGO_TARGET_DIR:-target}"
 trial() {
-    env -i HOME="$into/home" PATH="$into/bin:/usr/bin:/bin" codex-shim "$@"
+    env -i HOME="$into/home" PATH="$into/bin" "$into/bin/codex-shim" "$@"
 }
 mkdir -p "$into/home"
 trial --version

@@ -4,6 +4,7 @@
 
 const { spawn } = require('child_process');
 const path = require('path');
+const tty = require('tty');
 
 let binary;
 try {
@@ -22,7 +23,8 @@ if (typeof process.execve === 'function') process.execve(binary, [name, ...args]
 
 const child = spawn(binary, args, { argv0: name, stdio: 'inherit' });
 // A terminal sends these to both of us.
-const isAtTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
+// Asking `process.stdout` would make a pipe that the child shares non-blocking.
+const isAtTerminal = [0, 1, 2].some((descriptor) => tty.isatty(descriptor));
 for (const signal of ['SIGINT', 'SIGQUIT']) process.on(signal, () => isAtTerminal || child.kill(signal));
 for (const signal of ['SIGTERM', 'SIGHUP', 'SIGUSR2']) process.on(signal, () => child.kill(signal));
 child.on('error', (error) => {

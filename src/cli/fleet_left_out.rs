@@ -19,7 +19,8 @@ pub(super) struct FleetArguments {
     words: Vec<OsString>,
 }
 
-/// Says that there is no such tool here.
+/// Reports that this binary does not have the tool.
 pub(super) fn run(_: &FleetArguments) -> Done {
-    Err(CliError::failed("this binary was built without the fleet").with_remedy("`make build` builds one with it"))
+    Err(CliError::failed("this binary was built without the fleet")
+        .with_remedy("install it with `--features fleet`, or use a package"))
 }

@@ -1,4 +1,4 @@
-//! Reads the requests and answers of a ledger for an audit: read-only, whether or not a relay writes to it.
+//! Reads the requests, answers and overrulings of a ledger for an audit: read-only, whether or not a relay writes to it.
 //!
 //! An entry is named by its place in the ledger only while this program runs: rebuilding the file renumbers its rows, though in the
 //! same order.

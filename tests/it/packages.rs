@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -307,6 +307,21 @@ fn npm_launcher_passes_everything_on() {
     std::os::unix::fs::symlink(&launcher, &link).expect("a link");
     let output = launch(&link, &["--version"]).output().expect("it runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "codex-cli 1.2.3 --version\n");
+    // A pipe that is shared with the launcher keeps its mode: not every program expects a full pipe to refuse bytes.
+    let codex = bench.at("user/codex/waits");
+    put_program(&codex, b"#!/bin/sh\nread line\necho \"$line\"\nread line\n");
+    let (output, shared) = std::io::pipe().expect("a pipe");
+    let mut command = launch(&link, &["exec"]);
+    command.env("CODEX_SHIM_CODEX", &codex).stdin(Stdio::piped()).stdout(shared.try_clone().expect("one more"));
+    let mut waits = command.spawn().expect("it starts");
+    let mut stdin = waits.stdin.take().expect("it is piped");
+    stdin.write_all(b"here\n").expect("it is read");
+    let mut line = String::new();
+    std::io::BufReader::new(output).read_line(&mut line).expect("it is written");
+    assert_eq!(line, "here\n");
+    assert!(!rustix::fs::fcntl_getfl(&shared).expect("it is open").contains(rustix::fs::OFlags::NONBLOCK));
+    drop(stdin);
+    waits.wait().expect("it ends");
     // Bytes pass in both directions, and a signal arrives.
     let mut relay =
         launch(&launcher, &["run", "--session", "s", "--", "cat"]).stdin(Stdio::piped()).spawn().expect("it starts");
@@ -352,7 +367,17 @@ fn same_input_gives_the_same_packages() {
     }
     let folder = unpack(&bench, &bench.pack("tar", NEW, "once")[0], "unpacked");
     let licences = fs::read_to_string(folder.join("share/doc/codex-shim/THIRD-PARTY-LICENSES")).expect("licences");
-    for part in ["SQLite", "tokio ", "serde_json ", "libc ", "Permission is hereby granted", "Apache License"] {
+    for part in [
+        "SQLite",
+        "tokio ",
+        "serde_json ",
+        "libc ",
+        "ring ",
+        "rustls-webpki ",
+        "untrusted ",
+        "Permission is hereby granted",
+        "Apache License",
+    ] {
         assert!(licences.contains(part), "{part}");
     }
     assert!(!licences.contains("proptest "), "tests are not linked");

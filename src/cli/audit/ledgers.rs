@@ -1,6 +1,6 @@
 //! The ledgers of a home as one list of lines, oldest first.
 //!
-//! The order is total: by time, then session, then requests before answers before ends, then as the ledger has them. Only the times
+//! The order is total: by time, then session, then requests before answers, ends and overrulings, then as the ledger has them. Only the times
 //! and places of the entries are in memory; each entry is read when its turn comes.
 
 use std::collections::HashMap;

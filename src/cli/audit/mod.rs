@@ -1,4 +1,4 @@
-//! `codex-shim audit`: every request and every answer of all sessions as a file whose lines are chained by hashes, and the check of
+//! `codex-shim audit`: every request, answer and overruling of all sessions as a file whose lines are chained by hashes, and the check of
 //! such a file.
 //!
 //! The ledgers are only read, in live sessions too. See `docs/audit.md` for the format.
@@ -24,7 +24,7 @@ pub(super) enum AuditTool {
     Verify(VerifyArguments),
 }
 
-/// Write every request and answer as a chain of lines
+/// Write every request, answer and overruling as a chain of lines
 ///
 /// Oldest first, over all sessions. Each line has the hash of the previous line, so every change of a line changes the last hash.
 /// Secrets with a known shape are masked, and secret answers are never recorded.

@@ -1,6 +1,6 @@
 //! Context: the user's terminal commands, put in front of the next message and hidden from every screen.
 //!
-//! Pushed commands arrive as [`ContextChange`]s, wait here, and leave with a `turn/start` under a lease: the response
+//! Pushed commands arrive as [`ContextChange`]s, wait here, and leave with a `turn/start`, or in a hub with a `turn/steer`, under a lease: the response
 //! that confirms delivery deletes them, any other end queues them again in front. Until then they stay in the ledger,
 //! so a crash may show them twice but never loses them.
 //!
