@@ -141,6 +141,17 @@ async function formsKeepWhatStandsInThem() {
 	await act(phone, "Keep these?", "Accept");
 	assert.deepEqual((await answered()).result.content, { constructor: "true", zones: ["a"], lines: "one\ntwo" });
 
+	await asksForm(33, "Change these?", {
+		type: "object", properties: {
+			zones: { type: "array", title: "Zones", items: { enum: ["dev", "prod"] }, default: ["prod"] },
+			note: { type: "string", title: "Note", default: "old" },
+		},
+	});
+	await card(phone, "Change these?").getByLabel("prod").uncheck();
+	await card(phone, "Change these?").getByLabel("Note").fill("");
+	await act(phone, "Change these?", "Accept");
+	assert.deepEqual((await answered()).result.content, { zones: [] });
+
 	const options = [{ label: "on", description: "" }, { label: "off", description: "" }];
 	const question = (id) => ({ id, header: id, question: `Which ${id}?`, isOther: true, isSecret: false, options });
 	await asksQuestion(21, [question("light"), question("sound")]);

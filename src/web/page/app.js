@@ -397,7 +397,7 @@ function give(card, choice, isConfirmed = false) {
 	if (choice.gives !== "form") return respond(card, { body: choice.body });
 	card.fields.forEach((field) => field.fail(""));
 	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]));
-	// The server would take the default for an answer that was removed.
+	// An empty list would be valid for the server.
 	const lacking = card.fields.filter(({ name, isRequired }) => isRequired && !answers[name].length);
 	if (!lacking.length) return respond(card, { answers });
 	showError(card, { fields: Object.fromEntries(lacking.map(({ name }) => [name, "an answer is required"])) });
