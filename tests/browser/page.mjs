@@ -326,6 +326,74 @@ async function keysReachOnlyWhatIsInView() {
 	assert.equal((await answered()).id, 30);
 }
 
+/// Until early 2026, a server named the files of a change after its request.
+async function filesThatComeLaterDisturbNothing() {
+	const asks = (id) => say("item/fileChange/requestApproval", { threadId: "t", turnId: "u", itemId: `f${id}`, reason: null, grantRoot: null }, id);
+	const names = (id) => say("item/started", { threadId: "t", turnId: "u",
+		item: { type: "fileChange", id: `f${id}`, changes: [change("/w/later.rs", "@@ -1 +1 @@\n-a\n+later\n")], status: "inProgress" } });
+	const request = card(phone, "Change these files?");
+	const hasFocus = (locator) => locator.evaluate((node) => node === document.activeElement);
+	const decline = async (id) => {
+		await act(phone, "Change these files?", "Decline");
+		assert.deepEqual(await answered(), { id, result: { decision: "decline" } });
+		await request.waitFor({ state: "detached" });
+	};
+	await asksCommand(34, "make zero");
+	await card(phone, "make zero").waitFor();
+
+	await asks(35);
+	await act(phone, "Change these files?", "More answers");
+	await act(phone, "Change these files?", "Decline with a reason");
+	await request.getByRole("textbox").fill("keep b");
+	await phone.locator("body:not(.settling)").waitFor();
+	await phone.evaluate(() => {
+		const look = () => { window.hasSettled ||= document.body.classList.contains("settling"); };
+		new MutationObserver(look).observe(document.body, { attributeFilter: ["class"] });
+	});
+	await names(35);
+	await request.locator(".added", { hasText: "later" }).waitFor();
+	assert(await phone.evaluate(() => window.hasSettled), "no tap hits a button that moves");
+	assert.equal(await request.getByRole("textbox").inputValue(), "keep b");
+	assert(await hasFocus(request.getByRole("textbox")), "the text keeps the focus");
+	await act(phone, "Change these files?", "Back");
+	await decline(35);
+
+	await asks(36);
+	await act(phone, "Change these files?", "Approve");
+	await request.locator(".danger").waitFor();
+	await names(36);
+	await request.locator(".added").waitFor();
+	assert(await hasFocus(request.locator(".danger")), "the second tap is still to come");
+	await act(phone, "Change these files?", "Back");
+	await decline(36);
+
+	await asks(37);
+	await request.focus();
+	await names(37);
+	await request.locator(".added").waitFor();
+	assert(await hasFocus(request));
+	await phone.locator("body:not(.settling)").waitFor();
+	await phone.keyboard.press("d");
+	assert.deepEqual(await answered(), { id: 37, result: { decision: "decline" } }, "the key answers the chosen request");
+	await request.waitFor({ state: "detached" });
+
+	// An answer that fails shows its error beside the files that have come meanwhile.
+	let release;
+	const held = new Promise((resolve) => { release = resolve; });
+	await phone.route("**/respond", async (route) => { await held; await route.fulfill({ status: 502, json: { detail: { message: "the relay hangs" } } }); });
+	await asks(38);
+	await act(phone, "Change these files?", "Decline");
+	await names(38);
+	await eventually("the files", () => request.evaluate((node) => Boolean(node.card.later || node.querySelector(".added"))));
+	release();
+	await request.getByText("The relay hangs.").waitFor();
+	await request.locator(".added").waitFor();
+	await phone.unroute("**/respond");
+	await decline(38);
+	await act(phone, "make zero", "Decline");
+	assert.equal((await answered()).id, 34);
+}
+
 async function refusedStreamsSayWhy() {
 	await phone.route("**/stream*", (route) => route.fulfill({ status: 503, json: { detail: { message: "too many tabs are open" } } }));
 	await openSession(phone);
@@ -598,7 +666,7 @@ async function endOfThePageIsShown() {
 
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, everyScriptFits,
-	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, refusedStreamsSayWhy, dangersNeedASecondTap,
+	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, filesThatComeLaterDisturbNothing, refusedStreamsSayWhy, dangersNeedASecondTap,
 	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
 	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
 ];

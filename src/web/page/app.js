@@ -229,16 +229,27 @@ function addRequest(request, isNews) {
 	const key = keyOf(request);
 	const known = cards.get(key);
 	const text = JSON.stringify(request);
-	if (known && (known.text === text || known.isTouched)) return;
-	const card = makeCard(request);
-	card.text = text;
-	known?.node.replaceWith(card.node);
-	cards.set(key, card);
-	if (!known) {
-		settle();
-		placeCards();
-		if (isNews) tell(request);
-	}
+	if (known?.text === text) return;
+	if (known) renew(known, request, text);
+	else cards.set(key, Object.assign(makeCard(request), { text }));
+	settle();
+	placeCards();
+	if (isNews && !known) tell(request);
+}
+
+// Shows what has become known of a request, such as the files of a change. The focus and what was typed stay.
+function renew(card, request, text) {
+	card.later = card.isAnswering && request;
+	const hasFields = JSON.stringify(card.request.fields) !== JSON.stringify(request.fields);
+	if (card.later || (hasFields && card.isTouched)) return;
+	const buttons = () => [...card.acts.querySelectorAll("button")];
+	const focused = document.activeElement;
+	const [hadFocus, at] = [card.node.contains(focused), buttons().indexOf(focused)];
+	Object.assign(card, { request, text });
+	if (hasFields) card.fields = makeFields(request);
+	card.node.querySelector(".what").replaceWith(makeWhat(card));
+	if (/plain|more/.test(card.mode)) showActs(card, card.mode);
+	if (hadFocus) (focused.isConnected ? focused : buttons()[at] ?? card.node).focus({ preventScroll: true });
 }
 
 // Replaces the card of a request with a note. An empty `ended` means that only the absence of the request is known.
@@ -323,11 +334,13 @@ function makeNote(request, { look = "", verdict = "No longer waiting", place = "
 
 // A card
 
+const makeFields = (request) => request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
+const makeWhat = ({ request, fields }) => el("div.what", null, whatOf(request, fields));
+
 function makeCard(request) {
-	const fields = request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
-	const card = { request, fields, time: el("time.age"), acts: el("div.acts") };
+	const card = { request, fields: makeFields(request), time: el("time.age"), acts: el("div.acts") };
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
-		el("div.what", null, whatOf(request, fields)), card.acts);
+		makeWhat(card), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
 	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
 		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
@@ -426,8 +439,9 @@ async function respond(card, body) {
 		endRequest(keyOf(card.request), await call(ofRequest(card.request, "/respond"), body), true);
 	} catch (error) {
 		setBusy(false);
-		if (card.ended) endRequest(keyOf(card.request), card.ended);
-		else showError(card, error);
+		if (card.ended) return endRequest(keyOf(card.request), card.ended);
+		if (card.later) addRequest(card.later);
+		showError(card, error);
 	}
 }
 
