@@ -101,6 +101,28 @@ fn change_is_shown_and_declined_with_a_reason() {
     live.kill();
 }
 
+/// The list of pending requests has one budget for large columns: the second change is not in it.
+#[test]
+fn second_large_change_shows_its_files() {
+    let (mut live, _page, browser) = opened("");
+    let diff = format!("@@ -0,0 +1,300000 @@\n{}", "+a line of a file\n".repeat(300_000));
+    for (id, item) in [("7", "f7"), ("8", "f8")] {
+        let change = json!({ "path": format!("/w/{item}.txt"), "kind": { "type": "update" }, "diff": diff });
+        let item_started = json!({ "type": "fileChange", "id": item, "changes": [change], "status": "inProgress" });
+        let params = json!({ "threadId": "t", "turnId": "u", "item": item_started });
+        live.say_plainly(&json!({ "method": "item/started", "params": params }).to_string());
+        live.asked(&change_asked(id).replace(r#""itemId":"f""#, &format!(r#""itemId":"{item}""#)), id);
+    }
+    let requests = eventually("two requests", || {
+        let requests = browser.get("/inbox")["requests"].take();
+        (requests.as_array().map(Vec::len) == Some(2)).then_some(requests)
+    });
+    let files = |index: usize| &requests[index]["files"][0];
+    assert_eq!((&files(0)["path"], &files(1)["path"]), (&json!("/w/f7.txt"), &json!("/w/f8.txt")));
+    assert_eq!((&files(0)["added"], &files(1)["added"]), (&json!(300_000), &json!(300_000)));
+    live.kill();
+}
+
 #[test]
 fn command_for_a_person_is_approved_here() {
     let (mut live, _page, browser) = opened("");
