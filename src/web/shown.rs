@@ -374,7 +374,7 @@ pub(super) fn folder(session: &Found) -> &str {
     session.holder.as_ref().map(|holder| holder.place.cwd.as_str()).unwrap_or_default()
 }
 
-/// An entry of the timeline. Only its kinds with a diff have `lines`, and a plan has `steps`.
+/// An entry of the timeline. Only its kinds with a diff have `marks`, one letter for each line, and a plan has `steps`.
 pub(super) fn entry(entry: &Entry) -> Value {
     let stage = match entry.stage {
         Stage::Open => "open",
@@ -394,8 +394,8 @@ pub(super) fn entry(entry: &Entry) -> Value {
         "title": title,
         "end": end,
         "look": look,
-        "body": if is_diff { "" } else { entry.body.as_str() },
-        "lines": if is_diff { unified(&entry.body) } else { Vec::new() },
+        "body": entry.body,
+        "marks": is_diff.then(|| marks(&entry.body)),
         "steps": if entry.kind == Kind::Plan { steps(&entry.body) } else { None },
         "cut_bytes": entry.cut_bytes,
     })
@@ -411,29 +411,30 @@ fn steps(body: &str) -> Option<Vec<Value>> {
     body.lines().map(step).collect::<Option<Vec<Value>>>().filter(|steps| !steps.is_empty())
 }
 
-/// The lines of a diff. Inside a hunk, whose heading tells its length, `--- x` is a removed line and does not name a file.
-fn unified(text: &str) -> Vec<Value> {
+/// A letter for each line of a diff: `+` added, `-` removed, `@` a heading, or a space. Inside a hunk, whose heading tells its
+/// length, `--- x` is a removed line and does not name a file.
+fn marks(text: &str) -> String {
     let mut left = (0, 0);
     let mut names_file = false;
     let mut lines = text.lines().peekable();
-    let mut all = Vec::new();
+    let mut all = String::new();
     while let Some(line) = lines.next() {
         let is_new_name = std::mem::take(&mut names_file);
         let is_pair = line.starts_with("--- ") && lines.peek().is_some_and(|next| next.starts_with("+++ "));
         names_file = left == (0, 0) && is_pair;
-        let (meant, taken) = match line.as_bytes().first() {
-            _ if is_new_name || names_file || line.starts_with("diff ") => (Meant::Place, (0, 0)),
+        let (mark, taken) = match line.as_bytes().first() {
+            _ if is_new_name || names_file || line.starts_with("diff ") => ('@', (0, 0)),
             Some(b'@') => {
                 left = counts_of(line);
-                (Meant::Place, (0, 0))
+                ('@', (0, 0))
             }
-            Some(b'+') => (Meant::Added, (0, 1)),
-            Some(b'-') => (Meant::Removed, (1, 0)),
-            Some(b'\\') => (Meant::Plain, (0, 0)),
-            Some(_) | None => (Meant::Plain, (1, 1)),
+            Some(b'+') => ('+', (0, 1)),
+            Some(b'-') => ('-', (1, 0)),
+            Some(b'\\') => (' ', (0, 0)),
+            Some(_) | None => (' ', (1, 1)),
         };
         left = (left.0.saturating_sub(taken.0), left.1.saturating_sub(taken.1));
-        all.push(json!({ "type": line_type(meant), "text": line }));
+        all.push(mark);
     }
     all
 }
@@ -639,14 +640,21 @@ mod tests {
 
     #[test]
     fn removed_lines_name_no_files() {
-        let check = |text: &str, expect: &[&str]| {
-            let types: Vec<Value> = unified(text).iter_mut().map(|line| line["type"].take()).collect();
-            assert_eq!(types, expect, "{text}");
-        };
+        let check = |text: &str, expect: &str| assert_eq!(marks(text), expect, "{text}");
         let in_hunk = "diff update q.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n--- a\n+++ b\n@@ -1 +1 @@\n-x\n";
-        check(in_hunk, &["header", "header", "removed", "added", "context", "header", "header", "header", "removed"]);
-        check("diff delete q.sql\n--- x\n-- y\n", &["header", "removed", "removed"]);
-        check("diff add q.sql\n+++ x\n", &["header", "added"]);
+        check(in_hunk, "@@-+ @@@-");
+        check("diff delete q.sql\n--- x\n-- y\n", "@--");
+        check("diff add q.sql\n+++ x\n", "@+");
+    }
+
+    #[test]
+    fn entry_with_a_diff_stays_small() {
+        let mut one = Entry::new(Key::START, Kind::Diff, 1_000_000);
+        one.body = "+\n".repeat(8_000);
+        let shown = entry(&one);
+        assert_eq!((&shown["body"], shown["marks"].as_str().map(str::len)), (&json!(one.body), Some(8_000)));
+        let bytes = shown.to_string().len();
+        assert!(bytes < 2 * one.body.len() + 1_000, "{bytes}");
     }
 
     #[test]

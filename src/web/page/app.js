@@ -517,6 +517,12 @@ function appendSome(parent, all, atOnce, one, make, { cut = 0, load } = {}, from
 	parent.append(more);
 }
 
+// The lines of a diff in the timeline; `marks` has a letter for each.
+function linesOf({ body, marks }) {
+	const [texts, types] = [body.split(/\r?\n/), { "+": "added", "-": "removed", "@": "header", " ": "context" }];
+	return [...marks].map((mark, index) => ({ type: types[mark], text: texts[index] }));
+}
+
 const counts = ({ added, removed }) => [
 	added > 0 && el("span.plus", null, `+${added}`, el("span.unseen", null, " added")),
 	removed > 0 && el("span.minus", null, `−${removed}`, el("span.unseen", null, " removed")),
@@ -739,7 +745,7 @@ function contentOf(entry) {
 		case "runs":
 		case "tool": return action(body, "No output.", () => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
 		case "edits":
-		case "diff": return action(entry.lines.length, "The change is not on record.", () => makeLines(entry.lines));
+		case "diff": return action(body, "The change is not on record.", () => makeLines(linesOf(entry)));
 		case "asks": return text("Asked ", shown(title), " — ", el(`strong.${look}`, null, shown(end)));
 		case "turn":
 		case "server": return el("span", AUTO, shown(title));
