@@ -420,6 +420,34 @@ fn silent_relay_is_named_and_nothing_is_sent() {
     live.kill();
 }
 
+/// A stopped session has a timeline too.
+#[test]
+fn timeline_appears_once_another_tab_closes() {
+    let (mut live, page, browser) = opened("");
+    live.say_plainly(&said("a", "in every session"));
+    let home = live.kill();
+    let sessions = home.path().join("sessions");
+    let names: Vec<String> = (0..17).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        let copied =
+            std::process::Command::new("cp").arg("-r").args([sessions.join("s"), sessions.join(name)]).status();
+        assert!(copied.expect("it starts").success());
+    }
+    let open = |name: &String| browser.stream(&format!("/stream?session={name}"), None);
+    let mut tabs: Vec<Stream> = names[..16].iter().map(open).collect();
+    tabs.iter_mut().for_each(|tab| drop(tab.wait_for("timeline")));
+    let mut late = open(&names[16]);
+    let problem = late.wait_for("problem");
+    assert_eq!(problem["session"], names[16].as_str());
+    assert!(problem["message"].as_str().is_some_and(|words| words.starts_with("too many sessions")), "{problem}");
+    late.wait_for("inbox");
+    tabs.pop();
+    let entries = late.wait_for("timeline")["entries"].clone();
+    let last = entries.as_array().and_then(|all| all.last()).expect("an entry");
+    assert_eq!(last["body"], "in every session");
+    drop(page);
+}
+
 #[test]
 fn two_sessions_stand_in_one_inbox() {
     let mut live = Live::initialized("");
