@@ -294,15 +294,15 @@ pub(super) fn ending(row: &Value) -> Value {
     })
 }
 
-/// The place from which an answer came, and the name of its client or rule.
+/// The place from which an answer came, or the name of its client, rule or user of the fleet.
 fn place(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     let (source, by) = (text("resolution_source"), text("resolved_by"));
-    match (source, by, by.strip_prefix("rule:")) {
-        ("client", "", _) => words::place(source).to_owned(),
-        ("client", name, _) => format!("in {name}"),
-        ("policy", _, Some(rule)) => format!("by your rule {rule}"),
-        (_, _, _) => words::place(source).to_owned(),
+    match (source, by.split_once(':')) {
+        ("client", _) if !by.is_empty() => format!("in {by}"),
+        ("policy", Some(("rule", rule))) => format!("by your rule {rule}"),
+        ("api", Some(("fleet", user))) => format!("by {user}"),
+        (_, _) => words::place(source).to_owned(),
     }
 }
 
@@ -627,6 +627,8 @@ mod tests {
         check("client", Value::Null, "in its client");
         check("policy", json!("rule:no-network"), "by your rule no-network");
         check("policy", json!("expiry"), "by your settings");
+        check("api", json!("fleet:ann@laptop"), "by ann@laptop");
+        check("api", json!("uid 0, pid 1"), "by a program");
         check("web", json!("uid 0, pid 1"), "in a browser");
     }
 
