@@ -124,6 +124,25 @@ fn second_large_change_shows_its_files() {
 }
 
 #[test]
+fn lines_of_a_diff_are_served_while_it_waits() {
+    let (mut live, _page, browser) = opened("");
+    live.say_plainly(&change_started());
+    let request_id = live.asked(&change_asked("8"), "8");
+    let asked = |query: &str| browser.asked("GET", &format!("/sessions/s/requests/{request_id}/diff{query}"), "");
+    let part = asked("?file=0&from=0");
+    assert_eq!(part.json(), json!({ "lines": [{ "type": "added", "text": "+hello" }], "cut_lines": 0 }));
+    for query in ["", "?file=0", "?from=0", "?file=x&from=0", "?file=0&from=-1", "?file=0&from=0&more=1"] {
+        assert_eq!(asked(query).error(), (400, "invalid_parameter".to_owned()), "{query}");
+    }
+    for query in ["?file=0&from=1", "?file=1&from=0"] {
+        assert_eq!(asked(query).error(), (404, "line_not_found".to_owned()), "{query}");
+    }
+    told(&live.tool(&["respond", &request_id, "--json", r#"{"decision":"decline"}"#]));
+    assert_eq!(asked("?file=0&from=0").error(), (404, "request_unavailable".to_owned()));
+    live.kill();
+}
+
+#[test]
 fn command_for_a_person_is_approved_here() {
     let (mut live, _page, browser) = opened("");
     let asked = command_asked("7", "t").replace(r#""kind":"command""#, r#""kind":"humanCommand""#);
