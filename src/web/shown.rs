@@ -8,7 +8,7 @@ use super::words;
 use crate::control::SessionDocument;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::{Field, FieldChoice};
-use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, size_of_changes};
+use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row};
 use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
@@ -32,8 +32,11 @@ pub(super) const IN_LIST: Room = Room { diff_lines: 2_000, diff_bytes: 256 << 10
 /// In a list that is already long.
 pub(super) const IN_LONG_LIST: Room = Room { diff_lines: 0, diff_bytes: 0, text_bytes: 1 << 10 };
 
-/// For a further part of one diff.
-const IN_PART: Room = Room { diff_lines: 20_000, diff_bytes: 4 << 20, text_bytes: 0 };
+/// Most lines of a further part of one diff.
+const PART_LINES_MAX: usize = 20_000;
+
+/// Most bytes of a further part of one diff, unless it is a single line.
+const PART_BYTES_MAX: usize = 4 << 20;
 
 /// A pending request of a session.
 pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Room) -> Value {
@@ -72,7 +75,6 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "how": how(session, ask),
         "rows": rows(&view.members, folder, room),
         "warnings": warnings,
-        "size": size_of_changes(&view.files).filter(|_| kind.subject() == Some(Subject::Diff)),
         "files": files,
         "fields": view.questions.iter().map(question).chain(view.fields.iter().map(field)).collect::<Vec<_>>(),
         "choices": choices.chain(answers).collect::<Vec<_>>(),
@@ -120,9 +122,6 @@ fn member(row: &Row, room: Room) -> Value {
 
 /// A changed file with as many lines as there is room for.
 fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
-    let rows = diff_rows(file);
-    let count = |meant| rows.iter().filter(|row| row.meant == meant).count();
-    let (added, removed) = (count(Meant::Added), count(Meant::Removed));
     let kind = match &*file.kind {
         "add" => "new",
         "delete" => "deleted",
@@ -134,13 +133,17 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
     let note = [kind, if is_outside { "outside the folder" } else { "" }];
     let note = note.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();
-    for row in &rows {
-        if left.diff_lines == 0 || row.text.len() > left.diff_bytes {
-            break;
+    let (mut added, mut removed, mut cut) = (0, 0, 0);
+    for row in file.lines_from(0) {
+        added += usize::from(row.meant == Meant::Added);
+        removed += usize::from(row.meant == Meant::Removed);
+        if cut > 0 || left.diff_lines == 0 || row.text.len() > left.diff_bytes {
+            cut += 1;
+            continue;
         }
         left.diff_lines -= 1;
         left.diff_bytes -= row.text.len();
-        lines.push(diff_line(row, &file.kind));
+        lines.push(diff_line(&row, &file.kind));
     }
     json!({
         "kind": file.kind,
@@ -151,7 +154,7 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
         "has_diff": file.has_diff,
         "added": added,
         "removed": removed,
-        "cut_lines": rows.len() - lines.len(),
+        "cut_lines": cut,
         "lines": lines,
     })
 }
@@ -160,21 +163,16 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
 /// such line.
 pub(super) fn part_of_diff(ask: &Ask, file: usize, from: usize) -> Option<Value> {
     let file = ask.view.files.get(file)?;
-    let rows = diff_rows(file).into_iter().skip(from).collect::<Vec<_>>();
-    let mut bytes = 0;
-    let fits = |row: &&Row| {
+    let mut rows = file.lines_from(from);
+    let first = rows.next()?;
+    let mut bytes = first.text.len();
+    let fits = |row: &Row| {
         bytes += row.text.len();
-        bytes <= IN_PART.diff_bytes
+        bytes <= PART_BYTES_MAX
     };
-    let fitting = rows.iter().take(IN_PART.diff_lines).take_while(fits).count();
-    let (part, rest) = rows.split_at_checked(fitting.max(1))?;
-    let lines: Vec<Value> = part.iter().map(|row| diff_line(row, &file.kind)).collect();
-    Some(json!({ "lines": lines, "cut_lines": rest.len() }))
-}
-
-/// The rows of a file without its heading, which is the first one.
-fn diff_rows(file: &ChangedFile) -> Vec<Row> {
-    file.rows().split_off(1)
+    let more = rows.take(PART_LINES_MAX - 1).take_while(fits);
+    let lines: Vec<Value> = std::iter::once(first).chain(more).map(|row| diff_line(&row, &file.kind)).collect();
+    Some(json!({ "lines": lines, "cut_lines": file.text.lines().count() - from - lines.len() }))
 }
 
 /// A line of a diff. The lines of a new or deleted file come without signs.
