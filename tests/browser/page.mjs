@@ -634,9 +634,9 @@ async function lostConnectionIsShownAndMended() {
 	await act(phone, "while you were away", "Decline");
 	assert.equal((await answered()).id, 11);
 
-	// A connection that is only silent.
+	// A connection that is only silent for 12 s.
 	await outside("hang_web");
-	await phone.getByText("Connection lost").waitFor();
+	await phone.getByText("Connection lost").waitFor({ timeout: 18_000 });
 	await outside("continue_web");
 	await phone.locator("#banner").waitFor({ state: "hidden" });
 }
