@@ -570,6 +570,25 @@ mod tests {
     }
 
     #[test]
+    fn relay_without_an_answer_is_not_waited_for_again() {
+        let shared = Shared {
+            home: PathBuf::new(),
+            only: None,
+            state: Mutex::default(),
+            changed: watch::channel(0).0,
+            looked: watch::channel(()).0,
+            readers: AtomicUsize::new(0),
+            list: sync_channel(1).0,
+        };
+        let watched = Watched { look: sync_channel(1).0, looks: 1, is_silent: false, document: None, problem: None };
+        shared.state().watched.insert("hung".to_owned(), watched);
+        has_problem(&shared, &found("hung"), Instant::now(), "it hangs");
+        let state = shared.state();
+        assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 1)])), "its look has ended");
+        assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 2)])), "the next look is not waited for");
+    }
+
+    #[test]
     fn inbox_has_at_most_500_requests() {
         let mut state = State::default();
         for session in 0..=REQUESTS_MAX / REQUESTS_OF_SESSION_MAX {
