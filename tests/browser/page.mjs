@@ -554,6 +554,25 @@ async function largeDiffsAreLazy() {
 	assert.equal((await answered()).id, 31);
 }
 
+/// The inbox lists 100 requests of a session.
+async function moreThanAHundredRequestsAreCounted() {
+	const ids = Array.from({ length: 101 }, (_, index) => 100 + index);
+	const said = (pattern) => eventually(`${pattern} read out`, async () => pattern.test(await phone.locator("#said").textContent()));
+	const heading = (name) => phone.getByRole("heading", { name, exact: true }).waitFor();
+	for (const id of ids.slice(0, 100)) await asksCommand(id, `echo waits ${id}`);
+	await heading("Waiting for you (100)");
+	await said(/^Codex asks in .+: .*echo waits \d+/);
+	await asksCommand(200, "echo waits 200");
+	await heading("Waiting for you (100 of 101)");
+	await audit(phone, "more than a hundred requests");
+	for (const id of ids) {
+		await outside("answer", { id, body: { decision: "decline" } });
+		assert.equal((await answered()).id, id);
+	}
+	await phone.getByText("Nothing waits for you").waitFor();
+	await said(/^Declined in the terminal UI. .*echo waits \d+/);
+}
+
 async function messagesAreSent() {
 	await openSession(phone);
 	await phone.getByRole("textbox", { name: "Message to Codex" }).fill("now run the tests");
@@ -669,9 +688,9 @@ async function endOfThePageIsShown() {
 
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, everyScriptFits,
-	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, filesThatComeLaterDisturbNothing, refusedStreamsSayWhy, dangersNeedASecondTap,
-	othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, messagesAreSent, thousandsOfEventsAreNoBurden,
-	lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
+	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, filesThatComeLaterDisturbNothing, refusedStreamsSayWhy,
+	dangersNeedASecondTap, othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, moreThanAHundredRequestsAreCounted,
+	messagesAreSent, thousandsOfEventsAreNoBurden, lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
 ];
 
 await turnStarts();

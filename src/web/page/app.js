@@ -199,7 +199,7 @@ function takeEvent(text) {
 	const isHere = event.session === open;
 	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
-		case "sessions": showSessions(event.sessions); break;
+		case "sessions": showSessions(event.sessions); placeCards(); break;
 		case "request": addRequest(event, true); break;
 		case "ended": endRequest(keyOf(event), event); break;
 		case "timeline": if (isHere) replaceTimeline(event.entries, event.has_older); break;
