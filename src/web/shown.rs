@@ -47,7 +47,8 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
     let files: Vec<Value> = view.files.iter().map(|file| changed_file(file, folder, &mut left)).collect();
     let mut warnings = view.warnings.clone();
     let cut: u64 = files.iter().filter_map(|file| file["cut_lines"].as_u64()).sum();
-    warnings.extend((cut > 0).then(|| format!("{cut} lines of the diff are not shown here: open all of it")));
+    warnings
+        .extend((cut > 0).then(|| format!("{cut} lines of the diff are not shown at first: show more lines below")));
     let asked = view.members.iter().filter(|row| row.meant == Meant::Asked);
     let hidden = asked.map(|row| row.text.len() - kept_bytes(row, room)).sum::<usize>();
     let hidden =
@@ -566,7 +567,7 @@ mod tests {
             (&two["cut_lines"], &two["added"], &two["lines"][0]["type"]),
             (&json!(22), &json!(30), &json!("header"))
         );
-        assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown here: open all of it"]));
+        assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown at first: show more lines below"]));
         assert_eq!(shown["rows"][0]["text"], "yyyyyyyyyy … (40 more bytes)");
     }
 

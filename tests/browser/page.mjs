@@ -552,6 +552,15 @@ async function largeDiffsAreLazy() {
 	assert.equal(await more.count(), 0);
 	await act(phone, "2 files", "Decline");
 	assert.equal((await answered()).id, 31);
+
+	// What the server has not sent yet counts, too.
+	await asksChange(39, [change("/w/c.txt", `@@ -0,0 +1,202 @@\n+a\n+${"x".repeat(300_000)}\n${"+new\n".repeat(200)}`)]);
+	await card(phone, "1 file").getByText("201 lines of the diff are not shown at first: show more lines below.").waitFor();
+	await card(phone, "1 file").getByRole("button", { name: "Open all" }).click();
+	await card(phone, "1 file").getByRole("button", { name: "Show 201 more lines" }).click();
+	await eventually("all lines", async () => await card(phone, "1 file").locator(".added").count() === 202);
+	await act(phone, "1 file", "Decline");
+	assert.equal((await answered()).id, 39);
 }
 
 /// The inbox lists 100 requests of a session.

@@ -531,7 +531,7 @@ const counts = ({ added, removed }) => [
 function makeFiles(request) {
 	const { files } = request;
 	const sum = (of) => files.reduce((sum, file) => sum + of(file), 0);
-	const isSmall = sum((file) => file.lines.length) <= OPEN_LINES_MAX;
+	const isSmall = sum((file) => file.lines.length + file.cut_lines) <= OPEN_LINES_MAX;
 	const openAll = () => {
 		while (box.lastChild.matches("button")) box.lastChild.click();
 		box.querySelectorAll("details").forEach((details) => { details.open = true; });
