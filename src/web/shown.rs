@@ -411,13 +411,16 @@ fn steps(body: &str) -> Option<Vec<Value>> {
 }
 
 /// A letter for each line of a diff: `+` added, `-` removed, `@` a heading, or a space. Inside a hunk, whose heading tells its
-/// length, `--- x` is a removed line and does not name a file.
+/// length, `--- x` is a removed line and does not name a file. A body may be cut inside a hunk, so a file ends it too.
 fn marks(text: &str) -> String {
     let mut left = (0, 0);
     let mut names_file = false;
     let mut lines = text.lines().peekable();
     let mut all = String::new();
     while let Some(line) = lines.next() {
+        if line.starts_with("diff ") {
+            left = (0, 0);
+        }
         let is_new_name = std::mem::take(&mut names_file);
         let is_pair = line.starts_with("--- ") && lines.peek().is_some_and(|next| next.starts_with("+++ "));
         names_file = left == (0, 0) && is_pair;
@@ -646,6 +649,12 @@ mod tests {
         check(in_hunk, "@@-+ @@@-");
         check("diff delete q.sql\n--- x\n-- y\n", "@--");
         check("diff add q.sql\n+++ x\n", "@+");
+    }
+
+    #[test]
+    fn cut_hunk_ends_at_the_next_file() {
+        let cut = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-x\ndiff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1 +1 @@\n";
+        assert_eq!(marks(cut), "@@@@-@@@@");
     }
 
     #[test]
