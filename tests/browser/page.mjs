@@ -145,12 +145,14 @@ async function formsKeepWhatStandsInThem() {
 		type: "object", properties: {
 			zones: { type: "array", title: "Zones", items: { enum: ["dev", "prod"] }, default: ["prod"] },
 			note: { type: "string", title: "Note", default: "old" },
+			lines: { type: "string", title: "Lines", default: "one\r\ntwo" },
+			line: { type: "string", title: "Line", default: "one\rtwo" },
 		},
 	});
 	await card(phone, "Change these?").getByLabel("prod").uncheck();
 	await card(phone, "Change these?").getByLabel("Note").fill("");
 	await act(phone, "Change these?", "Accept");
-	assert.deepEqual((await answered()).result.content, { zones: [] });
+	assert.deepEqual((await answered()).result.content, { zones: [], lines: "one\r\ntwo", line: "one\rtwo" });
 
 	const options = [{ label: "on", description: "" }, { label: "off", description: "" }];
 	const question = (id) => ({ id, header: id, question: `Which ${id}?`, isOther: true, isSecret: false, options });

@@ -464,8 +464,10 @@ function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_
 	if (!options.length) {
 		const input = typed({ id, required: isRequired, ...about });
 		input.value = spec.starts[0] ?? "";
+		// A control changes line breaks.
+		const start = input.value;
 		inputs = [input];
-		read = () => [input.value];
+		read = () => (input.value === start ? spec.starts : [input.value]);
 		node = el("div.field", null, el("label", { for: id, dir: "auto" }, label), input, hint, error);
 	} else {
 		const box = (value, more) => {
