@@ -10,13 +10,14 @@ into=$(cd "$1" && pwd)
 # A debug build takes most of its dependencies from the one of the tests.
 cargo install --quiet --path . --locked --features fleet --debug --root "$into" --target-dir "${CARGO_TARGET_DIR:-target}"
 trial() {
-    env -i HOME="$into/home" PATH="$into/bin" "$into/bin/codex-shim" "$@"
+    env -i HOME="$into/home" PATH="${path:-$into/bin:/usr/bin:/bin}" "$into/bin/codex-shim" "$@"
 }
 mkdir -p "$into/home"
 trial --version
 trial demo >/dev/null
 trial wrap --help >/dev/null
-# There is no codex on that PATH, and doctor says so.
+# There is no codex on this PATH, and doctor says so.
+path=$into/bin
 if trial doctor >"$into/doctor"; then
     echo "install.sh: doctor missed that there is no codex" >&2
     exit 1

@@ -491,13 +491,16 @@ impl ChangedFile {
 
     /// Its rows: a heading, and the lines of its diff.
     pub(crate) fn rows(&self) -> Vec<Row> {
-        let text = self.heading("");
-        let line = |text: &str| {
+        let heading = Row { label: "file".to_owned(), text: self.heading(""), meant: Meant::Asked };
+        std::iter::once(heading).chain(self.lines_from(0)).collect()
+    }
+
+    /// The lines of its diff from number `from` on.
+    pub(crate) fn lines_from(&self, from: usize) -> impl Iterator<Item = Row> {
+        self.text.lines().skip(from).map(|text| {
             let meant = if self.has_diff { meant(text, &self.kind) } else { Meant::Plain };
             Row { label: String::new(), text: text.to_owned(), meant }
-        };
-        let heading = Row { label: "file".to_owned(), text, meant: Meant::Asked };
-        std::iter::once(heading).chain(self.text.lines().map(line)).collect()
+        })
     }
 }
 

@@ -232,9 +232,10 @@ fn pending_rows(dir: &Path) -> Option<Vec<Value>> {
     Some(requests)
 }
 
-/// The whole row; a list omits large payloads.
+/// The whole row; a list omits large columns.
 fn whole(dir: &Path, row: Value) -> Value {
-    let is_cut = row["request_payload"]["omitted"] == "size";
+    // These columns share the room of a list. The whole row has room for all of them.
+    let is_cut = ["request_payload", "changes", "item"].iter().any(|column| row[*column]["omitted"] == "size");
     match row["request_id"].as_str().filter(|_| is_cut).and_then(|id| ended(dir, id)) {
         Some(whole) => with_choices(whole),
         None => row,

@@ -3,6 +3,7 @@
 //! The relay decides. Its refusals are passed on as they are; only the form of an answer is built and checked here, so that the
 //! page need not know the protocol.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use super::shown;
 use crate::control::answer::{is_stored, of_word};
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::form::{FieldError, in_one_line};
+use crate::control::form::{Field, FieldError, in_one_line};
 use crate::control::{Refusal, Responded, ok};
 use crate::engine::Word;
 use crate::store::Found;
@@ -156,22 +157,45 @@ fn body(ask: &Ask, given: &Given) -> Result<Value, Refusal> {
             let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
             of_word(&ask.row, Word::Decline, reason).map_err(|why| invalid("invalid_response", why))
         }
-        Given::Answers(Answers { answers }) => ask.answered(&texts(ask, answers)).map_err(|errors| of_fields(&errors)),
+        Given::Answers(Answers { answers }) => {
+            let kept = without_removed_defaults(ask, answers);
+            kept.answered(&texts(ask, answers)).map_err(|errors| of_fields(&errors))
+        }
     }
 }
 
-/// Names and texts. Several choices of a field become one text in JSON, because a label may contain a comma.
+/// Whether the user has removed the default of a field. The page does not show the default of a secret, so that one stays.
+fn removes_default(field: &Field, given: &[String]) -> bool {
+    !field.is_secret && field.default.is_some() && given.iter().all(String::is_empty)
+}
+
+/// The request without the defaults that the user has removed, so that an empty answer does not bring its default back.
+fn without_removed_defaults<'a>(ask: &'a Ask, answers: &BTreeMap<String, Vec<String>>) -> Cow<'a, Ask> {
+    let is_removed = |field: &&Field| answers.get(&field.name).is_some_and(|given| removes_default(field, given));
+    let removed: Vec<&Field> = ask.view.fields.iter().filter(is_removed).collect();
+    if removed.is_empty() {
+        return Cow::Borrowed(ask);
+    }
+    let mut row = ask.row.clone();
+    let properties = &mut row["request_payload"]["requestedSchema"]["properties"];
+    removed.iter().for_each(|field| properties[&field.name]["default"] = Value::Null);
+    Cow::Owned(of_row(row, ask.asked_us))
+}
+
+/// Names and texts. Several choices of a field become one text in JSON, because a label may contain a comma. So does the
+/// empty list of a field from which all choices were removed.
 fn texts(ask: &Ask, answers: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (name, given) in answers {
         let given: Vec<&String> = given.iter().filter(|text| !text.is_empty()).collect();
         let field = ask.view.fields.iter().find(|field| field.name == *name && field.takes_many);
+        let is_removed = field.is_some_and(|field| removes_default(field, &answers[name]));
         let value_of = |text: &&String| {
             let choice = field?.choices.iter().find(|choice| choice.label == **text);
             choice.map(|choice| choice.value.clone())
         };
         let values: Option<Vec<Value>> = given.iter().map(value_of).collect();
-        match values.filter(|values| !values.is_empty()) {
+        match values.filter(|values| !values.is_empty() || is_removed) {
             Some(values) => all.push((name.clone(), Value::Array(values).to_string())),
             None => all.extend(given.into_iter().map(|text| (name.clone(), text.clone()))),
         }
@@ -268,6 +292,24 @@ mod tests {
         assert_eq!(missing["fields"], json!({ "n": "a value is required" }));
         let body = built(&ask, r#"{"answers":{"n":["3"],"zones":["A, north"]}}"#);
         assert_eq!(body, Ok(json!({ "action": "accept", "content": { "n": 3, "zones": ["a"] } })));
+    }
+
+    #[test]
+    fn removed_answers_do_not_become_defaults() {
+        let schema = json!({ "type": "object", "required": ["must"], "properties": {
+            "must": { "type": "string", "default": "m" },
+            "note": { "type": "string", "default": "n" },
+            "words": { "type": "array", "items": { "type": "string" }, "default": ["w"] },
+            "zones": { "type": "array", "items": { "enum": ["dev", "prod"] }, "default": ["prod"] },
+            "api_token": { "type": "string", "default": "hunter2" } } });
+        let ask = ask_of("mcpServer/elicitation/request", json!({ "message": "?", "requestedSchema": schema }));
+        let body = built(&ask, r#"{"answers":{"must":["x"],"note":[],"words":[""],"zones":[],"api_token":[]}}"#);
+        let content = json!({ "must": "x", "words": [], "zones": [], "api_token": "hunter2" });
+        assert_eq!(body, Ok(json!({ "action": "accept", "content": content })));
+        let missing = built(&ask, r#"{"answers":{"must":[]}}"#).expect_err("it is missing");
+        assert_eq!(missing["fields"], json!({ "must": "a value is required" }));
+        let untouched = json!({ "must": "m", "note": "n", "words": ["w"], "zones": ["prod"], "api_token": "hunter2" });
+        assert_eq!(built(&ask, r#"{"answers":{}}"#), Ok(json!({ "action": "accept", "content": untouched })));
     }
 
     #[test]

@@ -557,6 +557,38 @@ mod tests {
     }
 
     #[test]
+    fn request_of_which_more_is_known_is_sent_again() {
+        let mut state = State::default();
+        let found = found("s");
+        state.add(&found, &asks(2, 0));
+        let (before, first) = (state.change, Arc::clone(&state.requests[0].json));
+        state.add(&found, &[asks(1, 3), state.requests[1..].iter().map(|one| Arc::clone(&one.ask)).collect()].concat());
+        assert_eq!(state.requests.len(), 2);
+        let of = |id: &str| state.requests.iter().find(|pending| pending.ask.id == id).expect("it is listed");
+        assert!(of("r0").changed > before && of("r0").json != first, "{}", of("r0").json);
+        assert!(of("r1").changed <= before);
+    }
+
+    #[test]
+    fn relay_without_an_answer_is_not_waited_for_again() {
+        let shared = Shared {
+            home: PathBuf::new(),
+            only: None,
+            state: Mutex::default(),
+            changed: watch::channel(0).0,
+            looked: watch::channel(()).0,
+            readers: AtomicUsize::new(0),
+            list: sync_channel(1).0,
+        };
+        let watched = Watched { look: sync_channel(1).0, looks: 1, is_silent: false, document: None, problem: None };
+        shared.state().watched.insert("hung".to_owned(), watched);
+        has_problem(&shared, &found("hung"), Instant::now(), "it hangs");
+        let state = shared.state();
+        assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 1)])), "its look has ended");
+        assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 2)])), "the next look is not waited for");
+    }
+
+    #[test]
     fn inbox_has_at_most_500_requests() {
         let mut state = State::default();
         for session in 0..=REQUESTS_MAX / REQUESTS_OF_SESSION_MAX {

@@ -398,7 +398,7 @@ async fn open_stream(
     let timeline = match query.get("session") {
         Some(id) => {
             let found = app.inbox.session(id).ok_or_else(no_session)?;
-            app.follows.reader(&found, last_id).map_or_else(|| Timeline::TooMany(found.id), Timeline::Read)
+            app.follows.reader(&found, last_id).map_or_else(|| Timeline::TooMany(found.into()), Timeline::Read)
         }
         None => Timeline::None,
     };

@@ -8,7 +8,7 @@ use super::words;
 use crate::control::SessionDocument;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::{Field, FieldChoice};
-use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, size_of_changes};
+use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row};
 use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
@@ -32,8 +32,11 @@ pub(super) const IN_LIST: Room = Room { diff_lines: 2_000, diff_bytes: 256 << 10
 /// In a list that is already long.
 pub(super) const IN_LONG_LIST: Room = Room { diff_lines: 0, diff_bytes: 0, text_bytes: 1 << 10 };
 
-/// For a further part of one diff.
-const IN_PART: Room = Room { diff_lines: 20_000, diff_bytes: 4 << 20, text_bytes: 0 };
+/// Most lines of a further part of one diff.
+const PART_LINES_MAX: usize = 20_000;
+
+/// Most bytes of a further part of one diff, unless it is a single line.
+const PART_BYTES_MAX: usize = 4 << 20;
 
 /// A pending request of a session.
 pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Room) -> Value {
@@ -44,7 +47,8 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
     let files: Vec<Value> = view.files.iter().map(|file| changed_file(file, folder, &mut left)).collect();
     let mut warnings = view.warnings.clone();
     let cut: u64 = files.iter().filter_map(|file| file["cut_lines"].as_u64()).sum();
-    warnings.extend((cut > 0).then(|| format!("{cut} lines of the diff are not shown here: open all of it")));
+    warnings
+        .extend((cut > 0).then(|| format!("{cut} lines of the diff are not shown at first: show more lines below")));
     let asked = view.members.iter().filter(|row| row.meant == Meant::Asked);
     let hidden = asked.map(|row| row.text.len() - kept_bytes(row, room)).sum::<usize>();
     let hidden =
@@ -72,7 +76,6 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "how": how(session, ask),
         "rows": rows(&view.members, folder, room),
         "warnings": warnings,
-        "size": size_of_changes(&view.files).filter(|_| kind.subject() == Some(Subject::Diff)),
         "files": files,
         "fields": view.questions.iter().map(question).chain(view.fields.iter().map(field)).collect::<Vec<_>>(),
         "choices": choices.chain(answers).collect::<Vec<_>>(),
@@ -120,9 +123,6 @@ fn member(row: &Row, room: Room) -> Value {
 
 /// A changed file with as many lines as there is room for.
 fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
-    let rows = diff_rows(file);
-    let count = |meant| rows.iter().filter(|row| row.meant == meant).count();
-    let (added, removed) = (count(Meant::Added), count(Meant::Removed));
     let kind = match &*file.kind {
         "add" => "new",
         "delete" => "deleted",
@@ -134,13 +134,17 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
     let note = [kind, if is_outside { "outside the folder" } else { "" }];
     let note = note.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();
-    for row in &rows {
-        if left.diff_lines == 0 || row.text.len() > left.diff_bytes {
-            break;
+    let (mut added, mut removed, mut cut) = (0, 0, 0);
+    for row in file.lines_from(0) {
+        added += usize::from(row.meant == Meant::Added);
+        removed += usize::from(row.meant == Meant::Removed);
+        if cut > 0 || left.diff_lines == 0 || row.text.len() > left.diff_bytes {
+            cut += 1;
+            continue;
         }
         left.diff_lines -= 1;
         left.diff_bytes -= row.text.len();
-        lines.push(diff_line(row, &file.kind));
+        lines.push(diff_line(&row, &file.kind));
     }
     json!({
         "kind": file.kind,
@@ -151,7 +155,7 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
         "has_diff": file.has_diff,
         "added": added,
         "removed": removed,
-        "cut_lines": rows.len() - lines.len(),
+        "cut_lines": cut,
         "lines": lines,
     })
 }
@@ -160,21 +164,16 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
 /// such line.
 pub(super) fn part_of_diff(ask: &Ask, file: usize, from: usize) -> Option<Value> {
     let file = ask.view.files.get(file)?;
-    let rows = diff_rows(file).into_iter().skip(from).collect::<Vec<_>>();
-    let mut bytes = 0;
-    let fits = |row: &&Row| {
+    let mut rows = file.lines_from(from);
+    let first = rows.next()?;
+    let mut bytes = first.text.len();
+    let fits = |row: &Row| {
         bytes += row.text.len();
-        bytes <= IN_PART.diff_bytes
+        bytes <= PART_BYTES_MAX
     };
-    let fitting = rows.iter().take(IN_PART.diff_lines).take_while(fits).count();
-    let (part, rest) = rows.split_at_checked(fitting.max(1))?;
-    let lines: Vec<Value> = part.iter().map(|row| diff_line(row, &file.kind)).collect();
-    Some(json!({ "lines": lines, "cut_lines": rest.len() }))
-}
-
-/// The rows of a file without its heading, which is the first one.
-fn diff_rows(file: &ChangedFile) -> Vec<Row> {
-    file.rows().split_off(1)
+    let more = rows.take(PART_LINES_MAX - 1).take_while(fits);
+    let lines: Vec<Value> = std::iter::once(first).chain(more).map(|row| diff_line(&row, &file.kind)).collect();
+    Some(json!({ "lines": lines, "cut_lines": file.text.lines().count() - from - lines.len() }))
 }
 
 /// A line of a diff. The lines of a new or deleted file come without signs.
@@ -294,15 +293,15 @@ pub(super) fn ending(row: &Value) -> Value {
     })
 }
 
-/// The place from which an answer came, and the name of its client or rule.
+/// The place from which an answer came, or the name of its client, rule or user of the fleet.
 fn place(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     let (source, by) = (text("resolution_source"), text("resolved_by"));
-    match (source, by, by.strip_prefix("rule:")) {
-        ("client", "", _) => words::place(source).to_owned(),
-        ("client", name, _) => format!("in {name}"),
-        ("policy", _, Some(rule)) => format!("by your rule {rule}"),
-        (_, _, _) => words::place(source).to_owned(),
+    match (source, by.split_once(':')) {
+        ("client", _) if !by.is_empty() => format!("in {by}"),
+        ("policy", Some(("rule", rule))) => format!("by your rule {rule}"),
+        ("api", Some(("fleet", user))) => format!("by {user}"),
+        (_, _) => words::place(source).to_owned(),
     }
 }
 
@@ -374,7 +373,7 @@ pub(super) fn folder(session: &Found) -> &str {
     session.holder.as_ref().map(|holder| holder.place.cwd.as_str()).unwrap_or_default()
 }
 
-/// An entry of the timeline. Only its kinds with a diff have `lines`, and a plan has `steps`.
+/// An entry of the timeline. Only its kinds with a diff have `marks`, one letter for each line, and a plan has `steps`.
 pub(super) fn entry(entry: &Entry) -> Value {
     let stage = match entry.stage {
         Stage::Open => "open",
@@ -394,8 +393,8 @@ pub(super) fn entry(entry: &Entry) -> Value {
         "title": title,
         "end": end,
         "look": look,
-        "body": if is_diff { "" } else { entry.body.as_str() },
-        "lines": if is_diff { unified(&entry.body) } else { Vec::new() },
+        "body": entry.body,
+        "marks": is_diff.then(|| marks(&entry.body)),
         "steps": if entry.kind == Kind::Plan { steps(&entry.body) } else { None },
         "cut_bytes": entry.cut_bytes,
     })
@@ -411,29 +410,33 @@ fn steps(body: &str) -> Option<Vec<Value>> {
     body.lines().map(step).collect::<Option<Vec<Value>>>().filter(|steps| !steps.is_empty())
 }
 
-/// The lines of a diff. Inside a hunk, whose heading tells its length, `--- x` is a removed line and does not name a file.
-fn unified(text: &str) -> Vec<Value> {
+/// A letter for each line of a diff: `+` added, `-` removed, `@` a heading, or a space. Inside a hunk, whose heading tells its
+/// length, `--- x` is a removed line and does not name a file. A body may be cut inside a hunk, so a file ends it too.
+fn marks(text: &str) -> String {
     let mut left = (0, 0);
     let mut names_file = false;
     let mut lines = text.lines().peekable();
-    let mut all = Vec::new();
+    let mut all = String::new();
     while let Some(line) = lines.next() {
+        if line.starts_with("diff ") {
+            left = (0, 0);
+        }
         let is_new_name = std::mem::take(&mut names_file);
         let is_pair = line.starts_with("--- ") && lines.peek().is_some_and(|next| next.starts_with("+++ "));
         names_file = left == (0, 0) && is_pair;
-        let (meant, taken) = match line.as_bytes().first() {
-            _ if is_new_name || names_file || line.starts_with("diff ") => (Meant::Place, (0, 0)),
+        let (mark, taken) = match line.as_bytes().first() {
+            _ if is_new_name || names_file || line.starts_with("diff ") => ('@', (0, 0)),
             Some(b'@') => {
                 left = counts_of(line);
-                (Meant::Place, (0, 0))
+                ('@', (0, 0))
             }
-            Some(b'+') => (Meant::Added, (0, 1)),
-            Some(b'-') => (Meant::Removed, (1, 0)),
-            Some(b'\\') => (Meant::Plain, (0, 0)),
-            Some(_) | None => (Meant::Plain, (1, 1)),
+            Some(b'+') => ('+', (0, 1)),
+            Some(b'-') => ('-', (1, 0)),
+            Some(b'\\') => (' ', (0, 0)),
+            Some(_) | None => (' ', (1, 1)),
         };
         left = (left.0.saturating_sub(taken.0), left.1.saturating_sub(taken.1));
-        all.push(json!({ "type": line_type(meant), "text": line }));
+        all.push(mark);
     }
     all
 }
@@ -567,7 +570,7 @@ mod tests {
             (&two["cut_lines"], &two["added"], &two["lines"][0]["type"]),
             (&json!(22), &json!(30), &json!("header"))
         );
-        assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown here: open all of it"]));
+        assert_eq!(shown["warnings"], json!(["22 lines of the diff are not shown at first: show more lines below"]));
         assert_eq!(shown["rows"][0]["text"], "yyyyyyyyyy … (40 more bytes)");
     }
 
@@ -626,6 +629,8 @@ mod tests {
         check("client", Value::Null, "in its client");
         check("policy", json!("rule:no-network"), "by your rule no-network");
         check("policy", json!("expiry"), "by your settings");
+        check("api", json!("fleet:ann@laptop"), "by ann@laptop");
+        check("api", json!("uid 0, pid 1"), "by a program");
         check("web", json!("uid 0, pid 1"), "in a browser");
     }
 
@@ -639,14 +644,27 @@ mod tests {
 
     #[test]
     fn removed_lines_name_no_files() {
-        let check = |text: &str, expect: &[&str]| {
-            let types: Vec<Value> = unified(text).iter_mut().map(|line| line["type"].take()).collect();
-            assert_eq!(types, expect, "{text}");
-        };
+        let check = |text: &str, expect: &str| assert_eq!(marks(text), expect, "{text}");
         let in_hunk = "diff update q.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n--- a\n+++ b\n@@ -1 +1 @@\n-x\n";
-        check(in_hunk, &["header", "header", "removed", "added", "context", "header", "header", "header", "removed"]);
-        check("diff delete q.sql\n--- x\n-- y\n", &["header", "removed", "removed"]);
-        check("diff add q.sql\n+++ x\n", &["header", "added"]);
+        check(in_hunk, "@@-+ @@@-");
+        check("diff delete q.sql\n--- x\n-- y\n", "@--");
+        check("diff add q.sql\n+++ x\n", "@+");
+    }
+
+    #[test]
+    fn cut_hunk_ends_at_the_next_file() {
+        let cut = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-x\ndiff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1 +1 @@\n";
+        assert_eq!(marks(cut), "@@@@-@@@@");
+    }
+
+    #[test]
+    fn entry_with_a_diff_stays_small() {
+        let mut one = Entry::new(Key::START, Kind::Diff, 1_000_000);
+        one.body = "+\n".repeat(8_000);
+        let shown = entry(&one);
+        assert_eq!((&shown["body"], shown["marks"].as_str().map(str::len)), (&json!(one.body), Some(8_000)));
+        let bytes = shown.to_string().len();
+        assert!(bytes < 2 * one.body.len() + 1_000, "{bytes}");
     }
 
     #[test]

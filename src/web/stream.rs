@@ -21,6 +21,7 @@ use super::inbox::{self, Changes};
 use super::routes::App;
 use super::timeline::{Reader, Told};
 use crate::control;
+use crate::store::Found;
 
 /// Interval of the event that shows that the connection lives, and of the check of the cookie.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
@@ -44,8 +45,8 @@ pub(super) enum Timeline {
     /// The tab shows the inbox only.
     None,
     Read(Reader),
-    /// Tabs show too many other sessions. The inbox is there nevertheless.
-    TooMany(String),
+    /// Tabs show too many other sessions. The tab has the inbox, and the timeline as soon as there is room.
+    TooMany(Box<Found>),
 }
 
 /// Starts a stream.
@@ -60,13 +61,10 @@ pub(super) fn start(app: Arc<App>, visitor: Visitor, timeline: Timeline) -> Resp
 }
 
 async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -> Result<(), Gone> {
-    let (mut timeline, problem) = match timeline {
+    let (mut timeline, mut waiting) = match timeline {
         Timeline::None => (None, None),
         Timeline::Read(reader) => (Some(reader), None),
-        Timeline::TooMany(session) => {
-            let message = "too many sessions are open; close a tab that shows another one, then open this one again";
-            (None, Some(json!({ "session": session, "message": message }).to_string()))
-        }
+        Timeline::TooMany(found) => (None, Some(found)),
     };
     let _open = app.inbox.reader();
     let mut inbox_changed = app.inbox.changed();
@@ -77,7 +75,9 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
     // hyper sends the head with the first event.
     send(&sender, Event::default().retry(RETRY_AFTER).event("alive").data(json!({ "now": inbox::now() }).to_string()))
         .await?;
-    if let Some(json) = problem {
+    if let Some(found) = &waiting {
+        let message = "too many sessions are open; close a tab that shows another one, and this one appears";
+        let json = json!({ "session": found.id, "message": message }).to_string();
         send(&sender, event_of(Told::Problem { json })).await?;
     }
     app.inbox.refresh().await;
@@ -105,6 +105,11 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
             _ = alive.tick() => {
                 let now = json!({ "now": inbox::now() }).to_string();
                 send(&sender, Event::default().event("alive").data(now)).await?;
+                if let Some(reader) = waiting.as_ref().and_then(|found| app.follows.reader(found, None)) {
+                    timeline_changed = Some(reader.changed());
+                    timeline = Some(reader);
+                    waiting = None;
+                }
             }
         }
         if !app.is_signed_in(visitor) {

@@ -28,13 +28,14 @@ pub(super) fn answer(label: &str, subject: Option<Subject>) -> String {
     }
 }
 
-/// How a request has ended. `outcome` is the word of the ledger, or the decision that an entry of the timeline names.
+/// How a request has ended. `outcome` is the word of the ledger, or the decision that an entry of the timeline names, also one
+/// of early 2026.
 pub(super) fn verdict(outcome: &str) -> String {
     let words = match outcome {
-        "accepted" | "accept" => "Approved",
-        "acceptForSession" => "Approved for the session",
-        "declined" | "decline" => "Declined",
-        "cancelled" | "cancel" => "Cancelled",
+        "accepted" | "accept" | "approved" => "Approved",
+        "acceptForSession" | "approved_for_session" => "Approved for the session",
+        "declined" | "decline" | "denied" => "Declined",
+        "cancelled" | "cancel" | "abort" => "Cancelled",
         "withdrawn" | "withdrawn_by_server" => "No longer needed",
         "expired" => "Not answered in time",
         "orphaned" => "Codex stopped before there was an answer",
@@ -47,8 +48,8 @@ pub(super) fn verdict(outcome: &str) -> String {
 /// How the page marks an outcome; the words are those of [`verdict`].
 pub(super) fn look(outcome: &str) -> &'static str {
     match outcome {
-        "accepted" | "accept" | "acceptForSession" | "answered" => "good",
-        "declined" | "decline" | "cancelled" | "cancel" => "bad",
+        "accepted" | "accept" | "acceptForSession" | "approved" | "approved_for_session" | "answered" => "good",
+        "declined" | "decline" | "denied" | "cancelled" | "cancel" | "abort" => "bad",
         _ => "",
     }
 }
@@ -161,6 +162,10 @@ mod tests {
             assert_eq!((&*what, &*end, look), expect, "{title}");
         };
         check("run a → b → accept (web)", ("run a → b", "Approved in a browser", "good"));
+        check("run x → approved (client)", ("run x", "Approved in its client", "good"));
+        check("run x → approved_for_session (tui)", ("run x", "Approved for the session in the terminal UI", "good"));
+        check("run x → denied (web)", ("run x", "Declined in a browser", "bad"));
+        check("run x → abort (web)", ("run x", "Cancelled in a browser", "bad"));
         check("run x → orphaned: server_restarted", ("run x", "Orphaned: server restarted", ""));
         check("color → Red (dark) (tui)", ("color", "Red (dark) in the terminal UI", ""));
         check("run x", ("run x", "over", ""));

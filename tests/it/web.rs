@@ -82,7 +82,8 @@ fn nothing_is_told_without_cookie_and_door() {
     };
     let door = &browser.base["/api/".len()..];
     let check = |base: &str, cookie: &str| {
-        let paths = ["/inbox", "/stream", "/stream?session=s", "/sessions/s/timeline", "/nothing"];
+        let diff = format!("/sessions/s/requests/{request_id}/diff?file=0&from=0");
+        let paths = ["/inbox", "/stream", "/stream?session=s", "/sessions/s/timeline", &diff, "/nothing"];
         for path in paths {
             let answered = page.asked(&format!("GET {base}{path}"), &[("Host", &host), ("Cookie", cookie)], "");
             assert_eq!(answered.error(), (401, "signed_out".to_owned()), "{base}{path} {cookie}");
@@ -214,8 +215,11 @@ fn paths_cannot_leave_their_session() {
         let path = format!("/sessions/{session}/requests/{request_id}/respond");
         let answered = browser.asked("POST", &path, accept);
         assert_eq!(answered.status, 404, "{session}: {answered:?}");
-        let answered = browser.asked("GET", &format!("/sessions/{session}/timeline"), "");
-        assert_eq!(answered.status, 404, "{session}: {answered:?}");
+        let diff = format!("/sessions/{session}/requests/{request_id}/diff?file=0&from=0");
+        for path in [format!("/sessions/{session}/timeline"), diff] {
+            let answered = browser.asked("GET", &path, "");
+            assert_eq!(answered.status, 404, "{path}: {answered:?}");
+        }
         let answered = browser.asked("GET", &format!("/stream?session={session}"), "");
         assert_eq!(answered.error(), (404, "session_not_found".to_owned()), "{session}");
     }
@@ -228,6 +232,8 @@ fn paths_cannot_leave_their_session() {
     ];
     for request_id in elsewhere {
         let answered = browser.asked("POST", &format!("/sessions/s/requests/{request_id}/respond"), accept);
+        assert_eq!(answered.error(), (404, "request_not_found".to_owned()), "{request_id}");
+        let answered = browser.asked("GET", &format!("/sessions/s/requests/{request_id}/diff?file=0&from=0"), "");
         assert_eq!(answered.error(), (404, "request_not_found".to_owned()), "{request_id}");
     }
     for query in ["before=../../x", "before=k.1", "limit=0", "limit=501", "limit=x", "limit=-1", "other=1"] {

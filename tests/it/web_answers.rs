@@ -101,6 +101,47 @@ fn change_is_shown_and_declined_with_a_reason() {
     live.kill();
 }
 
+/// The list of pending requests has one budget for large columns: the second change is not in it.
+#[test]
+fn second_large_change_shows_its_files() {
+    let (mut live, _page, browser) = opened("");
+    let diff = format!("@@ -0,0 +1,300000 @@\n{}", "+a line of a file\n".repeat(300_000));
+    for (id, item) in [("7", "f7"), ("8", "f8")] {
+        let change = json!({ "path": format!("/w/{item}.txt"), "kind": { "type": "update" }, "diff": diff });
+        let item_started = json!({ "type": "fileChange", "id": item, "changes": [change], "status": "inProgress" });
+        let params = json!({ "threadId": "t", "turnId": "u", "item": item_started });
+        live.say_plainly(&json!({ "method": "item/started", "params": params }).to_string());
+        live.asked(&change_asked(id).replace(r#""itemId":"f""#, &format!(r#""itemId":"{item}""#)), id);
+    }
+    let requests = eventually("two requests", || {
+        let requests = browser.get("/inbox")["requests"].take();
+        (requests.as_array().map(Vec::len) == Some(2)).then_some(requests)
+    });
+    let files = |index: usize| &requests[index]["files"][0];
+    assert_eq!((&files(0)["path"], &files(1)["path"]), (&json!("/w/f7.txt"), &json!("/w/f8.txt")));
+    assert_eq!((&files(0)["added"], &files(1)["added"]), (&json!(300_000), &json!(300_000)));
+    live.kill();
+}
+
+#[test]
+fn lines_of_a_diff_are_served_while_it_waits() {
+    let (mut live, _page, browser) = opened("");
+    live.say_plainly(&change_started());
+    let request_id = live.asked(&change_asked("8"), "8");
+    let asked = |query: &str| browser.asked("GET", &format!("/sessions/s/requests/{request_id}/diff{query}"), "");
+    let part = asked("?file=0&from=0");
+    assert_eq!(part.json(), json!({ "lines": [{ "type": "added", "text": "+hello" }], "cut_lines": 0 }));
+    for query in ["", "?file=0", "?from=0", "?file=x&from=0", "?file=0&from=-1", "?file=0&from=0&more=1"] {
+        assert_eq!(asked(query).error(), (400, "invalid_parameter".to_owned()), "{query}");
+    }
+    for query in ["?file=0&from=1", "?file=1&from=0"] {
+        assert_eq!(asked(query).error(), (404, "line_not_found".to_owned()), "{query}");
+    }
+    told(&live.tool(&["respond", &request_id, "--json", r#"{"decision":"decline"}"#]));
+    assert_eq!(asked("?file=0&from=0").error(), (404, "request_unavailable".to_owned()));
+    live.kill();
+}
+
 #[test]
 fn command_for_a_person_is_approved_here() {
     let (mut live, _page, browser) = opened("");
@@ -396,6 +437,34 @@ fn silent_relay_is_named_and_nothing_is_sent() {
     // Nothing has come between: the request still waits.
     assert_eq!(only(&browser)["request_id"], json!(request_id));
     live.kill();
+}
+
+/// A stopped session has a timeline too.
+#[test]
+fn timeline_appears_once_another_tab_closes() {
+    let (mut live, page, browser) = opened("");
+    live.say_plainly(&said("a", "in every session"));
+    let home = live.kill();
+    let sessions = home.path().join("sessions");
+    let names: Vec<String> = (0..17).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        let copied =
+            std::process::Command::new("cp").arg("-r").args([sessions.join("s"), sessions.join(name)]).status();
+        assert!(copied.expect("it starts").success());
+    }
+    let open = |name: &String| browser.stream(&format!("/stream?session={name}"), None);
+    let mut tabs: Vec<Stream> = names[..16].iter().map(open).collect();
+    tabs.iter_mut().for_each(|tab| drop(tab.wait_for("timeline")));
+    let mut late = open(&names[16]);
+    let problem = late.wait_for("problem");
+    assert_eq!(problem["session"], names[16].as_str());
+    assert!(problem["message"].as_str().is_some_and(|words| words.starts_with("too many sessions")), "{problem}");
+    late.wait_for("inbox");
+    tabs.pop();
+    let entries = late.wait_for("timeline")["entries"].clone();
+    let last = entries.as_array().and_then(|all| all.last()).expect("an entry");
+    assert_eq!(last["body"], "in every session");
+    drop(page);
 }
 
 #[test]

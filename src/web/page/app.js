@@ -199,7 +199,7 @@ function takeEvent(text) {
 	const isHere = event.session === open;
 	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
-		case "sessions": showSessions(event.sessions); break;
+		case "sessions": showSessions(event.sessions); placeCards(); break;
 		case "request": addRequest(event, true); break;
 		case "ended": endRequest(keyOf(event), event); break;
 		case "timeline": if (isHere) replaceTimeline(event.entries, event.has_older); break;
@@ -229,16 +229,27 @@ function addRequest(request, isNews) {
 	const key = keyOf(request);
 	const known = cards.get(key);
 	const text = JSON.stringify(request);
-	if (known && (known.text === text || known.isTouched)) return;
-	const card = makeCard(request);
-	card.text = text;
-	known?.node.replaceWith(card.node);
-	cards.set(key, card);
-	if (!known) {
-		settle();
-		placeCards();
-		if (isNews) tell(request);
-	}
+	if (known?.text === text) return;
+	if (known) renew(known, request, text);
+	else cards.set(key, Object.assign(makeCard(request), { text }));
+	settle();
+	placeCards();
+	if (isNews && !known) tell(request);
+}
+
+// Shows what has become known of a request, such as the files of a change. The focus and what was typed stay.
+function renew(card, request, text) {
+	card.later = card.isAnswering && request;
+	const hasFields = JSON.stringify(card.request.fields) !== JSON.stringify(request.fields);
+	if (card.later || (hasFields && card.isTouched)) return;
+	const buttons = () => [...card.acts.querySelectorAll("button")];
+	const focused = document.activeElement;
+	const [hadFocus, at] = [card.node.contains(focused), buttons().indexOf(focused)];
+	Object.assign(card, { request, text });
+	if (hasFields) card.fields = makeFields(request);
+	card.node.querySelector(".what").replaceWith(makeWhat(card));
+	if (/plain|more/.test(card.mode)) showActs(card, card.mode);
+	if (hadFocus) (focused.isConnected ? focused : buttons()[at] ?? card.node).focus({ preventScroll: true });
 }
 
 // Replaces the card of a request with a note. An empty `ended` means that only the absence of the request is known.
@@ -323,11 +334,13 @@ function makeNote(request, { look = "", verdict = "No longer waiting", place = "
 
 // A card
 
+const makeFields = (request) => request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
+const makeWhat = ({ request, fields }) => el("div.what", null, whatOf(request, fields));
+
 function makeCard(request) {
-	const fields = request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
-	const card = { request, fields, time: el("time.age"), acts: el("div.acts") };
+	const card = { request, fields: makeFields(request), time: el("time.age"), acts: el("div.acts") };
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
-		el("div.what", null, whatOf(request, fields)), card.acts);
+		makeWhat(card), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
 	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
 		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
@@ -397,7 +410,7 @@ function give(card, choice, isConfirmed = false) {
 	if (choice.gives !== "form") return respond(card, { body: choice.body });
 	card.fields.forEach((field) => field.fail(""));
 	const answers = Object.fromEntries(card.fields.map((field) => [field.name, field.read()]));
-	// The server would take the default for an answer that was removed.
+	// An empty list would be valid for the server.
 	const lacking = card.fields.filter(({ name, isRequired }) => isRequired && !answers[name].length);
 	if (!lacking.length) return respond(card, { answers });
 	showError(card, { fields: Object.fromEntries(lacking.map(({ name }) => [name, "an answer is required"])) });
@@ -426,8 +439,9 @@ async function respond(card, body) {
 		endRequest(keyOf(card.request), await call(ofRequest(card.request, "/respond"), body), true);
 	} catch (error) {
 		setBusy(false);
-		if (card.ended) endRequest(keyOf(card.request), card.ended);
-		else showError(card, error);
+		if (card.ended) return endRequest(keyOf(card.request), card.ended);
+		if (card.later) addRequest(card.later);
+		showError(card, error);
 	}
 }
 
@@ -450,8 +464,10 @@ function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_
 	if (!options.length) {
 		const input = typed({ id, required: isRequired, ...about });
 		input.value = spec.starts[0] ?? "";
+		// A control changes line breaks.
+		const start = input.value;
 		inputs = [input];
-		read = () => [input.value];
+		read = () => (input.value === start ? spec.starts : [input.value]);
 		node = el("div.field", null, el("label", { for: id, dir: "auto" }, label), input, hint, error);
 	} else {
 		const box = (value, more) => {
@@ -503,6 +519,12 @@ function appendSome(parent, all, atOnce, one, make, { cut = 0, load } = {}, from
 	parent.append(more);
 }
 
+// The lines of a diff in the timeline; `marks` has a letter for each.
+function linesOf({ body, marks }) {
+	const [texts, types] = [body.split(/\r?\n/), { "+": "added", "-": "removed", "@": "header", " ": "context" }];
+	return [...marks].map((mark, index) => ({ type: types[mark], text: texts[index] }));
+}
+
 const counts = ({ added, removed }) => [
 	added > 0 && el("span.plus", null, `+${added}`, el("span.unseen", null, " added")),
 	removed > 0 && el("span.minus", null, `−${removed}`, el("span.unseen", null, " removed")),
@@ -511,7 +533,7 @@ const counts = ({ added, removed }) => [
 function makeFiles(request) {
 	const { files } = request;
 	const sum = (of) => files.reduce((sum, file) => sum + of(file), 0);
-	const isSmall = sum((file) => file.lines.length) <= OPEN_LINES_MAX;
+	const isSmall = sum((file) => file.lines.length + file.cut_lines) <= OPEN_LINES_MAX;
 	const openAll = () => {
 		while (box.lastChild.matches("button")) box.lastChild.click();
 		box.querySelectorAll("details").forEach((details) => { details.open = true; });
@@ -725,7 +747,7 @@ function contentOf(entry) {
 		case "runs":
 		case "tool": return action(body, "No output.", () => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
 		case "edits":
-		case "diff": return action(entry.lines.length, "The change is not on record.", () => makeLines(entry.lines));
+		case "diff": return action(body, "The change is not on record.", () => makeLines(linesOf(entry)));
 		case "asks": return text("Asked ", shown(title), " — ", el(`strong.${look}`, null, shown(end)));
 		case "turn":
 		case "server": return el("span", AUTO, shown(title));
