@@ -742,10 +742,6 @@ fn e2e_steered_words_carry_context() {
     let steered =
         second.call("turn/steer", json!({"threadId": thread, "expectedTurnId": turn["turn"]["id"], "input": input}));
     assert_eq!(steered["turnId"], turn["turn"]["id"]);
-    eventually("the delivery", || {
-        let waiting = bench.document(&["context", "show"]);
-        (!waiting.to_string().contains("make zebra")).then_some(())
-    });
     let request = eventually("the request", || Some(text(&bench.rows().first()?["request_id"])));
     bench.tool(&["respond", &request, "decline"]);
     let hides = |message: &Value| {
@@ -755,6 +751,11 @@ fn e2e_steered_words_carry_context() {
     };
     first.wait_for("the end of the turn", hides);
     second.wait_for("the end of the turn", hides);
+    // Only the end of the turn tells whether the model got what was steered.
+    eventually("the delivery", || {
+        let waiting = bench.document(&["context", "show"]);
+        (!waiting.to_string().contains("make zebra")).then_some(())
+    });
     let told: Vec<String> = bench.asked().0.iter().map(|request| request["input"].to_string()).collect();
     let has_both = |input: &&String| input.contains("make zebra") && input.contains("and look at that");
     assert!(told.iter().any(|input| has_both(&input)), "{told:#?}");
