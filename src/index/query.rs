@@ -449,16 +449,17 @@ pub struct RowPage {
     pub epoch: Option<String>,
 }
 
-const TOOLS_NEWEST_FIRST: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT 5000";
-
 pub(super) const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
 
 const THREADS: &str = "
     SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
     ORDER BY last DESC";
 
-/// Most rows searched for a thread's last action.
+/// Most rows searched for the last action.
 const LAST_ACTION_ROWS: i64 = 200;
+
+/// Most rows searched for actions.
+const ACTION_ROWS_MAX: i64 = 5_000;
 
 pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
     "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id DESC";
@@ -528,9 +529,13 @@ impl History {
     /// The `limit` most recently changed actions.
     pub fn actions(&self, limit: u64, opened: u64) -> Result<Vec<Action>, HistoryError> {
         self.read(opened, |connection| {
-            let mut select = connection.prepare_cached(TOOLS_NEWEST_FIRST)?;
+            let mut select = connection.prepare_cached(LAST_TOOLS)?;
             let mut failed = None;
-            let rows = select.query_map([], kept_tool)?.map_while(|row| row.map_err(|error| failed = Some(error)).ok());
+            let rows_max =
+                i64::try_from(limit).unwrap_or(i64::MAX).saturating_mul(LAST_ACTION_ROWS).min(ACTION_ROWS_MAX);
+            let rows = select
+                .query_map([rows_max], kept_tool)?
+                .map_while(|row| row.map_err(|error| failed = Some(error)).ok());
             let found = actions(rows.flatten(), usize::try_from(limit).unwrap_or(usize::MAX));
             failed.map_or(Ok(found), Err)
         })
@@ -620,33 +625,35 @@ fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
     Ok(Value::Object(document))
 }
 
-/// A row of `codex_tool_events`; `None` if its event is unknown.
+/// A row of `codex_tool_events` with all columns in the order of the table; `None` if its event is unknown.
+///
+/// A look-up of a column by its name compares it with the names of all columns, in each row.
 pub(super) fn kept_tool(row: &Row<'_>) -> rusqlite::Result<Option<KeptTool>> {
-    let text = |name: &str| row.get::<_, Option<String>>(name);
-    let created_at: String = row.get("created_at")?;
-    let at = humantime::parse_rfc3339(&created_at).unwrap_or(UNIX_EPOCH);
-    let session_id = row.get("session_id")?;
-    let Some(event_type) = of_name(&row.get::<_, String>("event_type")?) else { return Ok(None) };
+    let text = |column: usize| row.get::<_, Option<String>>(column);
+    let session_id = row.get(1)?;
+    let Some(event_type) = of_name(row.get_ref(6)?.as_str()?) else { return Ok(None) };
+    let created_at = row.get_ref(20)?.as_str()?;
+    let at = humantime::parse_rfc3339(created_at).unwrap_or(UNIX_EPOCH);
     let row = ToolRow {
         at_us: at.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
-        thread_id: text("thread_id")?,
-        turn_id: text("turn_id")?,
-        item_id: text("item_id")?,
-        request_id: text("request_id")?,
+        thread_id: text(2)?,
+        turn_id: text(3)?,
+        item_id: text(4)?,
+        request_id: text(5)?,
         event_type,
-        item_type: text("item_type")?,
-        phase: text("phase")?.and_then(|phase| of_name(&phase)).unwrap_or(Phase::Running),
-        command: text("command")?,
-        cwd: text("cwd")?,
-        exit_code: row.get("exit_code")?,
-        file_path: text("file_path")?,
-        diff_summary: text("diff_summary")?,
-        approval_decision: text("approval_decision")?,
-        latency_ms: row.get::<_, Option<i64>>("latency_ms")?.and_then(|value| u64::try_from(value).ok()),
-        final_status: text("final_status")?,
-        error_code: text("error_code")?,
-        error_message: text("error_message")?,
-        raw_payload_json: text("raw_payload_json")?,
+        item_type: text(7)?,
+        phase: row.get_ref(8)?.as_str_or_null()?.and_then(of_name).unwrap_or(Phase::Running),
+        command: text(9)?,
+        cwd: text(10)?,
+        exit_code: row.get(11)?,
+        file_path: text(12)?,
+        diff_summary: text(13)?,
+        approval_decision: text(14)?,
+        latency_ms: row.get::<_, Option<i64>>(15)?.and_then(|value| u64::try_from(value).ok()),
+        final_status: text(16)?,
+        error_code: text(17)?,
+        error_message: text(18)?,
+        raw_payload_json: text(19)?,
     };
     Ok(Some(KeptTool { session_id, row }))
 }
