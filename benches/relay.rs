@@ -1,7 +1,7 @@
 //! The cost of the relay as ratios to the cost of a pipe, in one interleaved run.
 //!
-//! The same traffic goes directly to the server, through `cat | server | cat`, through the same with `tee` to files,
-//! and through codex-shim with its journal on. Every run checks integrity. `cargo bench --bench relay -- NAME…` runs
+//! The same traffic goes directly to the server, through `cat | server | cat`, through the same with `tee` to files, through the
+//! least relay that can record (`support/least.rs`), and through codex-shim with its journal on. Every run checks integrity. `cargo bench --bench relay -- NAME…` runs
 //! only the measurements whose name contains one of the given words; `QUICK=1` makes all of them shorter and leaves out the
 //! long ones. The build has the optimizations of `make dist`.
 
@@ -44,6 +44,7 @@ fn main() {
     match args.split_first() {
         Some((role, rest)) if role == "server" && rest[0] == "websocket" => return hub::serve(&rest[1]),
         Some((role, rest)) if role == "server" => return support::serve(rest),
+        Some((role, rest)) if role == "least" => return support::least::relay(rest),
         Some((role, rest)) if role == "index-lines" => return index::index_lines(rest),
         Some(_) | None => {}
     }
@@ -126,8 +127,8 @@ fn pings(table: &mut Table) {
     for (name, one_core, p50_max) in
         [("round trip of 200 bytes, one core, p50", true, 1.2), ("round trip of 200 bytes, p50", false, 1.0)]
     {
-        let mut p50s = [const { Vec::new() }; 4];
-        let mut p99s = [const { Vec::new() }; 4];
+        let mut p50s = [const { Vec::new() }; Subject::COUNT];
+        let mut p99s = [const { Vec::new() }; Subject::COUNT];
         on_one_core(one_core, || {
             for _ in 0..rounds() {
                 for (index, subject) in Subject::ALL.into_iter().enumerate() {
@@ -206,7 +207,7 @@ fn storm(
     rate_min: f64,
 ) {
     let expect = Sum::of_lines(line_bytes, lines);
-    let mut times = [const { Vec::new() }; 4];
+    let mut times = [const { Vec::new() }; Subject::COUNT];
     for _ in 0..rounds() {
         for (index, subject) in Subject::ALL.into_iter().enumerate() {
             let process = subject.start(&["storm", &line_bytes.to_string(), &lines.to_string(), writes]);
@@ -239,7 +240,7 @@ fn drain(mut process: Process, expect: &Sum) -> (Duration, Sum) {
 
 fn long_line(table: &mut Table) {
     let expect = Sum::of_lines(LONG_LINE_BYTES, 1);
-    let mut times = [const { Vec::new() }; 4];
+    let mut times = [const { Vec::new() }; Subject::COUNT];
     for _ in 0..rounds() {
         for (index, subject) in Subject::ALL.into_iter().enumerate() {
             let process = subject.start(&["storm", &LONG_LINE_BYTES.to_string(), "1", "block"]);
@@ -253,7 +254,7 @@ fn long_line(table: &mut Table) {
 
 /// From the start of the process to its first byte.
 fn start(table: &mut Table) {
-    let mut times = [const { Vec::new() }; 4];
+    let mut times = [const { Vec::new() }; Subject::COUNT];
     for _ in 0..START_ROUNDS {
         for (index, subject) in Subject::ALL.into_iter().enumerate() {
             let began = Instant::now();
@@ -264,7 +265,7 @@ fn start(table: &mut Table) {
         }
     }
     let times = times.map(|times| median(&times));
-    let more = times[3].saturating_sub(times[0]);
+    let more = times[Subject::Shim as usize].saturating_sub(times[0]);
     table.at_most("start to first byte, more than direct", more.as_secs_f64() * 1e3, "ms", 3.5);
     let more = times[1].saturating_sub(times[0]);
     table.figure("the same for the cat pair", format!("{:.2} ms", more.as_secs_f64() * 1e3));
@@ -344,7 +345,7 @@ fn memory(table: &mut Table) {
     process.stdout.read_exact(&mut [0; 6]).unwrap();
     history::caught_up(None, &process, 1);
     table.at_most("peak of the memory with a 32 MiB line, index included", process.peak_mib(), "MiB", 100.0);
-    table.at_most("resident memory after a 32 MiB line", process.sample().resident(), "MiB", 32.0);
+    table.at_most("resident memory after a 32 MiB line", at_rest(&process), "MiB", 32.0);
     process.end();
 }
 

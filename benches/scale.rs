@@ -84,7 +84,7 @@ pub fn storms(table: &mut Table) {
     const STORMS: usize = 10;
     let lines = if support::is_quick() { 20_000 } else { 100_000 };
     let expect = Sum::of_lines(200, lines);
-    let mut times = [const { Vec::new() }; 4];
+    let mut times = [const { Vec::new() }; Subject::COUNT];
     for _ in 0..3 {
         for (index, subject) in Subject::ALL.into_iter().enumerate() {
             let mut processes: Vec<Process> =

@@ -1,5 +1,7 @@
 //! The parts of the benchmark: a server, the programs in front of it, and the table of figures.
 
+pub mod least;
+
 use std::io::{BufRead as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,11 +20,16 @@ pub enum Subject {
     Direct,
     Cat,
     Tee,
+    /// [`least`]
+    Least,
     Shim,
 }
 
 impl Subject {
-    pub const ALL: [Subject; 4] = [Subject::Direct, Subject::Cat, Subject::Tee, Subject::Shim];
+    pub const ALL: [Subject; Self::COUNT] =
+        [Subject::Direct, Subject::Cat, Subject::Tee, Subject::Least, Subject::Shim];
+
+    pub const COUNT: usize = 5;
 
     /// Starts our server in `role` behind this subject.
     pub fn start(self, role: &[&str]) -> Process {
@@ -32,6 +39,11 @@ impl Subject {
             Subject::Direct => Command::new(&server),
             Subject::Cat => shell("cat | \"$0\" \"$@\" | cat", &server),
             Subject::Tee => shell("tee in | \"$0\" \"$@\" | tee out", &server),
+            Subject::Least => {
+                let mut least = Command::new(&server);
+                least.arg("least").arg(&server);
+                least
+            }
             Subject::Shim => shim(&dir, &server),
         };
         command.arg("server").args(role).current_dir(dir.path());
@@ -43,7 +55,7 @@ impl Subject {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut command = match self {
             Subject::Shim => shim(&dir, codex),
-            Subject::Direct | Subject::Cat | Subject::Tee => Command::new(codex),
+            Subject::Direct | Subject::Cat | Subject::Tee | Subject::Least => Command::new(codex),
         };
         command.arg("app-server").env("CODEX_HOME", dir.path()).current_dir(dir.path()).stderr(Stdio::null());
         Process::start(command, dir)
@@ -372,28 +384,66 @@ pub fn is_quick() -> bool {
 }
 
 /// The figures, formatted for people.
-pub struct Table(Vec<[String; 8]>);
+pub struct Table(Vec<[String; 9]>);
 
 impl Table {
     pub fn new() -> Table {
-        let heads = ["measurement", "direct", "cat pair", "tee pair", "codex-shim", "ratio", "target", "verdict"];
+        let heads = [
+            "measurement",
+            "direct",
+            "cat pair",
+            "tee pair",
+            "least relay",
+            "codex-shim",
+            "ratio",
+            "target",
+            "verdict",
+        ];
         Table(vec![heads.map(String::from)])
     }
 
-    /// Times of the four subjects; the target is a ratio to `yardstick` of at most `ratio_max`.
-    pub fn times(&mut self, name: &str, times: [Duration; 4], yardstick: Subject, ratio_max: f64) {
-        let ratio = times[3].as_secs_f64() / times[yardstick as usize].as_secs_f64();
-        let [direct, cat, tee, shim] = times.map(micros);
+    /// Times of the subjects; the target is a ratio to `yardstick` of at most `ratio_max`.
+    pub fn times(&mut self, name: &str, times: [Duration; Subject::COUNT], yardstick: Subject, ratio_max: f64) {
+        let ratio = times[Subject::Shim as usize].as_secs_f64() / times[yardstick as usize].as_secs_f64();
+        let [direct, cat, tee, least, shim] = times.map(micros);
         let target = format!("<= {ratio_max} x {yardstick:?}");
-        self.0.push([name.to_owned(), direct, cat, tee, shim, two_places(ratio), target, verdict(ratio <= ratio_max)]);
+        self.0.push([
+            name.to_owned(),
+            direct,
+            cat,
+            tee,
+            least,
+            shim,
+            two_places(ratio),
+            target,
+            verdict(ratio <= ratio_max),
+        ]);
     }
 
     /// Times for `lines` lines; the target is a ratio of the rates of at least `ratio_min`.
-    pub fn rates(&mut self, name: &str, lines: usize, times: [Duration; 4], yardstick: Subject, ratio_min: f64) {
-        let ratio = times[yardstick as usize].as_secs_f64() / times[3].as_secs_f64();
-        let [direct, cat, tee, shim] = times.map(|time| format!("{:.0}k/s", lines as f64 / time.as_secs_f64() / 1e3));
+    pub fn rates(
+        &mut self,
+        name: &str,
+        lines: usize,
+        times: [Duration; Subject::COUNT],
+        yardstick: Subject,
+        ratio_min: f64,
+    ) {
+        let ratio = times[yardstick as usize].as_secs_f64() / times[Subject::Shim as usize].as_secs_f64();
+        let [direct, cat, tee, least, shim] =
+            times.map(|time| format!("{:.0}k/s", lines as f64 / time.as_secs_f64() / 1e3));
         let target = format!(">= {ratio_min} x {yardstick:?}");
-        self.0.push([name.to_owned(), direct, cat, tee, shim, two_places(ratio), target, verdict(ratio >= ratio_min)]);
+        self.0.push([
+            name.to_owned(),
+            direct,
+            cat,
+            tee,
+            least,
+            shim,
+            two_places(ratio),
+            target,
+            verdict(ratio >= ratio_min),
+        ]);
     }
 
     /// Two times, of which the second is to be at most `ratio_max` of the first.
@@ -404,6 +454,7 @@ impl Table {
         self.0.push([
             name.to_owned(),
             first,
+            none(),
             none(),
             none(),
             second,
@@ -417,7 +468,9 @@ impl Table {
     pub fn at_most(&mut self, name: &str, figure: f64, unit: &str, max: f64) {
         let [shown, target] = [figure, max].map(|figure| quantity(figure, unit));
         let target = format!("<= {target}");
-        self.0.push([name.to_owned(), none(), none(), none(), shown, none(), target, verdict(figure <= max)]);
+        // As it is shown.
+        let figure = (figure * 100.0).round() / 100.0;
+        self.0.push([name.to_owned(), none(), none(), none(), none(), shown, none(), target, verdict(figure <= max)]);
     }
 
     /// One figure, as a ratio to `baseline`, which it may exceed by a tenth.
@@ -425,17 +478,27 @@ impl Table {
         let (ratio, is_met) = (figure / baseline, figure <= baseline * 1.1);
         let target = format!("<= 1.1 x {baseline:.0}");
         let shown = quantity(figure, "");
-        self.0.push([name.to_owned(), none(), none(), none(), shown, two_places(ratio), target, verdict(is_met)]);
+        self.0.push([
+            name.to_owned(),
+            none(),
+            none(),
+            none(),
+            none(),
+            shown,
+            two_places(ratio),
+            target,
+            verdict(is_met),
+        ]);
         is_met
     }
 
     /// A figure without a target.
     pub fn figure(&mut self, name: &str, figure: String) {
-        self.0.push([name.to_owned(), none(), none(), none(), figure, none(), none(), none()]);
+        self.0.push([name.to_owned(), none(), none(), none(), none(), figure, none(), none(), none()]);
     }
 
     pub fn print(&self) {
-        let widths: [usize; 8] =
+        let widths: [usize; 9] =
             std::array::from_fn(|column| self.0.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
         for row in &self.0 {
             let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();

@@ -1,0 +1,75 @@
+//! The least relay: what no relay that records can do without.
+//!
+//! It waits for bytes of either side, reads them, appends all complete lines to a file, and forwards them. It parses nothing, has
+//! one thread, and never waits for a slow reader in a clever way. What it costs more than a pair of `cat` is the price of a
+//! journal that has each line before the other side has it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd as _;
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// The head of a record, as long as the relay's own.
+const HEAD: &[u8] = br#"{"at":1790000000000000,"from":"server","line":"#;
+
+/// Runs the program behind a relay that records in the current folder.
+pub fn relay(program: &[String]) {
+    let mut command = Command::new(&program[0]);
+    let mut child = command.args(&program[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut journal = File::create("least.jsonl").unwrap();
+    let file = |fd: std::os::fd::BorrowedFd<'_>| File::from(fd.try_clone_to_owned().unwrap());
+    let mut down = Way::new(file(child.stdout.as_ref().unwrap().as_fd()), file(std::io::stdout().as_fd()));
+    let to_server = child.stdin.take().unwrap();
+    let mut up = Some(Way::new(file(std::io::stdin().as_fd()), File::from(std::os::fd::OwnedFd::from(to_server))));
+    loop {
+        let mut ready = vec![PollFd::new(&down.from, PollFlags::IN)];
+        ready.extend(up.as_ref().map(|up| PollFd::new(&up.from, PollFlags::IN)));
+        poll(&mut ready, None).unwrap();
+        let ready: Vec<bool> = ready.iter().map(|ready| !ready.revents().is_empty()).collect();
+        if ready[0] && !down.pass(&mut journal) {
+            break;
+        }
+        if ready.get(1) == Some(&true) && up.as_mut().is_some_and(|up| !up.pass(&mut journal)) {
+            up = None;
+        }
+    }
+    child.wait().unwrap();
+}
+
+/// The way from one side to the other.
+struct Way {
+    from: File,
+    to: File,
+    /// What was read and is not forwarded yet: the beginning of a line.
+    held: Vec<u8>,
+    records: Vec<u8>,
+    chunk: Vec<u8>,
+}
+
+impl Way {
+    fn new(from: File, to: File) -> Way {
+        Way { from, to, held: Vec::new(), records: Vec::new(), chunk: vec![0; 64 << 10] }
+    }
+
+    /// Forwards what there is; whether there will be more.
+    fn pass(&mut self, journal: &mut File) -> bool {
+        let read = self.from.read(&mut self.chunk).unwrap();
+        let new = &self.chunk[..read];
+        let Some(end) = memchr::memrchr(b'\n', new) else {
+            self.held.extend_from_slice(new);
+            return read > 0;
+        };
+        self.held.extend_from_slice(&new[..=end]);
+        self.records.clear();
+        for line in self.held.split_inclusive(|byte| *byte == b'\n') {
+            self.records.extend_from_slice(HEAD);
+            self.records.extend_from_slice(line);
+        }
+        let is_sent = journal.write_all(&self.records).is_ok() && self.to.write_all(&self.held).is_ok();
+        self.held.clear();
+        self.held.extend_from_slice(&new[end + 1..]);
+        is_sent
+    }
+}
