@@ -28,12 +28,12 @@ mod stored;
 mod subject;
 mod wire;
 
-pub(crate) use agent::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
+pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile, ReadPage, ReadStopped};
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
 pub(crate) use wire::{
-    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole,
+    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,
 };

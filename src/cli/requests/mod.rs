@@ -114,6 +114,11 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
             _ => Ok(Some(answer.document()?)),
         };
     }
+    kept_request(session, request_id)
+}
+
+/// The document of a request in the ledger of a stopped session; `None` if the id is unknown.
+pub(super) fn kept_request(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
     let Some(mut ledger) = ledger(session)? else { return Ok(None) };
     let kept = ledger.request(request_id).map_err(|error| CliError::failed(error.to_string()))?;
     Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
