@@ -228,14 +228,16 @@ impl Client {
 
 /// Checks that an event is of the host and the session in its subject, which the server has checked.
 fn own_event(stored: &Stored) -> Result<(), String> {
-    let (host, session) =
-        subject::event_of(&stored.subject).ok_or_else(|| format!("{} is not the subject of an event", stored.subject))?;
+    let (host, session) = subject::event_of(&stored.subject)
+        .ok_or_else(|| format!("{} is not the subject of an event", stored.subject))?;
     let event: EventMessage = serde_json::from_slice(&stored.payload)
         .map_err(|error| format!("host {host}: an event of session {session} is not valid: {error}; it is left out"))?;
     match (event.host == host, event.session == session) {
         (true, true) => Ok(()),
         (false, _) => Err(foreign(&host, "an event", &event.host)),
-        (true, false) => Err(format!("host {host}: an event of session {session} names another session; it is left out")),
+        (true, false) => {
+            Err(format!("host {host}: an event of session {session} names another session; it is left out"))
+        }
     }
 }
 

@@ -208,7 +208,11 @@ impl Member {
             connected.map_err(|_| not_reached(format!("no answer in {} s", CONNECT_ALL_WAIT_MAX.as_secs())))?;
         let client = connected.map_err(|error| match error.kind() {
             ConnectErrorKind::TimedOut | ConnectErrorKind::Io | ConnectErrorKind::Dns => not_reached(error.to_string()),
-            kind => failed(in_words(kind, &error)),
+            kind @ (ConnectErrorKind::ServerParse
+            | ConnectErrorKind::Authentication
+            | ConnectErrorKind::AuthorizationViolation
+            | ConnectErrorKind::Tls
+            | ConnectErrorKind::MaxReconnects) => failed(in_words(kind, &error)),
         })?;
         Ok(Connection { client, link, refusal, trouble })
     }

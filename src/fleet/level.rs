@@ -170,7 +170,12 @@ fn at_level(value: &Value, names: &[&str], level: FleetLevel) -> Value {
 }
 
 /// Rows of requests with their sessions, how many more there are, and the sessions that could not be asked.
-pub(crate) fn requests(rows: &[(Value, Value)], left_out: usize, silent: &[(String, Failure)], level: FleetLevel) -> Leaving {
+pub(crate) fn requests(
+    rows: &[(Value, Value)],
+    left_out: usize,
+    silent: &[(String, Failure)],
+    level: FleetLevel,
+) -> Leaving {
     let rows: Vec<Value> = rows
         .iter()
         .map(|(row, session)| {
@@ -326,8 +331,9 @@ pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
     let line = match level {
         FleetLevel::Full => row["summary"].as_str().unwrap_or_default().to_owned(),
         FleetLevel::Summary => {
-            let command =
-                row["request_payload"]["command"].as_str().map(|command| format!("run {}", without_shell(&hidden(command))));
+            let command = row["request_payload"]["command"]
+                .as_str()
+                .map(|command| format!("run {}", without_shell(&hidden(command))));
             let files = files(&row["changes"]);
             let changes = match &files[..] {
                 [] => None,
@@ -462,7 +468,8 @@ mod tests {
                 assert!(level == FleetLevel::Full || !(left.contains("SECRETWORD") || left.contains(&long)), "{left}");
             }
         }
-        let Leaving(turn) = done(&json!({ "turn_id": "u", "steered": true, "text": "SECRETWORD" }), FleetLevel::Summary);
+        let Leaving(turn) =
+            done(&json!({ "turn_id": "u", "steered": true, "text": "SECRETWORD" }), FleetLevel::Summary);
         assert_eq!(turn, json!({ "turn_id": "u", "steered": true }));
     }
 

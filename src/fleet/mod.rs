@@ -10,7 +10,8 @@
 //! answers questions. The host's ledgers decide on every answer; nothing in the server is a second truth.
 //!
 //! *Trust.* NATS does not tell the agent who has asked, so the user's name stands in the subject, and the server's permissions bind
-//! it to the credentials. The agent checks the rest: the place of the reply, headers, length and members of a question.
+//! it to the credentials. The agent checks the rest: the place of the reply, headers, length and members of a question. The name of a
+//! host stands in the subjects of all that it sends, and a console takes it from there, never from a payload.
 //!
 //! *Bounds.* Pages in memory, unacknowledged messages, questions at a time, their length and that of replies, and waits all have
 //! limits.

@@ -246,8 +246,13 @@ fn failed_list_of_sessions_forgets_no_cursor() {
     let agent = Agent::start(&home);
     let stopped = Session::start(&home, "stopped");
     fleet.ann.has_all_of("build-7", &[&stopped]);
-    let expect = stopped.recorded();
+    let (epoch, before) = stopped.recorded();
     stopped.end();
+    // Its end is an event too.
+    let expect = eventually("the end of the session", || {
+        let numbers = fleet.ann.numbers()?.remove(&("build-7".to_owned(), "stopped".to_owned(), epoch.clone()))?;
+        (numbers.len() > before.len()).then(|| (epoch.clone(), numbers))
+    });
     let mut live = Session::start(&home, "live");
     fleet.ann.has_all_of("build-7", &[&live]);
     let cursors = || {
@@ -298,7 +303,12 @@ fn session_of_a_hub_is_shipped_and_answered() {
     assert_eq!(answers_at(&mut server, &id).len(), 1);
     assert_eq!(hub.row("resolved")["resolved_by"], "fleet:ann@build-7");
     let numbers = |page: &Value| -> Vec<u64> {
-        page["events"].as_array().expect("a list").iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
+        page["events"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|event| event["seq"].as_u64().expect("a number"))
+            .collect()
     };
     eventually("every event", || {
         let all = numbers(&hub.get("/sessions/self/codex-events?since_seq=0&limit=500"));

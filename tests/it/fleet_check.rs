@@ -264,7 +264,7 @@ fn summary_sends_only_what_the_page_lists() {
     // What a relay or a request says of a failure stays on the host.
     let wrong = ["respond", &format!("build-7/{question}"), "--json", r#"{"decision":"SECRETWORD-given"}"#];
     failed(&fleet.ann.ask(&wrong), 2, "not a valid answer");
-    failed(&fleet.ann.ask(&["send", "build-7/s", "a message"]), 1, "pending");
+    failed(&fleet.ann.ask(&["send", "build-7/s", "a message"]), 1, "host build-7");
     told(&fleet.ann.ask(&["respond", &format!("build-7/{command}"), "decline", "--reason", "no", "--json"]));
     let all = live.get("/sessions/self/codex-events?since_seq=0&limit=500")["events"].as_array().expect("a list").len();
     eventually("every event", || (fleet.ann.messages()?.len() >= all).then_some(()));

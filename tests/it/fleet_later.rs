@@ -50,13 +50,16 @@ fn only_decisions_wait_for_a_host() {
     let question = json!({ "v": 1, "ask": "send", "session": "s", "text": "t" });
     let other = json!({ "v": 1, "request": id, "given": { "answers": [["color", "Red"]] }, "expires_at": "2999-01-02T03:04:05Z" });
     for wrong in [question, other] {
-        let stored = fleet.nats.admin().with(async |client| {
-            client.request("cshim.later.build-7.ann", wrong.to_string().into()).await.ok()
-        });
+        let stored = fleet
+            .nats
+            .admin()
+            .with(async |client| client.request("cshim.later.build-7.ann", wrong.to_string().into()).await.ok());
         assert!(stored.is_some());
     }
     let agent = Agent::start(&live.home);
-    eventually("both are refused", || (agent.said().matches("it is not a decision on a request").count() == 2).then_some(()));
+    eventually("both are refused", || {
+        (agent.said().matches("it is not a decision on a request").count() == 2).then_some(())
+    });
     assert_eq!(live.row(&id)["status"], "pending");
     live.nothing_at_server();
     live.kill();

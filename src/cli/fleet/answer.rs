@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::requests::{outcome, parse_answer, print_json, question, verdict};
+use super::super::requests::{outcome, parse_answer, print_json, question, verdict, whole_answer};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, say};
 use super::{Format, Target, ask, connect, failed, host_named, hosts_of, not_read, offline, text, with_host};
@@ -151,8 +151,11 @@ pub(in crate::cli) struct RespondArguments {
 pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
     let given = given(arguments)?;
     if arguments.when_back && !matches!(given, Given::Decision(_)) {
-        let error = CliError::usage("only a decision can wait for a host: --when-back takes no --answer and no --json JSON");
-        return Err(error.with_remedy("give accept, accept-for-session, decline or cancel, or answer when the host is back"));
+        let error =
+            CliError::usage("only a decision can wait for a host: --when-back takes no --answer and no --json JSON");
+        return Err(
+            error.with_remedy("give accept, accept-for-session, decline or cancel, or answer when the host is back")
+        );
     }
     let client = connect(environment)?;
     let Target { host, session, last } = &arguments.request;
@@ -189,16 +192,9 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
 /// The answer on the command line.
 fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
     let raw = arguments.json.as_ref().and_then(Option::as_deref);
-    match (raw, arguments.word, &arguments.answers[..]) {
-        (Some(_), Some(_), _) | (Some(_), None, [_, ..]) => {
-            Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"))
-        }
-        (Some(text), None, []) => match serde_json::from_str::<Value>(text) {
-            Ok(body @ Value::Object(_)) => Ok(Given::Whole(Whole { body })),
-            Ok(_) | Err(_) => {
-                Err(CliError::usage("the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'"))
-            }
-        },
+    let has_other = arguments.word.is_some() || !arguments.answers.is_empty();
+    match (whole_answer(raw, has_other)?, arguments.word, &arguments.answers[..]) {
+        (Some(body), _, _) => Ok(Given::Whole(Whole { body })),
         (None, Some(word), _) => Ok(Given::Decision(Decision::new(word, arguments.reason.as_deref()))),
         (None, None, answers @ [_, ..]) => Ok(Given::Texts(Texts { answers: answers.to_vec() })),
         (None, None, []) => {

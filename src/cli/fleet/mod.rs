@@ -14,6 +14,7 @@ mod usage;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::requests::text;
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question};
@@ -172,11 +173,6 @@ impl std::str::FromStr for Target {
         }
         Ok(Target { host: host.to_owned(), session: session.map(str::to_owned), last: last.to_owned() })
     }
-}
-
-/// The text of a member; empty if it is not a string.
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
-    value[member].as_str().unwrap_or_default()
 }
 
 /// A document with the host as its first member.

@@ -14,9 +14,9 @@ use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
 use super::{follow, id_of, print_json, rows, text};
 use crate::config::Environment;
-use crate::control::session_of_request;
 use crate::control::answer::{kind_of, outcome_word};
 use crate::control::request_name::ShortNames;
+use crate::control::session_of_request;
 use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, label};
 
 /// List the requests that wait for your answer, in all sessions

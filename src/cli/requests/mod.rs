@@ -27,7 +27,7 @@ use names::NotNamed;
 pub(super) use names::named;
 pub(super) use respond::{RespondArguments, run_respond};
 #[cfg(feature = "fleet")]
-pub(super) use respond::{parse_answer, verdict};
+pub(super) use respond::{parse_answer, verdict, whole_answer};
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]
@@ -125,7 +125,7 @@ pub(super) fn kept_request(session: &Found, request_id: &str) -> Result<Option<V
 }
 
 /// The text of a member; empty if it is not a string.
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 

@@ -119,7 +119,10 @@ async fn store_description(shared: &Shared, sent: &Sent) -> Fate {
         }
         Ok(Err(error)) => error,
         Err(_) => {
-            shared.tell(Trouble::Description, "this host is not described: the server does not acknowledge; trying again");
+            shared.tell(
+                Trouble::Description,
+                "this host is not described: the server does not acknowledge; trying again",
+            );
             return Fate::Unknown;
         }
     };
@@ -152,9 +155,8 @@ fn numbered(text: &str) -> Option<u64> {
 async fn keep(shared: &Arc<Shared>, claim: &Claim) {
     let others_at = claim.has_others(Instant::now()).then(SystemTime::now);
     let (kept, home) = (NameFile::new(&shared.member.host, claim.known, others_at), shared.home.clone());
-    match tokio::task::spawn_blocking(move || kept.save(&home)).await {
-        Ok(Err(error)) => shared.tell(Trouble::Cursors, &format!("write below the home: {error}")),
-        Ok(Ok(())) | Err(_) => {}
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || kept.save(&home)).await {
+        shared.tell(Trouble::Cursors, &format!("write below the home: {error}"));
     }
 }
 

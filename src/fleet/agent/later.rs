@@ -132,8 +132,8 @@ fn due(payload: &[u8], now: SystemTime) -> Result<Later, (String, Failure)> {
     if payload.len() > QUESTION_BYTES_MAX {
         return Err(invalid("it is too long".to_owned()));
     }
-    let later: Later =
-        serde_json::from_slice(payload).map_err(|error| invalid(format!("it is not a decision on a request: {error}")))?;
+    let later: Later = serde_json::from_slice(payload)
+        .map_err(|error| invalid(format!("it is not a decision on a request: {error}")))?;
     if !is_whole(&later.request) {
         return Err(invalid("it does not name its request by the whole id".to_owned()));
     }
@@ -182,9 +182,8 @@ mod tests {
     #[test]
     fn only_decisions_wait() {
         let check = |request: &str, given: &str, expect: Option<&str>| {
-            let json = format!(
-                r#"{{"v":1,"request":"{request}","given":{given},"expires_at":"2026-01-02T03:04:06Z"}}"#
-            );
+            let json =
+                format!(r#"{{"v":1,"request":"{request}","given":{given},"expires_at":"2026-01-02T03:04:06Z"}}"#);
             assert_eq!(code(&json).as_deref(), expect, "{json}");
         };
         check(ID, r#"{"word":"decline","reason":"no"}"#, None);

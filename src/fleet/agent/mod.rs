@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::jetstream;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
@@ -354,7 +354,10 @@ async fn list(shared: &Arc<Shared>) {
                 listed(shared, &mut followed, &mut absent, &found).await;
             }
             Ok(Err(why)) => {
-                shared.tell(Trouble::Listing, &format!("the sessions of this host cannot be listed: {why}; trying again"));
+                shared.tell(
+                    Trouble::Listing,
+                    &format!("the sessions of this host cannot be listed: {why}; trying again"),
+                );
             }
             Err(error) => tracing::warn!(%error, "the list of sessions"),
         }
@@ -362,12 +365,7 @@ async fn list(shared: &Arc<Shared>) {
     }
 }
 
-async fn listed(
-    shared: &Arc<Shared>,
-    followed: &mut HashMap<String, Followed>,
-    absent: &mut Absent,
-    found: &[Found],
-) {
+async fn listed(shared: &Arc<Shared>, followed: &mut HashMap<String, Followed>, absent: &mut Absent, found: &[Found]) {
     let is_listed = |id: &str| found.iter().any(|session| session.id == id);
     for follower in followed.values_mut() {
         follower.look().await;

@@ -80,7 +80,9 @@ mod tests {
         // Another kind between two attempts makes nothing news again.
         assert!(told.is_news(Trouble::Cursors, "no space"));
         assert!(!told.is_news(Trouble::Events, "no stream") && !told.is_news(Trouble::Cursors, "no space"));
-        assert!(told.is_news(Trouble::Session("a".to_owned()), "x") && told.is_news(Trouble::Session("b".to_owned()), "x"));
+        assert!(
+            told.is_news(Trouble::Session("a".to_owned()), "x") && told.is_news(Trouble::Session("b".to_owned()), "x")
+        );
         assert!(told.ends(&Trouble::Events) && !told.ends(&Trouble::Events));
         assert!(told.is_news(Trouble::Events, "no stream") && !told.is_news(Trouble::Cursors, "no space"));
     }
