@@ -18,7 +18,7 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
-use crate::control::{SessionDocument, client};
+use crate::control::{SessionDocument, SessionRow, client};
 use crate::history::{Action, Activity};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
@@ -41,27 +41,9 @@ pub(super) struct SessionsArguments {
     times: Times,
 }
 
-/// A listed session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Row {
-    session_id: String,
-    /// The shortest name that every tool takes.
-    short_id: String,
-    /// The folder and the client: `proj (vscode)`.
-    name: String,
-    live: bool,
-    /// The state that a live relay reports; `null` if it does not answer.
-    state: Option<Activity>,
-    /// Start of a live session; last use of a stopped one.
-    since: String,
-    cwd: Option<String>,
-    /// The relay's process id while it runs.
-    pid: Option<u32>,
-}
-
 #[derive(Serialize)]
 struct Listing<'a> {
-    sessions: &'a [Row],
+    sessions: &'a [SessionRow],
 }
 
 /// Lists the sessions.
@@ -79,9 +61,9 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
 }
 
 /// The rows for `found`, with names that are unique in `all`.
-fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
+fn rows(found: &[Found], all: &[Found]) -> Vec<SessionRow> {
     let states = select_session::at_once(found, state);
-    found.iter().zip(states).map(|(session, state)| row(session, all, state)).collect()
+    found.iter().zip(states).map(|(session, state)| SessionRow::of(session, all, state)).collect()
 }
 
 /// The activity of a session. A live one is queried.
@@ -100,27 +82,11 @@ fn state(session: &Found) -> Option<Activity> {
     serde_json::from_slice(&answer.body).ok().map(|document: SessionDocument| document.state)
 }
 
-fn row(session: &Found, all: &[Found], state: Option<Activity>) -> Row {
-    let holder = session.holder.as_ref();
-    let last_used = screen::time(session.last_used);
-    let started = holder.and_then(|holder| humantime::parse_rfc3339(&holder.started_at).ok());
-    Row {
-        session_id: session.id.clone(),
-        short_id: short(session, all).to_owned(),
-        name: label(session),
-        live: session.live,
-        state,
-        since: started.filter(|_| session.live).map_or(last_used, screen::time),
-        cwd: holder.map(|holder| holder.place.cwd.clone()),
-        pid: holder.filter(|_| session.live).map(|holder| holder.pid),
-    }
-}
-
-fn as_table(rows: &[Row], clock: &Clock, to: Screen) -> String {
+fn as_table(rows: &[SessionRow], clock: &Clock, to: Screen) -> String {
     table_within(rows, clock, to, screen::columns(to))
 }
 
-fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
+fn table_within(rows: &[SessionRow], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
     let columns = vec![
         Column::whole("SESSION"),
         Column::text("NAME"),
@@ -133,7 +99,7 @@ fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usi
     Table::within(columns, to, columns_max).add(rows.iter().map(|row| as_cells(row, clock, to)).collect())
 }
 
-fn as_cells(row: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
+fn as_cells(row: &SessionRow, clock: &Clock, to: Screen) -> Vec<Cell> {
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
     let [id, name] = select_session::name_cells(&row.session_id, &row.short_id, &row.name, to);
@@ -403,8 +369,8 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
 mod tests {
     use super::*;
 
-    fn row(id: &str, live: bool, pid: Option<u32>) -> Row {
-        Row {
+    fn row(id: &str, live: bool, pid: Option<u32>) -> SessionRow {
+        SessionRow {
             session_id: format!("0192aaaa-{id}"),
             short_id: id.to_owned(),
             name: "proj (vscode)".to_owned(),

@@ -15,6 +15,7 @@ mod context;
 mod document;
 pub(crate) mod form;
 mod history;
+mod listed;
 pub(crate) mod local_time;
 mod published;
 pub(crate) mod request_name;
@@ -35,6 +36,7 @@ pub(crate) use document::{
     ChildDocument, ClientDocument, ConfigDocument, ConnectionDocument, ContextEngineDocument, Counters, Fault,
     HubDocument, IndexDocument, JournalDocument, ServerDocument, SessionDocument, ThreadDocument,
 };
+pub(crate) use listed::{SessionRow, session_of_request};
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use routes::{Ask, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};

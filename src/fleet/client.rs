@@ -1,5 +1,7 @@
 //! The client of a fleet, for tools: what the server has stored, and questions to hosts. Each call blocks within a limit.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_nats::client::{Request, RequestErrorKind};
@@ -8,11 +10,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use super::connection::{AtFirst, ConnectError, Connection, Member};
 use super::stored::{self, ReadError, Start, Stored};
 use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, PENDING_BUCKET};
-use super::wire::{self, Failure, HostDocument, Later, PendingDocument, Question, Reply};
+use super::wire::{self, EventMessage, Failure, HostDocument, Later, PendingDocument, Question, Reply};
 
 /// How long a host may take to reply.
 pub(crate) const QUESTION_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -34,7 +37,18 @@ pub(crate) struct Client {
     runtime: Runtime,
     connection: Connection,
     user: String,
+    complaints: Mutex<Complaints>,
 }
+
+/// What hosts have sent that they may not say, or that cannot be read. Each is told once.
+#[derive(Debug, Default)]
+struct Complaints {
+    known: BTreeSet<String>,
+    untold: Vec<String>,
+}
+
+/// Complaints that are remembered.
+const COMPLAINTS_MAX: usize = 1_000;
 
 /// A host, as the server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +96,7 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let user = member.user()?.to_owned();
         let connection = runtime.block_on(member.connect(&user, AtFirst::Fail))?;
-        Ok(Client { runtime, connection, user })
+        Ok(Client { runtime, connection, user, complaints: Mutex::default() })
     }
 
     /// All hosts that were ever seen, by name.
@@ -91,9 +105,8 @@ impl Client {
     ///
     /// The bucket cannot be read.
     pub(crate) fn hosts(&self) -> Result<Vec<Host>, ClientError> {
-        let now = SystemTime::now();
-        let stored = self.bucket(HOSTS_BUCKET)?;
-        let mut hosts: Vec<Host> = stored.into_iter().filter_map(|stored| host(stored, now)).collect();
+        let read = self.runtime.block_on(hosts(&self.connection))?;
+        let mut hosts: Vec<Host> = read.into_iter().filter_map(|host| self.kept(host)).collect();
         hosts.sort_by(|one, other| one.document.host.cmp(&other.document.host));
         Ok(hosts)
     }
@@ -104,15 +117,36 @@ impl Client {
     ///
     /// The bucket cannot be read.
     pub(crate) fn pending(&self) -> Result<Vec<PendingDocument>, ClientError> {
-        let read = |stored: Stored| serde_json::from_slice(&stored.payload).ok();
-        Ok(self.bucket(PENDING_BUCKET)?.into_iter().filter_map(read).collect())
+        let read = |stored: Stored| self.kept(pending(&stored));
+        let keys = self.runtime.block_on(bucket(&self.connection, PENDING_BUCKET))?;
+        Ok(keys.into_iter().filter_map(read).collect())
     }
 
-    /// The last message of each key of a bucket.
-    fn bucket(&self, bucket: &str) -> Result<Vec<Stored>, ClientError> {
-        let (stream, keys) = (subject::stream_of(bucket), subject::keys(bucket));
-        let all = self.runtime.block_on(stored::all(&self.connection, &stream, &keys, HOSTS_MAX))?;
-        Ok(last_of_each(all))
+    /// One host; `None` if it was never seen.
+    ///
+    /// # Errors
+    ///
+    /// The bucket cannot be read.
+    pub(crate) fn host(&self, name: &str) -> Result<Option<Host>, ClientError> {
+        let (stream, key) = (subject::stream_of(HOSTS_BUCKET), subject::key(HOSTS_BUCKET, name));
+        let read = self.runtime.block_on(stored::all(&self.connection, &stream, &key, HOSTS_MAX))?;
+        Ok(read.into_iter().next_back().and_then(|stored| self.kept(host(stored, SystemTime::now()))))
+    }
+
+    /// What was read, or a complaint.
+    fn kept<T>(&self, read: Result<T, String>) -> Option<T> {
+        read.inspect_err(|why| {
+            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+            if complaints.known.len() < COMPLAINTS_MAX && complaints.known.insert(why.clone()) {
+                complaints.untold.push(why.clone());
+            }
+        })
+        .ok()
+    }
+
+    /// Complaints since the last call: messages in which a host speaks as another, or that cannot be read. They were dropped.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        std::mem::take(&mut self.complaints.lock().unwrap_or_else(PoisonError::into_inner).untold)
     }
 
     /// Sends a question to a host, and waits for its reply.
@@ -136,7 +170,9 @@ impl Client {
         let subject = subject::question(host, question.mode(), &self.user);
         let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
         let replied = tokio::select! {
-            replied = self.connection.client.send_request(subject, request) => replied,
+            replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject, request)) => {
+                replied.map_err(|_| AskError::TooSlow)?
+            }
             _ = refusal.changed() => return Err(AskError::Refused(refusal.borrow().clone().unwrap_or_default())),
         };
         let message = replied.map_err(|error| match error.kind() {
@@ -161,21 +197,80 @@ impl Client {
                 .ack_timeout(STORE_WAIT_MAX)
                 .timeout(STORE_WAIT_MAX)
                 .build(self.connection.client.clone());
-            let sent =
-                jetstream.publish(subject, wire::bytes(later).into()).await.map_err(|error| error.to_string())?;
-            sent.await.map(drop).map_err(|error| error.to_string())
+            let left = timeout(STORE_WAIT_MAX, async {
+                match jetstream.publish(subject, wire::bytes(later).into()).await {
+                    Ok(sent) => sent.await.map(drop),
+                    Err(error) => Err(error),
+                }
+            });
+            let left = left.await.map_err(|_| format!("no answer of the server in {} s", STORE_WAIT_MAX.as_secs()))?;
+            left.map_err(|error| error.to_string())
         })
     }
 
-    /// Reads a page of the stored events of a host, or of all hosts; the page after the last event is empty.
+    /// Reads a page of the stored events of a host, or of all hosts; the last one says how many follow. An event that names another host
+    /// or session than its subject has no payload.
     ///
     /// # Errors
     ///
     /// The stream cannot be read.
     pub(crate) fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<Stored>, ClientError> {
         let filter = host.map_or_else(|| subject::ALL_EVENTS.to_owned(), subject::events_of_host);
-        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
+        let mut page = self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?;
+        for stored in &mut page {
+            if self.kept(own_event(stored)).is_none() {
+                stored.payload.clear();
+            }
+        }
+        Ok(page)
     }
+}
+
+/// Checks that an event is of the host and the session in its subject, which the server has checked.
+fn own_event(stored: &Stored) -> Result<(), String> {
+    let (host, session) = subject::event_of(&stored.subject)
+        .ok_or_else(|| format!("{} is not the subject of an event", stored.subject))?;
+    let event: EventMessage = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {host}: an event of session {session} is not valid: {error}; it is left out"))?;
+    match (event.host == host, event.session == session) {
+        (true, true) => Ok(()),
+        (false, _) => Err(foreign(&host, "an event", &event.host)),
+        (true, false) => {
+            Err(format!("host {host}: an event of session {session} names another session; it is left out"))
+        }
+    }
+}
+
+/// The complaint about a host that names another.
+fn foreign(host: &str, what: &str, named: &str) -> String {
+    format!("host {host} has sent {what} in the name of host {named}; it is left out")
+}
+
+/// The pending requests of the host whose key it is.
+fn pending(stored: &Stored) -> Result<PendingDocument, String> {
+    let host = key_of(stored, PENDING_BUCKET)?;
+    let document: PendingDocument = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {host}: the list of its requests is not valid: {error}; it is left out"))?;
+    match document.host == host {
+        true => Ok(document),
+        false => Err(foreign(&host, "a list of requests", &document.host)),
+    }
+}
+
+fn key_of(stored: &Stored, bucket: &str) -> Result<String, String> {
+    subject::host_of_key(&stored.subject, bucket).ok_or_else(|| format!("{} is not the key of a host", stored.subject))
+}
+
+/// What each host says of itself, or why that does not count.
+pub(super) async fn hosts(connection: &Connection) -> Result<Vec<Result<Host, String>>, ReadError> {
+    let now = SystemTime::now();
+    Ok(bucket(connection, HOSTS_BUCKET).await?.into_iter().map(|stored| host(stored, now)).collect())
+}
+
+/// The last message of each key of a bucket.
+async fn bucket(connection: &Connection, bucket: &str) -> Result<Vec<Stored>, ReadError> {
+    let (stream, keys) = (subject::stream_of(bucket), subject::keys(bucket));
+    Ok(last_of_each(stored::all(connection, &stream, &keys, HOSTS_MAX).await?))
 }
 
 /// The last message of each subject. While a bucket is read, a key may be written again.
@@ -187,13 +282,18 @@ fn last_of_each(all: Vec<Stored>) -> Vec<Stored> {
     last.into_values().collect()
 }
 
-fn host(stored: Stored, now: SystemTime) -> Option<Host> {
-    let document: HostDocument = serde_json::from_slice(&stored.payload).ok()?;
+fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
+    let named = key_of(&stored, HOSTS_BUCKET)?;
+    let document: HostDocument = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {named}: its description is not valid: {error}; it is left out"))?;
+    if document.host != named {
+        return Err(foreign(&named, "a description", &document.host));
+    }
     let seen_at = humantime::parse_rfc3339(&stored.at).ok();
     // A clock that is behind the server's makes no host offline.
     let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
     let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
-    Some(Host { document, seen_at, is_online })
+    Ok(Host { document, seen_at, is_online })
 }
 
 #[cfg(test)]
@@ -211,17 +311,48 @@ mod tests {
             agent: String::new(),
             sessions: 0,
             pending: 0,
+            others: false,
+            waited: Vec::new(),
         };
-        Stored { subject: subject.to_owned(), number, at: at.to_owned(), payload: wire::bytes(&document) }
+        let payload = wire::bytes(&document);
+        Stored { subject: format!("$KV.cshim_hosts.{subject}"), number, at: at.to_owned(), payload, more: 0 }
+    }
+
+    #[test]
+    fn host_cannot_speak_as_another() {
+        let now = SystemTime::UNIX_EPOCH;
+        assert_eq!(host(stored("h", 1, ""), now).expect("its own").document.host, "h");
+        assert_eq!(
+            host(stored("evil", 1, ""), now),
+            Err("host evil has sent a description in the name of host h; it is left out".to_owned())
+        );
+        let list = |key: &str| {
+            let document = PendingDocument { v: 1, host: "h".to_owned(), requests: Vec::new(), more: 0 };
+            let subject = subject::key(PENDING_BUCKET, key);
+            pending(&Stored { subject, payload: wire::bytes(&document), ..stored("h", 1, "") })
+        };
+        assert!(list("h").is_ok() && list("evil").is_err());
+        let event = |of: (&str, &str)| {
+            let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
+            let message = EventMessage { v: 1, host, session, epoch, seq: 1, event: None, gap: None };
+            let subject = subject::events_of(of.0, of.1);
+            own_event(&Stored { subject, payload: wire::bytes(&message), ..stored("h", 1, "") })
+        };
+        assert!(event(("h", "s")).is_ok());
+        assert_eq!(
+            event(("evil", "s")),
+            Err("host evil has sent an event in the name of host h; it is left out".to_owned())
+        );
+        assert!(event(("h", "t")).is_err());
     }
 
     #[test]
     fn hosts_are_offline_after_half_a_minute() {
         let now = humantime::parse_rfc3339("2026-01-02T03:05:00Z").expect("a time");
-        let is_online = |at: &str| host(stored("a", 1, at), now).expect("a host").is_online;
+        let is_online = |at: &str| host(stored("h", 1, at), now).expect("a host").is_online;
         assert!(is_online("2026-01-02T03:04:45.5Z") && is_online("2026-01-02T03:06:00Z"));
         assert!(!is_online("2026-01-02T03:04:30Z") && !is_online("2025-01-02T03:04:45Z") && !is_online(""));
-        assert_eq!(host(Stored { payload: b"{}".to_vec(), ..stored("a", 1, "") }, now), None);
+        assert!(host(Stored { payload: b"{}".to_vec(), ..stored("h", 1, "") }, now).is_err());
     }
 
     #[test]

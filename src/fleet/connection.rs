@@ -16,6 +16,9 @@ use crate::files;
 /// How long one attempt to connect may take.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// How long a console may take to connect to one of the servers.
+const CONNECT_ALL_WAIT_MAX: Duration = Duration::from_secs(20);
+
 /// Interval of the pings that notice a dead connection: two without an answer end it.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
@@ -67,6 +70,9 @@ pub(crate) enum ConnectError {
     NoUser,
     #[error("connect to {url}: {why}")]
     Failed { url: String, why: String },
+    /// No server listens there, or none has answered. It may do so later.
+    #[error("connect to {url}: {why}")]
+    NotReached { url: String, why: String },
 }
 
 /// Whether the server is reached.
@@ -173,6 +179,8 @@ impl Member {
             .client_capacity(COMMANDS_MAX)
             .subscription_capacity(RECEIVED_MAX)
             .require_tls(self.has_tls)
+            // A server could name addresses that the settings do not have, and the credentials would go there.
+            .ignore_discovered_servers()
             .reconnect_delay_callback(move |attempts| match (at_first, attempts) {
                 (AtFirst::Fail, 0 | 1) => Duration::ZERO,
                 (AtFirst::Fail | AtFirst::Wait, _) => {
@@ -194,8 +202,18 @@ impl Member {
         if at_first == AtFirst::Wait {
             options = options.retry_on_initial_connect();
         }
-        let client =
-            options.connect(self.servers.clone()).await.map_err(|error| failed(in_words(error.kind(), &error)))?;
+        let not_reached = |why: String| ConnectError::NotReached { url: self.url.clone(), why };
+        let connected = tokio::time::timeout(CONNECT_ALL_WAIT_MAX, options.connect(self.servers.clone())).await;
+        let connected =
+            connected.map_err(|_| not_reached(format!("no answer in {} s", CONNECT_ALL_WAIT_MAX.as_secs())))?;
+        let client = connected.map_err(|error| match error.kind() {
+            ConnectErrorKind::TimedOut | ConnectErrorKind::Io | ConnectErrorKind::Dns => not_reached(error.to_string()),
+            kind @ (ConnectErrorKind::ServerParse
+            | ConnectErrorKind::Authentication
+            | ConnectErrorKind::AuthorizationViolation
+            | ConnectErrorKind::Tls
+            | ConnectErrorKind::MaxReconnects) => failed(in_words(kind, &error)),
+        })?;
         Ok(Connection { client, link, refusal, trouble })
     }
 }
@@ -271,6 +289,9 @@ fn random() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -301,6 +322,55 @@ mod tests {
         let (all, has_tls) = servers("tls://a:1, tls://b:2", false).expect("valid");
         assert_eq!((all.len(), has_tls), (2, true));
         assert!(servers("tls://a:1,nats://b:2", false).is_err() && servers("tls://a:1,", false).is_err());
+    }
+
+    /// A server that names another address in its greeting, and ends each connection after its first answer.
+    async fn serve_and_name(listener: &TcpListener, other: u16, times: usize) {
+        for _ in 0..times {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let info = format!(
+                "INFO {{\"server_id\":\"a\",\"server_name\":\"a\",\"version\":\"2.11.0\",\"go\":\"\",\"host\":\"127.0.0.1\",\
+                 \"port\":1,\"headers\":true,\"max_payload\":1048576,\"proto\":1,\"client_id\":1,\
+                 \"connect_urls\":[\"127.0.0.1:{other}\"]}}\r\n"
+            );
+            stream.write_all(info.as_bytes()).await.expect("it is sent");
+            let (mut seen, mut chunk) = (Vec::new(), [0; 512]);
+            while !seen.windows(4).any(|four| four == b"PING") {
+                match stream.read(&mut chunk).await {
+                    Ok(count @ 1..) => seen.extend_from_slice(&chunk[..count]),
+                    Ok(0) | Err(_) => break,
+                }
+            }
+            let _ = stream.write_all(b"PONG\r\n").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn only_addresses_of_the_settings_are_connected_to() {
+        let (named, other) = (TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await);
+        let (named, other) = (named.expect("loopback has a port"), other.expect("loopback has a port"));
+        let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
+        let url = format!("nats://127.0.0.1:{}", port(&named));
+        let (servers, has_tls) = servers(&url, false).expect("valid");
+        let member = Member {
+            url,
+            host: "h".to_owned(),
+            level: FleetLevel::Summary,
+            user: None,
+            servers,
+            credentials: None,
+            ca: None,
+            has_tls,
+        };
+        let _connection = member.connect("h", AtFirst::Wait).await.expect("it is made later");
+        let served = async {
+            tokio::select! {
+                () = serve_and_name(&named, port(&other), 6) => true,
+                _ = other.accept() => false,
+            }
+        };
+        let is_faithful = tokio::time::timeout(Duration::from_secs(60), served).await.expect("it connects");
+        assert!(is_faithful, "it went to an address that the settings do not have");
     }
 
     #[test]

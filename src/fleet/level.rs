@@ -1,10 +1,11 @@
-//! The parts of events and requests that leave the machine at each level. Pure.
+//! What leaves the machine at each level. Pure. An agent publishes only what has come from here.
 //!
 //! With [`FleetLevel::Summary`] only the members that are listed here leave it: what happened, when and where, but no output, no diff
 //! and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::wire::{self, Failure, HostDocument, PendingDocument, Reply};
 use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
 use crate::control::request_view::files;
@@ -76,8 +77,170 @@ const REQUEST_PAYLOAD: [&str; 3] = ["command", "cwd", "itemId"];
 /// Members of an answer.
 const ANSWER: [&str; 4] = ["at", "source", "by", "won"];
 
+/// Members of the description of a session. Names and folders are cut.
+const SESSION: [&str; 8] = ["session_id", "short_id", "name", "live", "state", "since", "cwd", "pid"];
+
+/// Members of the session of a request.
+const SESSION_OF_REQUEST: [&str; 5] = ["session_id", "name", "cwd", "client", "live"];
+
+/// Members of what a relay says of a message or an interrupted turn.
+const DONE: [&str; 4] = ["ok", "turn_id", "thread_id", "steered"];
+
 /// Longest text of a member that stays, in bytes. Ids, names and states are short; a longer text may be a message.
 const TEXT_BYTES_MAX: usize = 128;
+
+/// Longest command, folder, line about a request or failure, in bytes.
+const LINE_BYTES_MAX: usize = 300;
+
+/// A document of a reply that may leave the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Leaving(Value);
+
+/// The bytes of a reply.
+pub(crate) fn reply(answered: Result<Leaving, Failure>, level: FleetLevel) -> Vec<u8> {
+    Reply::of(answered.map(|Leaving(document)| document).map_err(|failure| self::failure(failure, level))).to_bytes()
+}
+
+/// A failure. At [`FleetLevel::Summary`] the words of a relay, a request or a file stay, because they may quote anything.
+fn failure(failure: Failure, level: FleetLevel) -> Failure {
+    let Failure { code, message, is_quoted } = failure;
+    let message = match (level, is_quoted) {
+        (FleetLevel::Summary, true) => in_own_words(&code),
+        (FleetLevel::Summary, false) => line(&message, LINE_BYTES_MAX),
+        (FleetLevel::Full, _) => hidden(&message),
+    };
+    Failure { code: if is_word(&code) { code } else { "failed".to_owned() }, message, is_quoted }
+}
+
+fn in_own_words(code: &str) -> String {
+    let known = match code {
+        "request_unavailable" => "the request takes no answer any more",
+        "invalid_response" => "this is not a valid answer to the request",
+        "thread_not_found" => "the server does not know the thread",
+        "pending_structured_request" => "a request of the session waits for an answer",
+        "sessions_unreadable" => "the sessions of this host cannot be listed now",
+        other if is_word(other) => return format!("the host refuses ({other}); its reason stays there"),
+        _ => "the host refuses; its reason stays there",
+    };
+    known.to_owned()
+}
+
+/// A text with its secrets masked.
+fn hidden(text: &str) -> String {
+    redacted(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// The beginning of the first line of a text, masked before it is cut. What follows in a command may be a file that it writes.
+fn line(text: &str, bytes_max: usize) -> String {
+    let whole = hidden(text);
+    let first = whole.trim_start().lines().next().unwrap_or_default();
+    let mut line = one_line(first);
+    let is_cut = line.len() > bytes_max || whole.trim().lines().count() > 1;
+    line.truncate(line.floor_char_boundary(bytes_max));
+    if is_cut {
+        line.push('…');
+    }
+    line
+}
+
+/// The members with these names; texts are lines.
+fn lines(value: &Value, names: &[&str]) -> Value {
+    let kept = names.iter().filter_map(|name| {
+        let kept = match value.get(name)? {
+            Value::String(text) => Value::from(line(text, LINE_BYTES_MAX)),
+            plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain.clone(),
+            Value::Array(_) | Value::Object(_) => return None,
+        };
+        Some(((*name).to_owned(), kept))
+    });
+    Value::Object(kept.collect())
+}
+
+/// The sessions of the host.
+pub(crate) fn sessions(rows: &[Value], level: FleetLevel) -> Leaving {
+    let rows: Vec<Value> = rows.iter().map(|row| at_level(row, &SESSION, level)).collect();
+    Leaving(json!({ "sessions": rows }))
+}
+
+fn at_level(value: &Value, names: &[&str], level: FleetLevel) -> Value {
+    match level {
+        FleetLevel::Full => masked(value),
+        FleetLevel::Summary => lines(value, names),
+    }
+}
+
+/// Rows of requests with their sessions, how many more there are, and the sessions that could not be asked.
+pub(crate) fn requests(
+    rows: &[(Value, Value)],
+    left_out: usize,
+    silent: &[(String, Failure)],
+    level: FleetLevel,
+) -> Leaving {
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|(row, session)| {
+            let mut row = request(row, level);
+            row["session"] = at_level(session, &SESSION_OF_REQUEST, level);
+            row
+        })
+        .collect();
+    Leaving(json!({ "requests": rows, "left_out": left_out, "problems": problems(silent, level) }))
+}
+
+/// Why sessions are not in a reply.
+fn problems(silent: &[(String, Failure)], level: FleetLevel) -> Vec<String> {
+    silent
+        .iter()
+        .map(|(session, why)| {
+            line(&format!("session {session}: {}", failure(why.clone(), level).message), LINE_BYTES_MAX)
+        })
+        .collect()
+}
+
+/// A request with its answers.
+pub(crate) fn shown(row: &Value, answers: &Value, level: FleetLevel) -> Leaving {
+    let answers: Vec<Value> = answers.as_array().into_iter().flatten().map(|given| answer(given, level)).collect();
+    Leaving(json!({ "request": request(row, level), "answers": answers, "level": level.to_string() }))
+}
+
+/// The row of a request after an answer.
+pub(crate) fn answered(row: &Value, is_ours: bool, is_repeated: bool, level: FleetLevel) -> Leaving {
+    Leaving(json!({ "ok": is_ours, "idempotent": is_repeated, "request": request(row, level) }))
+}
+
+/// What a relay says of a message or an interrupted turn.
+pub(crate) fn done(document: &Value, level: FleetLevel) -> Leaving {
+    Leaving(at_level(document, &DONE, level))
+}
+
+/// Sums of the use, how many sessions were left out, and those that could not be read. A sum has numbers and names.
+pub(crate) fn usage(rows: &[Value], left_out: u64, silent: &[(String, Failure)], level: FleetLevel) -> Leaving {
+    let rows: Vec<Value> = rows.iter().map(|row| with_lines(row, level)).collect();
+    Leaving(json!({ "rows": rows, "left_out": left_out, "problems": problems(silent, level) }))
+}
+
+/// A document of numbers and names.
+fn with_lines(value: &Value, level: FleetLevel) -> Value {
+    match (value, level) {
+        (_, FleetLevel::Full) => masked(value),
+        (Value::String(text), FleetLevel::Summary) => Value::from(line(text, LINE_BYTES_MAX)),
+        (Value::Array(values), FleetLevel::Summary) => values.iter().map(|value| with_lines(value, level)).collect(),
+        (Value::Object(members), FleetLevel::Summary) => {
+            Value::Object(members.iter().map(|(name, value)| (name.clone(), with_lines(value, level))).collect())
+        }
+        (Value::Null | Value::Bool(_) | Value::Number(_), FleetLevel::Summary) => value.clone(),
+    }
+}
+
+/// The bytes of the description of the host.
+pub(crate) fn host(document: &HostDocument, level: FleetLevel) -> Vec<u8> {
+    wire::bytes(&with_lines(&serde_json::to_value(document).expect("BUG: plain data is JSON"), level))
+}
+
+/// The bytes of its list of pending requests.
+pub(crate) fn pending(document: &PendingDocument, level: FleetLevel) -> Vec<u8> {
+    wire::bytes(&with_lines(&serde_json::to_value(document).expect("BUG: plain data is JSON"), level))
+}
 
 /// An event of the history, as it leaves the machine.
 pub(crate) fn event(event: &str, level: FleetLevel) -> String {
@@ -139,14 +302,13 @@ fn put(members: &mut Map<String, Value>, path: &str, value: Value) {
 }
 
 /// The row of a request, as it leaves the machine.
-pub(crate) fn request(row: &Value, level: FleetLevel) -> Value {
+fn request(row: &Value, level: FleetLevel) -> Value {
     match level {
         FleetLevel::Full => masked(row),
         FleetLevel::Summary => {
             let row = &masked(row);
-            let mut kept = picked(row, &REQUEST, usize::MAX);
-            let payload = picked(&row["request_payload"], &REQUEST_PAYLOAD, usize::MAX);
-            kept.insert("request_payload".to_owned(), Value::Object(payload));
+            let mut kept = picked(row, &REQUEST, TEXT_BYTES_MAX);
+            kept.insert("request_payload".to_owned(), lines(&row["request_payload"], &REQUEST_PAYLOAD));
             kept.insert("summary".to_owned(), Value::from(summary(row, level)));
             let decision = row["resolved_payload"].get("decision").and_then(Value::as_str).filter(|word| is_word(word));
             let resolved = match (decision, row["resolved_payload"].is_null()) {
@@ -169,30 +331,31 @@ pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
     let line = match level {
         FleetLevel::Full => row["summary"].as_str().unwrap_or_default().to_owned(),
         FleetLevel::Summary => {
-            let command =
-                row["request_payload"]["command"].as_str().map(|command| format!("run {}", without_shell(command)));
+            let command = row["request_payload"]["command"]
+                .as_str()
+                .map(|command| format!("run {}", without_shell(&hidden(command))));
             let files = files(&row["changes"]);
             let changes = match &files[..] {
                 [] => None,
                 [one] => Some(format!("change {}", one.path)),
                 several => Some(format!("change {} files", several.len())),
             };
-            one_line(&command.or(changes).unwrap_or_else(|| kind_of(row).name().to_owned()))
+            line(&command.or(changes).unwrap_or_else(|| kind_of(row).name().to_owned()), LINE_BYTES_MAX)
         }
     };
-    redacted(&line).unwrap_or(line)
+    hidden(&line)
 }
 
 /// An answer to a request, as it leaves the machine.
-pub(crate) fn answer(answer: &Value, level: FleetLevel) -> Value {
+fn answer(answer: &Value, level: FleetLevel) -> Value {
     match level {
         FleetLevel::Full => masked(answer),
-        FleetLevel::Summary => Value::Object(picked(answer, &ANSWER, usize::MAX)),
+        FleetLevel::Summary => Value::Object(picked(&masked(answer), &ANSWER, TEXT_BYTES_MAX)),
     }
 }
 
 /// A document with all secrets masked.
-pub(crate) fn masked(document: &Value) -> Value {
+fn masked(document: &Value) -> Value {
     redacted_json(&document.to_string())
         .and_then(|json| serde_json::from_str(&json).ok())
         .unwrap_or_else(|| document.clone())
@@ -234,6 +397,80 @@ mod tests {
         // A state that is a sentence is not a state.
         assert_eq!(kept(json!({ "status": "the SECRETWORD is here" })), json!({}));
         assert_eq!(kept(json!("SECRETWORD")), json!({}));
+    }
+
+    /// A text that the mask knows as a secret.
+    const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+
+    #[test]
+    fn long_commands_are_cut_to_their_first_line() {
+        let script = format!("bash -lc 'cat > notes.md <<EOF\nSECRETWORD\nEOF\n# {}'", "x".repeat(500));
+        let row = json!({ "request_method": "item/commandExecution/requestApproval",
+            "request_payload": { "command": script, "cwd": format!("/p/{}", "y".repeat(900)) } });
+        let left = request(&row, FleetLevel::Summary).to_string();
+        assert!(left.contains("cat > notes.md") && !left.contains("SECRETWORD"), "{left}");
+        assert!(left.len() < 3 * LINE_BYTES_MAX, "{left}");
+        assert!(request(&row, FleetLevel::Full).to_string().contains("SECRETWORD"));
+        // A secret at the place of the cut is masked as a whole.
+        let row = json!({ "request_method": "item/commandExecution/requestApproval",
+            "request_payload": { "command": format!("echo {} {TOKEN}", "x".repeat(LINE_BYTES_MAX - 14)) } });
+        assert!(!request(&row, FleetLevel::Summary).to_string().contains("ghp_"), "{row}");
+    }
+
+    #[test]
+    fn failures_quote_nothing_under_summary() {
+        let quoted = || Failure::quoted("invalid_response", "expected SECRETWORD");
+        let left = |failure: Failure, level: FleetLevel| String::from_utf8(reply(Err(failure), level)).expect("UTF-8");
+        assert!(!left(quoted(), FleetLevel::Summary).contains("SECRETWORD"));
+        assert!(left(quoted(), FleetLevel::Summary).contains("not a valid answer"));
+        assert!(left(quoted(), FleetLevel::Full).contains("SECRETWORD"));
+        let odd = Failure::quoted("a SECRETWORD", "SECRETWORD");
+        assert!(!left(odd, FleetLevel::Summary).contains("SECRETWORD"));
+        for level in [FleetLevel::Summary, FleetLevel::Full] {
+            let own = Failure::new("session_not_found", format!("no session `{TOKEN}`"));
+            assert!(!left(own, level).contains("ghp_"));
+        }
+        let silent = [("s".to_owned(), quoted())];
+        let Leaving(listed) = requests(&[], 0, &silent, FleetLevel::Summary);
+        assert!(!listed.to_string().contains("SECRETWORD"), "{listed}");
+    }
+
+    #[test]
+    fn names_and_folders_are_masked_and_cut() {
+        let long = "n".repeat(2 * LINE_BYTES_MAX);
+        let session = json!({ "session_id": "s", "name": format!("work {TOKEN}"), "cwd": format!("/p/{TOKEN}/x"),
+            "client": format!("ide {TOKEN}\n{long}"), "live": true, "new": "SECRETWORD" });
+        for level in [FleetLevel::Summary, FleetLevel::Full] {
+            let Leaving(all) = sessions(std::slice::from_ref(&session), level);
+            let Leaving(listed) = requests(&[(json!({}), session.clone())], 0, &[], level);
+            let Leaving(used) = usage(&[json!({ "session_name": format!("x {TOKEN}"), "turns": 1 })], 0, &[], level);
+            let document = HostDocument {
+                v: 1,
+                host: "h".to_owned(),
+                version: "1".to_owned(),
+                level: level.to_string(),
+                since: String::new(),
+                seen_at: String::new(),
+                agent: String::new(),
+                sessions: 1,
+                pending: 0,
+                others: false,
+                waited: vec![wire::Waited {
+                    user: TOKEN.to_owned(),
+                    request: "r".to_owned(),
+                    at: String::new(),
+                    outcome: "given".to_owned(),
+                }],
+            };
+            let view = String::from_utf8(host(&document, level)).expect("UTF-8");
+            for left in [all.to_string(), listed.to_string(), used.to_string(), view] {
+                assert!(!left.contains("ghp_"), "{left}");
+                assert!(level == FleetLevel::Full || !(left.contains("SECRETWORD") || left.contains(&long)), "{left}");
+            }
+        }
+        let Leaving(turn) =
+            done(&json!({ "turn_id": "u", "steered": true, "text": "SECRETWORD" }), FleetLevel::Summary);
+        assert_eq!(turn, json!({ "turn_id": "u", "steered": true }));
     }
 
     proptest! {

@@ -10,7 +10,8 @@
 //! answers questions. The host's ledgers decide on every answer; nothing in the server is a second truth.
 //!
 //! *Trust.* NATS does not tell the agent who has asked, so the user's name stands in the subject, and the server's permissions bind
-//! it to the credentials. The agent checks the rest: the place of the reply, headers, length and members of a question.
+//! it to the credentials. The agent checks the rest: the place of the reply, headers, length and members of a question. The name of a
+//! host stands in the subjects of all that it sends, and a console takes it from there, never from a payload.
 //!
 //! *Bounds.* Pages in memory, unacknowledged messages, questions at a time, their length and that of replies, and waits all have
 //! limits.
@@ -28,12 +29,12 @@ mod stored;
 mod subject;
 mod wire;
 
-pub(crate) use agent::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
+pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile, ReadPage, ReadStopped};
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
 pub(crate) use wire::{
-    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Whole,
+    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,
 };

@@ -1,14 +1,14 @@
 //! Finds out what credentials may do, and sets up the streams. No probe leaves a message in a stream: each names a stream that does
 //! not exist in the header `Nats-Expected-Stream`, so JetStream refuses what the permissions have admitted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
 use async_nats::client::{Request, RequestErrorKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::client::ClientError;
 use super::connection::{AtFirst, Connection, Member};
@@ -20,6 +20,9 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long a refusal of a subscription may come after the answer to a later question: the client reports it by another way.
 const REFUSAL_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Pause between two attempts at what a server that has just started cannot do yet.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The name that stands for any other host, user or session. Nobody has it.
 const OTHER: &str = "fleet-check";
@@ -103,11 +106,27 @@ struct ApiAnswer {
 
 #[derive(Deserialize)]
 struct ApiError {
+    /// As a status of HTTP.
+    #[serde(default)]
+    code: u64,
     #[serde(default)]
     err_code: u64,
     #[serde(default)]
     description: String,
 }
+
+impl ApiError {
+    /// Whether the server may be able to do it later.
+    fn may_pass(&self) -> bool {
+        self.code == UNAVAILABLE || self.err_code == NO_PEERS
+    }
+}
+
+/// A status of JetStream: something is not available now.
+const UNAVAILABLE: u64 = 503;
+
+/// The error code of JetStream: no suitable servers for a stream. A cluster that has just started does not know them yet.
+const NO_PEERS: u64 = 10_005;
 
 /// The error code of JetStream: there is no such stream.
 const NO_SUCH_STREAM: u64 = 10_059;
@@ -182,6 +201,22 @@ impl Probe {
         self.runtime.block_on(work)
     }
 
+    /// Waits until JetStream answers, which a server that has just started may not do yet, and a cluster only with a leader.
+    pub(crate) async fn waits_for_jetstream(&self, wait_max: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < wait_max {
+            match self.request("$JS.API.INFO", HeaderMap::new(), b"{}".to_vec()).await {
+                Err(Outcome::Refused) => return,
+                Ok(payload) => match serde_json::from_slice::<ApiAnswer>(&payload) {
+                    Ok(ApiAnswer { error: Some(error), .. }) if error.may_pass() => {}
+                    Ok(_) | Err(_) => return,
+                },
+                Err(Outcome::Nobody | Outcome::Failed(_) | Outcome::Admitted) => {}
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// The version of the server.
     pub(crate) fn version(&self) -> String {
         self.connection.client.server_info().version
@@ -248,8 +283,10 @@ impl Probe {
             Ok(messages) => messages,
             Err(error) => return Outcome::Failed(error.to_string()),
         };
-        if let Err(error) = self.connection.client.flush().await {
-            return Outcome::Failed(error.to_string());
+        match timeout(ANSWER_WAIT_MAX, self.connection.client.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Outcome::Failed(error.to_string()),
+            Err(_) => return Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs())),
         }
         match timeout(REFUSAL_WAIT_MAX, refusal.changed()).await {
             Ok(_) => Outcome::Refused,
@@ -279,6 +316,17 @@ impl Probe {
             Role::Administrator | Role::Operator | Role::Nobody => {}
         }
         outcomes
+    }
+
+    /// The hosts whose name two agents use.
+    ///
+    /// # Errors
+    ///
+    /// The list of hosts cannot be read.
+    pub(crate) async fn hosts_with_others(&self) -> Result<Vec<String>, String> {
+        let hosts = super::client::hosts(&self.connection).await.map_err(|error| error.to_string())?;
+        let doubled = hosts.into_iter().filter_map(Result::ok).filter(|host| host.is_online && host.document.others);
+        Ok(doubled.map(|host| host.document.host).collect())
     }
 
     /// What these credentials must be able to do.
@@ -336,19 +384,30 @@ impl Probe {
         }
     }
 
-    /// Creates a stream, or changes it to what is planned.
+    /// Creates a stream, or changes it to what is planned. A cluster that has just started may take a while until it can.
     ///
     /// # Errors
     ///
     /// Why the server has not done it.
-    pub(crate) async fn sets_up(&self, plan: &StreamPlan) -> Result<(), String> {
+    pub(crate) async fn sets_up(&self, plan: &StreamPlan, wait_max: Duration) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            match self.tries_to_set_up(plan).await {
+                Err(error) if error.may_pass() && began.elapsed() < wait_max => sleep(LOOK_EVERY).await,
+                done => return done.map_err(|error| error.description),
+            }
+        }
+    }
+
+    async fn tries_to_set_up(&self, plan: &StreamPlan) -> Result<(), ApiError> {
+        let lasting = |description: String| ApiError { code: 0, err_code: 0, description };
         let action = match self.state(plan).await {
             StreamState::Missing => "CREATE",
             StreamState::AsPlanned | StreamState::Different(_) => "UPDATE",
-            StreamState::Failed(why) => return Err(why),
+            StreamState::Failed(description) => return Err(ApiError { code: UNAVAILABLE, err_code: 0, description }),
         };
-        let answer = self.api(&format!("STREAM.{action}.{}", plan.name), &plan.config).await?;
-        answer.error.map_or(Ok(()), |error| Err(error.description))
+        let answer = self.api(&format!("STREAM.{action}.{}", plan.name), &plan.config).await.map_err(lasting)?;
+        answer.error.map_or(Ok(()), Err)
     }
 
     async fn api(&self, call: &str, body: &Value) -> Result<ApiAnswer, String> {
@@ -370,15 +429,18 @@ impl Probe {
         let mut refusal = self.connection.refusal.clone();
         refusal.mark_unchanged();
         let request = Request::new().headers(headers).payload(body.into()).timeout(Some(ANSWER_WAIT_MAX));
+        let late = || Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs()));
         let answered = tokio::select! {
-            answered = self.connection.client.send_request(to.to_owned(), request) => answered,
+            answered = timeout(ANSWER_WAIT_MAX, self.connection.client.send_request(to.to_owned(), request)) => {
+                answered.map_err(|_| late())?
+            }
             _ = refusal.changed() => return Err(Outcome::Refused),
         };
         match answered {
             Ok(message) => Ok(message.payload.to_vec()),
             Err(error) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => Outcome::Nobody,
-                RequestErrorKind::TimedOut => Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs())),
+                RequestErrorKind::TimedOut => late(),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
                     Outcome::Failed(error.to_string())
                 }

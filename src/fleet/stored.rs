@@ -22,6 +22,12 @@ const PAGE_BYTES_MAX: u64 = 4 << 20;
 /// How long the server may take for the next message of a page.
 const MESSAGE_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// How long it may take for a whole page.
+const PAGE_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// Header with the number of messages that follow.
+const PENDING: &str = "Nats-Num-Pending";
+
 /// Statuses of the messages that end a page. Source: the direct get API of JetStream.
 const END_OF_PAGE: u16 = 204;
 const NO_MESSAGE: u16 = 404;
@@ -36,6 +42,8 @@ pub(crate) struct Stored {
     /// When the server stored it, RFC 3339.
     pub(crate) at: String,
     pub(crate) payload: Vec<u8>,
+    /// How many more messages the server has behind it.
+    pub(crate) more: u64,
 }
 
 /// The beginning of a page.
@@ -70,8 +78,20 @@ struct Wanted<'a> {
     max_bytes: u64,
 }
 
-/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first; the page after the last message is empty.
+/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first. The last message says how many follow; an empty
+/// page has none.
 pub(crate) async fn page(
+    connection: &Connection,
+    stream: &str,
+    filter: &str,
+    start: &Start,
+) -> Result<Vec<Stored>, ReadError> {
+    let why = format!("not all of a page came in {} s", PAGE_WAIT_MAX.as_secs());
+    let read = timeout(PAGE_WAIT_MAX, unbounded_page(connection, stream, filter, start)).await;
+    read.unwrap_or_else(|_| Err(ReadError::Failed { stream: stream.to_owned(), why }))
+}
+
+async fn unbounded_page(
     connection: &Connection,
     stream: &str,
     filter: &str,
@@ -110,8 +130,9 @@ pub(crate) async fn page(
         let message = message.map_err(|_| failed(format!("no answer in {} s", MESSAGE_WAIT_MAX.as_secs())))?;
         let message = message.ok_or_else(|| failed("the connection has ended".to_owned()))?;
         match message.status.map(|status| status.as_u16()) {
-            None => all.extend(stored(message)),
-            Some(END_OF_PAGE | NO_MESSAGE) => return Ok(all),
+            None => all.push(stored(&message).ok_or_else(|| failed("a message has no number".to_owned()))?),
+            Some(END_OF_PAGE) => return ended(all, message.headers.as_ref()).map_err(failed),
+            Some(NO_MESSAGE) => return Ok(all),
             Some(NO_STREAM) => return Err(ReadError::NoStream(stream.to_owned())),
             Some(status) => {
                 return Err(failed(format!("status {status} {}", message.description.unwrap_or_default())));
@@ -130,15 +151,26 @@ pub(crate) async fn all(
     let mut all: Vec<Stored> = Vec::new();
     loop {
         let after = all.last().map_or(0, |last| last.number);
-        let page = page(connection, stream, filter, &Start::After(after)).await?;
-        if page.is_empty() || all.len() >= most {
+        all.extend(page(connection, stream, filter, &Start::After(after)).await?);
+        if all.last().is_none_or(|last| last.more == 0) || all.len() >= most {
             return Ok(all);
         }
-        all.extend(page);
     }
 }
 
-fn stored(message: Message) -> Option<Stored> {
+/// The messages of a page whose end says how many follow.
+fn ended(mut all: Vec<Stored>, end: Option<&HeaderMap>) -> Result<Vec<Stored>, String> {
+    let more = end.and_then(|headers| header(headers, PENDING)?.parse().ok()).ok_or("a page has no valid end")?;
+    match all.last_mut() {
+        Some(last) => last.more = more,
+        // Asking again would not end.
+        None if more > 0 => return Err(format!("the server has {more} messages and sends none")),
+        None => {}
+    }
+    Ok(all)
+}
+
+fn stored(message: &Message) -> Option<Stored> {
     let headers = message.headers.as_ref()?;
     let text = |name: &str| header(headers, name);
     Some(Stored {
@@ -146,9 +178,41 @@ fn stored(message: Message) -> Option<Stored> {
         number: text("Nats-Sequence")?.parse().ok()?,
         at: text("Nats-Time-Stamp").unwrap_or_default(),
         payload: message.payload.to_vec(),
+        more: text(PENDING)?.parse().ok()?,
     })
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).map(|value| value.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_page_says_what_follows() {
+        let page = |count: u64| {
+            let message = |number| Stored {
+                subject: "s".to_owned(),
+                number,
+                at: String::new(),
+                payload: Vec::new(),
+                more: u64::MAX,
+            };
+            (1..=count).map(message).collect::<Vec<_>>()
+        };
+        let check = |count: u64, pending: Option<&str>, expect: Result<Option<u64>, &str>| {
+            let mut headers = HeaderMap::new();
+            pending.into_iter().for_each(|pending| headers.insert(PENDING, pending));
+            let more = ended(page(count), Some(&headers)).map(|all| all.last().map(|last| last.more));
+            assert_eq!(more, expect.map_err(str::to_owned), "{count} {pending:?}");
+        };
+        check(2, Some("7"), Ok(Some(7)));
+        check(2, Some("0"), Ok(Some(0)));
+        check(0, Some("0"), Ok(None));
+        check(0, Some("7"), Err("the server has 7 messages and sends none"));
+        check(2, None, Err("a page has no valid end"));
+        check(2, Some("x"), Err("a page has no valid end"));
+    }
 }

@@ -145,6 +145,17 @@ pub(crate) fn asked_by(subject: &str, host: &str) -> Option<(Mode, String)> {
     Some((mode, name_of(user)?))
 }
 
+/// The host and the session of an event. The server has admitted the subject only to that host.
+pub(crate) fn event_of(subject: &str) -> Option<(String, String)> {
+    let (host, session) = subject.strip_prefix("cshim.ev.")?.split_once('.')?;
+    Some((name_of(host)?, name_of(session)?))
+}
+
+/// The host whose key of a bucket it is. The server has admitted the subject only to that host.
+pub(crate) fn host_of_key(subject: &str, bucket: &str) -> Option<String> {
+    name_of(subject.strip_prefix("$KV.")?.strip_prefix(bucket)?.strip_prefix('.')?)
+}
+
 /// The user who has left an answer for later.
 pub(crate) fn left_by(subject: &str, host: &str) -> Option<String> {
     name_of(subject.strip_prefix("cshim.later.")?.strip_prefix(&token(host))?.strip_prefix('.')?)
@@ -191,6 +202,19 @@ mod tests {
         check("cshim.req.h~2E12.read.ann", None);
         check("cshim.req.h.1.read.ann", None);
         assert_eq!(left_by(&later("h.1", "a@b"), "h.1").as_deref(), Some("a@b"));
+    }
+
+    #[test]
+    fn events_and_keys_name_their_host() {
+        let named = |host: &str, session: &str| Some((host.to_owned(), session.to_owned()));
+        assert_eq!(event_of(&events_of("h.1", "a b")), named("h.1", "a b"));
+        for wrong in ["cshim.ev.h", "cshim.ev.h.s.t", "cshim.ev..s", "cshim.ev.h.", "cshim.req.h.s", "cshim.ev.h.~41"] {
+            assert_eq!(event_of(wrong), None, "{wrong}");
+        }
+        assert_eq!(host_of_key(&key("b", "h.1"), "b").as_deref(), Some("h.1"));
+        for wrong in ["$KV.b.", "$KV.b.h.1", "$KV.bb.h", "$KV.c.h", "h"] {
+            assert_eq!(host_of_key(wrong, "b"), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -76,6 +76,24 @@ pub(crate) struct HostDocument {
     pub sessions: u64,
     /// Pending requests.
     pub pending: u64,
+    /// Another agent with this name of a host was noticed.
+    #[serde(default)]
+    pub others: bool,
+    /// What became of the last answers that had waited for this host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waited: Vec<Waited>,
+}
+
+/// What became of an answer that had waited for its host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Waited {
+    pub user: String,
+    pub request: String,
+    /// When the host has taken it.
+    pub at: String,
+    /// `given`; `answered_before`, if another answer counts; the state of a request that takes no answer, such as `orphaned`; or the code of
+    /// a failure.
+    pub outcome: String,
 }
 
 /// The pending requests of a host.
@@ -269,13 +287,13 @@ impl Question {
     }
 }
 
-/// An answer for a host that is away.
+/// A decision for a host that is away. Nothing else waits: all other answers depend on what the request says by then.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Later {
     pub v: u8,
     pub request: String,
-    pub given: Given,
+    pub given: Decision,
     /// RFC 3339. The host drops an answer that it gets later.
     pub expires_at: String,
 }
@@ -285,11 +303,19 @@ pub(crate) struct Later {
 pub(crate) struct Failure {
     pub code: String,
     pub message: String,
+    /// The message has words of a relay, a request or a file.
+    #[serde(skip)]
+    pub is_quoted: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: &str, message: impl Into<String>) -> Failure {
-        Failure { code: code.to_owned(), message: message.into() }
+        Failure { code: code.to_owned(), message: message.into(), is_quoted: false }
+    }
+
+    /// A failure in the words of a relay, a request or a file.
+    pub(crate) fn quoted(code: &str, message: impl Into<String>) -> Failure {
+        Failure { is_quoted: true, ..Failure::new(code, message) }
     }
 }
 

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, told};
 use crate::support::eventually;
-use crate::support::fleet::{Agent, Console, Fleet};
+use crate::support::fleet::{Agent, Console, Fleet, Session, stream_has};
+use crate::support::hub::{Hub, answers_at, ask, is_asked, is_resolved, resume};
+use crate::support::nats::Link;
 use crate::support::requests::{command_asked, question_asked, turn_completed, turn_started};
 use crate::support::shim::Home;
 
@@ -189,4 +191,127 @@ fn message_joins_a_turn_on_another_machine() {
     let turn = told(&sending.wait_with_output().expect("the tool ends"));
     assert_eq!(turn, json!({ "host": "build-7", "turn_id": "u1", "thread_id": "t", "steered": true }));
     live.kill();
+}
+
+/// The number of attempts to ship events that an agent has sent over a link.
+fn attempts(link: &Link) -> usize {
+    String::from_utf8_lossy(&link.sent()).matches("PUB cshim.ev.").count()
+}
+
+/// A stream of events that is full, and a request meanwhile.
+#[test]
+fn full_stream_delays_no_request() {
+    let Some(fleet) = Fleet::start("full_stream_delays_no_request") else { return };
+    let link = Link::to(fleet.nats.server.port);
+    let mut live = Live::start_in(fleet.host_behind(link.port, "full")).initialize();
+    let agent = Agent::start(&live.home);
+    let admin = fleet.nats.admin();
+    let mut config = admin.api("STREAM.INFO.CSHIM_EV", &json!({}))["config"].clone();
+    config["max_msgs"] = json!(1);
+    config["discard"] = json!("new");
+    let updated = admin.api("STREAM.UPDATE.CSHIM_EV", &config);
+    assert!(updated["error"].is_null(), "{updated}");
+    live.say_plainly(&turn_started("t", "u"));
+    agent.says("events are not shipped now");
+    let before = attempts(&link);
+    eventually("several attempts", || (attempts(&link) >= before + 6).then_some(()));
+    // The pauses between attempts are long by now: a request comes without waiting for the next one.
+    let mut has_come_between = false;
+    for number in 0..5 {
+        let id = live.asked(&command_asked(&number.to_string(), "t"), &number.to_string());
+        let before = attempts(&link);
+        eventually("the request", || {
+            let document = fleet.ann.document(&["requests", "--json"]);
+            document["requests"].as_array()?.iter().any(|row| row["request_id"] == id.as_str()).then_some(())
+        });
+        has_come_between |= attempts(&link) == before;
+    }
+    assert!(has_come_between, "each request has waited for an attempt to ship");
+    // It was told once, and that it is over once.
+    let said = agent.said();
+    assert_eq!(said.matches("events are not shipped now").count(), 1, "{said}");
+    config["max_msgs"] = json!(-1);
+    config["discard"] = json!("old");
+    admin.api("STREAM.UPDATE.CSHIM_EV", &config);
+    agent.says("events are shipped again");
+    let all = recorded(&live);
+    eventually("every event", || (shipped(&fleet, "s") == all).then_some(()));
+    live.kill();
+}
+
+#[test]
+fn failed_list_of_sessions_forgets_no_cursor() {
+    let Some(fleet) = Fleet::start("failed_list_of_sessions_forgets_no_cursor") else { return };
+    let home = fleet.host(7, "full");
+    let agent = Agent::start(&home);
+    let stopped = Session::start(&home, "stopped");
+    fleet.ann.has_all_of("build-7", &[&stopped]);
+    let (epoch, before) = stopped.recorded();
+    stopped.end();
+    // Its end is an event too.
+    let expect = eventually("the end of the session", || {
+        let numbers = fleet.ann.numbers()?.remove(&("build-7".to_owned(), "stopped".to_owned(), epoch.clone()))?;
+        (numbers.len() > before.len()).then(|| (epoch.clone(), numbers))
+    });
+    let mut live = Session::start(&home, "live");
+    fleet.ann.has_all_of("build-7", &[&live]);
+    let cursors = || {
+        let text = std::fs::read_to_string(home.path().join("fleet/cursors.json")).expect("a file");
+        serde_json::from_str::<Value>(&text).expect("JSON")["sessions"].clone()
+    };
+    eventually("both cursors", || (cursors()["stopped"].is_object() && cursors()["live"].is_object()).then_some(()));
+    let (own, away) = (home.path().join("sessions"), home.path().join("away"));
+    // Once the folder is another thing, and once it is not there.
+    std::fs::rename(&own, &away).expect("it is ours");
+    std::fs::write(&own, "no folder").expect("a file");
+    agent.says("the sessions of this host cannot be listed");
+    failed(&fleet.ann.ask(&["sessions", "build-7"]), 1, "");
+    std::fs::remove_file(&own).expect("it is ours");
+    agent.says("the sessions of this host can be listed again");
+    eventually("a list without sessions", || {
+        (fleet.ann.document(&["hosts", "--json"])["hosts"][0]["sessions"] == 0).then_some(())
+    });
+    std::fs::rename(&away, &own).expect("it is ours");
+    live.passes(20);
+    fleet.ann.has_all_of("build-7", &[&live]);
+    eventually("both cursors", || (cursors()["stopped"].is_object() && cursors()["live"].is_object()).then_some(()));
+    // After a restart too, nothing comes twice or as a gap.
+    agent.kill();
+    let _agent = Agent::start(&home);
+    live.passes(20);
+    fleet.ann.has_all_of("build-7", &[&live]);
+    stream_has(&fleet.nats.admin(), "build-7", &[("stopped", &expect), ("live", &live.recorded())]);
+    live.end();
+}
+
+#[test]
+fn session_of_a_hub_is_shipped_and_answered() {
+    let Some(fleet) = Fleet::start("session_of_a_hub_is_shipped_and_answered") else { return };
+    let hub = Hub::at(fleet.host(7, "full"));
+    let _agent = Agent::start(&hub.home);
+    let mut client = hub.client("first");
+    resume(&mut client);
+    let mut server = hub.server();
+    let id = ask(&mut server);
+    client.wait_for("the approval", is_asked);
+    let row = pending(&fleet);
+    assert_eq!((&row["host"], &row["session_id"]), (&json!("build-7"), &json!("h")));
+    let name = row["name"].as_str().expect("a name");
+    let done = fleet.ann.document(&["respond", name, "accept", "--json"]);
+    assert_eq!((&done["ok"], &done["idempotent"]), (&json!(true), &json!(false)));
+    client.wait_for("the end", is_resolved);
+    assert_eq!(answers_at(&mut server, &id).len(), 1);
+    assert_eq!(hub.row("resolved")["resolved_by"], "fleet:ann@build-7");
+    let numbers = |page: &Value| -> Vec<u64> {
+        page["events"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|event| event["seq"].as_u64().expect("a number"))
+            .collect()
+    };
+    eventually("every event", || {
+        let all = numbers(&hub.get("/sessions/self/codex-events?since_seq=0&limit=500"));
+        (!all.is_empty() && shipped(&fleet, "h") == all).then_some(())
+    });
 }

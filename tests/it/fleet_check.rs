@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
 use super::support::both_ends::{Live, failed, told, tool};
 use super::support::eventually;
-use super::support::fleet::{Agent, Console, Fleet};
-use super::support::nats::{Link, Nats, USERS, free_port, installed_or_skip};
+use super::support::fleet::{Agent, Console, Fleet, of_host};
+use super::support::nats::{Link, Nats, USERS, configure, free_port, installed_or_skip};
 use super::support::requests::{change_asked, change_started, command_asked, question_asked};
 use super::support::shim::{Home, SHIM};
 
@@ -115,15 +117,12 @@ fn commands_of_the_page_work() {
     let lines: Vec<String> = commands
         .lines()
         .map(|line| match line.ends_with('&') {
-            // What runs on is ended by its number; a tool is tried until the others are ready.
+            // What runs on is ended by its number.
             true => format!("{line}\nrunning=\"$running $!\""),
-            false if line.contains("codex-shim fleet") && !line.contains("key") => {
-                format!("tries=0; until {line}; do tries=$((tries+1)); [ $tries -lt 600 ] || exit 1; sleep 0.1; done")
-            }
             false => line.to_owned(),
         })
         .collect();
-    let script = format!("PATH=$PROGRAMS:$PATH; trap 'kill $running; wait' EXIT\n{}\n", lines.join("\n"));
+    let script = format!("set -e; PATH=$PROGRAMS:$PATH; trap 'kill $running; wait' EXIT\n{}\n", lines.join("\n"));
     let path = std::env::join_paths([Path::new(SHIM).parent().expect("a folder"), server.parent().expect("a folder")])
         .expect("two folders");
     let mut command = std::process::Command::new("sh");
@@ -137,6 +136,55 @@ fn commands_of_the_page_work() {
         .expect("sh runs");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && printed.contains("refused, as it should be"), "{output:?}");
+}
+
+#[test]
+fn set_up_and_agent_wait_for_their_server() {
+    let Some(mut nats) = Nats::start("set_up_and_agent_wait_for_their_server") else { return };
+    nats.server.kill();
+    let (admin, ann, host) = (Console(Home::new()), Console(Home::new()), Home::new());
+    nats.configures(&admin.0, "admin", "user = \"admin\"\n");
+    nats.configures(&ann.0, "ann", "user = \"ann\"\n");
+    nats.configures(&host, "build_7", &of_host(7, "full"));
+    failed(&ann.ask(&["hosts"]), 1, "connect to nats://127.0.0.1");
+    let agent = Agent::start(&host);
+    agent.says("the server is not reached");
+    let mut command = admin.0.shim(&["fleet", "check", "--set-up"]);
+    let setting_up = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the tool runs");
+    let (told, mut lines) = (Arc::new(Mutex::new(String::new())), setting_up);
+    let stderr = lines.stderr.take().expect("it is piped");
+    let heard = Arc::clone(&told);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            heard.lock().expect("no thread panics with it").push_str(&line);
+        }
+    });
+    eventually("a word", || told.lock().expect("no thread panics with it").contains("waiting up to").then_some(()));
+    nats.server.start_again();
+    assert!(lines.wait().expect("it ends").success());
+    eventually("the host", || (ann.document(&["hosts", "--json"])["hosts"][0]["online"] == true).then_some(()));
+}
+
+#[test]
+fn silent_server_is_given_up() {
+    let Some(fleet) = Fleet::start("silent_server_is_given_up") else { return };
+    let link = Link::to(fleet.nats.server.port);
+    let console = Console(Home::new());
+    let url = format!("nats://127.0.0.1:{}", link.port);
+    configure(&console.0, &url, &fleet.nats.seed("ann"), "user = \"ann\"\n");
+    assert!(console.ask(&["hosts"]).status.success());
+    // It takes connections and says nothing.
+    link.stall();
+    failed(&console.ask(&["hosts"]), 1, "connect to nats://127.0.0.1");
+    link.mend();
+    // A host whose link is silent does not answer in time.
+    let host = fleet.host_behind(link.port, "full");
+    let agent = Agent::start(&host);
+    eventually("the host", || fleet.ann.ask(&["sessions", "build-7"]).status.success().then_some(()));
+    link.stall();
+    failed(&fleet.ann.ask(&["sessions", "build-7"]), 1, "no reply in 5 s");
+    // It ends at once on a signal.
+    agent.ends();
 }
 
 /// The messages that a client has sent to the server: subject and payload.
@@ -213,6 +261,10 @@ fn summary_sends_only_what_the_page_lists() {
     {
         fleet.ann.document(args);
     }
+    // What a relay or a request says of a failure stays on the host.
+    let wrong = ["respond", &format!("build-7/{question}"), "--json", r#"{"decision":"SECRETWORD-given"}"#];
+    failed(&fleet.ann.ask(&wrong), 2, "not a valid answer");
+    failed(&fleet.ann.ask(&["send", "build-7/s", "a message"]), 1, "host build-7");
     told(&fleet.ann.ask(&["respond", &format!("build-7/{command}"), "decline", "--reason", "no", "--json"]));
     let all = live.get("/sessions/self/codex-events?since_seq=0&limit=500")["events"].as_array().expect("a list").len();
     eventually("every event", || (fleet.ann.messages()?.len() >= all).then_some(()));

@@ -7,7 +7,7 @@ use async_nats::{Client, ConnectOptions};
 use serde_json::{Value, json};
 
 use super::support::both_ends::{Live, next};
-use super::support::fleet::{Agent, Fleet, Session, cluster, copy, of_host};
+use super::support::fleet::{Agent, Fleet, Session, cluster, copy, of_host, stream_has};
 use super::support::nats::Link;
 use super::support::requests::command_asked;
 use super::support::shim::Home;
@@ -111,6 +111,7 @@ fn killed_server_loses_no_event() {
         session.passes(20);
     }
     fleet.ann.has_all_of("build-7", &[&session]);
+    stream_has(&fleet.nats.admin(), "build-7", &[("s", &session.recorded())]);
     eventually("the host", || (fleet.ann.document(&["hosts", "--json"])["hosts"][0]["online"] == true).then_some(()));
     session.end();
 }
@@ -135,6 +136,7 @@ fn killed_agents_and_relays_lose_no_event() {
     }
     let session = Session::start(&home, "s");
     fleet.ann.has_all_of("build-7", &[&session]);
+    stream_has(&fleet.nats.admin(), "build-7", &[("s", &session.recorded())]);
     session.end();
 }
 
@@ -154,6 +156,35 @@ fn cut_link_loses_no_event() {
     link.mend();
     session.passes(10);
     fleet.ann.has_all_of("build-7", &[&session]);
+    stream_has(&fleet.nats.admin(), "build-7", &[("s", &session.recorded())]);
+    session.end();
+}
+
+/// A link that passes nothing and tells nobody: the client has to notice it by the answers to its pings that do not come, and each new
+/// connection is silent too. This takes a minute or more.
+#[test]
+fn silent_link_loses_no_event() {
+    let Some(fleet) = Fleet::start("silent_link_loses_no_event") else { return };
+    let link = Link::to(fleet.nats.server.port);
+    let home = fleet.host_behind(link.port, "full");
+    let mut session = Session::start(&home, "s");
+    let agent = Agent::start(&home);
+    session.passes(50);
+    fleet.ann.has_all_of("build-7", &[&session]);
+    let before = link.accepted();
+    link.stall();
+    session.passes(600);
+    agent.says("the connection to the server is lost");
+    eventually("attempts over silent connections", || (link.accepted() >= before + 2).then_some(()));
+    agent.says("the server is not reached");
+    eventually("further attempts", || (link.accepted() >= before + 5).then_some(()));
+    session.passes(10);
+    // What was on its way comes late.
+    link.mend();
+    session.passes(10);
+    fleet.ann.has_all_of("build-7", &[&session]);
+    stream_has(&fleet.nats.admin(), "build-7", &[("s", &session.recorded())]);
+    assert_eq!(agent.said().matches("the connection to the server is lost").count(), 1, "{}", agent.said());
     session.end();
 }
 
@@ -174,11 +205,13 @@ fn restored_host_ships_a_new_epoch() {
     run(30);
     let backup = home.beside().join("copy");
     copy(&home.path(), &backup);
-    let (first, _) = run(50);
+    let before = run(50);
     fs::remove_dir_all(home.path()).expect("it goes");
     copy(&backup, &home.path());
-    let (second, _) = run(20);
-    assert_ne!(first, second);
+    let after = run(20);
+    assert_ne!(before.0, after.0);
+    stream_has(&fleet.nats.admin(), "build-7", &[("s", &before), ("s", &after)]);
+    let ((first, _), (second, _)) = (before, after);
     // Both are there, with the gap between them.
     let messages = fleet.ann.messages().expect("the server is there");
     let gaps: Vec<&Value> =
@@ -211,6 +244,7 @@ fn cluster_without_a_node_loses_nothing() {
         cluster.nodes[node].start_again();
         cluster.waits_for_copies();
     }
+    stream_has(&cluster.admin(), "build-7", &[("x", &session.recorded())]);
     live.nothing_at_server();
     session.end();
     live.kill();

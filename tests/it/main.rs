@@ -31,6 +31,10 @@ mod fleet_check;
 #[cfg(feature = "fleet")]
 mod fleet_faults;
 #[cfg(feature = "fleet")]
+mod fleet_later;
+#[cfg(feature = "fleet")]
+mod fleet_names;
+#[cfg(feature = "fleet")]
 mod fleet_permissions;
 mod fragments;
 mod front;

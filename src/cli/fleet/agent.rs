@@ -3,8 +3,10 @@
 use std::time::SystemTime;
 
 use clap::Args;
+use serde_json::Value;
 
 use super::super::offline::{OfflineSession, Past};
+use super::super::requests::kept_request;
 use super::super::{CliError, Done, say};
 use crate::config::{Environment, Flags, FleetLevel, Settings};
 use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
@@ -35,7 +37,7 @@ pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
         FleetLevel::Full => "everything leaves it, secrets masked",
     };
     let begins = format!("host {} ships its events to {}: {what}", member.host, member.url);
-    let options = AgentOptions { home, member, stopped: ReadStopped { open, usage }, say };
+    let options = AgentOptions { home, member, stopped: ReadStopped { open, usage, request }, say };
     let agent = Agent::start(options).map_err(not_started)?;
     say(&begins);
     agent.run().map(|()| 0).map_err(not_started)
@@ -61,6 +63,10 @@ fn open(session: &Found) -> Result<Option<ReadPage>, String> {
         Ok(serde_json::to_string(&page).expect("BUG: plain data is JSON"))
     };
     Ok(Some(Box::new(page)))
+}
+
+fn request(session: &Found, id: &str) -> Result<Option<Value>, String> {
+    kept_request(session, id).map_err(|error| error.to_string())
 }
 
 fn usage(session: &Found, since_us: Option<u64>) -> Result<SessionUsage, String> {

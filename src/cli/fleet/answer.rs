@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::requests::{outcome, parse_answer, print_json, question, verdict};
+use super::super::requests::{outcome, parse_answer, print_json, question, verdict, whole_answer};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, say};
-use super::{Format, Target, ask, connect, failed, host_named, not_read, offline, text, with_host};
+use super::{Format, Target, ask, connect, failed, host_named, hosts_of, not_read, offline, text, with_host};
 use crate::config::{Environment, parse_duration};
 use crate::control::answer::respond_arguments;
 use crate::control::request_name::is_whole;
 use crate::engine::Word;
-use crate::fleet::{AskError, Client, Decision, Given, Later, Question, Texts, VERSION, Whole};
+use crate::fleet::{AskError, Client, Decision, Given, Later, Question, Texts, VERSION, Waited, Whole};
 
 /// How long an answer waits for its host, if the user does not say.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
@@ -43,18 +43,48 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     let client = connect(environment)?;
     let Target { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
-    let document = ask(&client, host, &asked)?;
+    let answered = ask(&client, host, &asked);
+    let id = answered.as_ref().map_or(last.as_str(), |document| text(&document["request"], "request_id"));
+    let waited = client.host(host).map_err(not_read)?.map_or_else(Vec::new, |host| host.document.waited);
+    let waited: Vec<&Waited> = waited.iter().filter(|waited| waited.request == id).collect();
+    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    let mut document = match answered {
+        Ok(document) => document,
+        Err(error) => {
+            // What became of a decision is known even if the request is gone.
+            screen::print(&in_lines(&waited, &clock));
+            return Err(error);
+        }
+    };
     if arguments.format.as_json {
+        document["waited"] = json!(waited);
         return Ok(print_json(&with_host(host, &document)));
     }
-    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let row = &document["request"];
     let left_out = match text(&document, "level") {
         "summary" => format!("\n{}\n", to.paint(Tone::Faint, "this host leaves out diffs, questions and reasons")),
         _ => String::new(),
     };
-    let shown = [question(row, &clock, to), left_out, outcome(&document, &clock, to), next(host, row)];
+    let became = in_lines(&waited, &clock);
+    let shown = [question(row, &clock, to), left_out, outcome(&document, &clock, to), became, next(host, row)];
     Ok(screen::print_exactly(&shown.concat()))
+}
+
+/// What became of decisions that had waited for the host.
+fn in_lines(waited: &[&Waited], clock: &Clock) -> String {
+    let line = |waited: &&Waited| {
+        let Waited { user, at, outcome, .. } = waited;
+        let words = match outcome.as_str() {
+            "given" => "given".to_owned(),
+            "answered_before" => "not given: another answer holds".to_owned(),
+            "too_late" => "not given: it was valid for a shorter time".to_owned(),
+            "session_stopped" => "not given: the session was not running".to_owned(),
+            "orphaned" => "not given: the request was orphaned".to_owned(),
+            other => format!("not given: {other}"),
+        };
+        format!("{:11} {} by {user}: {words}", "waited", clock.text(at))
+    };
+    waited.iter().map(|waited| format!("{}\n", screen::plain(&line(waited)))).collect()
 }
 
 /// How to answer a pending request.
@@ -73,8 +103,8 @@ fn next(host: &str, row: &Value) -> String {
 
 /// Answer a request of a host
 ///
-/// The first answer wins, wherever it comes from; the output says whose it was. With --when-back an answer for a host that is
-/// offline waits in the server until its agent is back, and is dropped if that takes too long.
+/// The first answer wins, wherever it comes from; the output says whose it was. With --when-back a decision for a host that is
+/// offline waits in the server until its agent is back, and is dropped if that takes too long; `fleet show` then says what became of it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Decisions: accept, accept-for-session, decline, cancel, as for
@@ -108,7 +138,7 @@ pub(in crate::cli) struct RespondArguments {
     /// Print JSON; with a value, send it as the whole answer
     #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
     json: Option<Option<String>>,
-    /// If the host is offline, leave the answer for it
+    /// If the host is offline, leave the decision for it
     #[arg(long)]
     when_back: bool,
     /// How long such an answer is valid, such as 30m [default: 1h]
@@ -120,6 +150,13 @@ pub(in crate::cli) struct RespondArguments {
 
 pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
     let given = given(arguments)?;
+    if arguments.when_back && !matches!(given, Given::Decision(_)) {
+        let error =
+            CliError::usage("only a decision can wait for a host: --when-back takes no --answer and no --json JSON");
+        return Err(
+            error.with_remedy("give accept, accept-for-session, decline or cancel, or answer when the host is back")
+        );
+    }
     let client = connect(environment)?;
     let Target { host, session, last } = &arguments.request;
     let as_json = arguments.json.is_some();
@@ -127,11 +164,11 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
     let document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => {
-            let hosts = client.hosts().map_err(not_read)?;
+            let hosts = hosts_of(&client)?;
             let known = host_named(&hosts, host)?;
-            return match arguments.when_back {
-                true => leave(&client, arguments, given, as_json),
-                false => Err(offline(known)),
+            return match given {
+                Given::Decision(decision) if arguments.when_back => leave(&client, arguments, decision, as_json),
+                Given::Decision(_) | Given::Texts(_) | Given::Whole(_) => Err(offline(known)),
             };
         }
         Err(error @ AskError::TooSlow) => {
@@ -155,16 +192,9 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
 /// The answer on the command line.
 fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
     let raw = arguments.json.as_ref().and_then(Option::as_deref);
-    match (raw, arguments.word, &arguments.answers[..]) {
-        (Some(_), Some(_), _) | (Some(_), None, [_, ..]) => {
-            Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"))
-        }
-        (Some(text), None, []) => match serde_json::from_str::<Value>(text) {
-            Ok(body @ Value::Object(_)) => Ok(Given::Whole(Whole { body })),
-            Ok(_) | Err(_) => {
-                Err(CliError::usage("the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'"))
-            }
-        },
+    let has_other = arguments.word.is_some() || !arguments.answers.is_empty();
+    match (whole_answer(raw, has_other)?, arguments.word, &arguments.answers[..]) {
+        (Some(body), _, _) => Ok(Given::Whole(Whole { body })),
         (None, Some(word), _) => Ok(Given::Decision(Decision::new(word, arguments.reason.as_deref()))),
         (None, None, answers @ [_, ..]) => Ok(Given::Texts(Texts { answers: answers.to_vec() })),
         (None, None, []) => {
@@ -174,8 +204,8 @@ fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
     }
 }
 
-/// Leaves an answer for a host that is offline. It needs the whole id: a short name may mean another request by then.
-fn leave(client: &Client, arguments: &RespondArguments, given: Given, as_json: bool) -> Done {
+/// Leaves a decision for a host that is offline. It needs the whole id: a short name may mean another request by then.
+fn leave(client: &Client, arguments: &RespondArguments, given: Decision, as_json: bool) -> Done {
     let Target { host, last, .. } = &arguments.request;
     if !is_whole(last) {
         let message = format!("`{last}` may mean another request once host {host} is back");
@@ -190,6 +220,28 @@ fn leave(client: &Client, arguments: &RespondArguments, given: Given, as_json: b
         return Ok(print_json(&document));
     }
     let until = Clock::of(&arguments.times).text(&expires_at);
-    say(&screen::plain(&format!("host {host} is offline; the answer waits for it until {until}")));
+    let shows = format!("`codex-shim fleet show {host}/{last}` then says what became of it");
+    say(&screen::plain(&format!("host {host} is offline; the answer waits for it until {until}; {shows}")));
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn giver_reads_what_became_of_a_decision() {
+        let waited = |outcome: &str| Waited {
+            user: "ann".to_owned(),
+            request: "6b02d1a90c4e-0".to_owned(),
+            at: "2026-01-02T03:04:05Z".to_owned(),
+            outcome: outcome.to_owned(),
+        };
+        let (given, orphaned) = (waited("given"), waited("orphaned"));
+        let clock = Clock::stopped("2026-01-02T03:04:08Z");
+        assert_eq!(
+            in_lines(&[&given, &orphaned], &clock),
+            "waited      03:04:05 UTC by ann: given\nwaited      03:04:05 UTC by ann: not given: the request was orphaned\n"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! `codex-shim fleet check`: is the server there, and may these credentials do what they should and nothing else.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
@@ -8,10 +8,21 @@ use serde_json::json;
 use super::super::requests::print_json;
 use super::super::screen::{self, Screen, Tone};
 use super::super::table::{Column, Table};
-use super::super::{CliError, Done, FAILED};
+use super::super::{CliError, Done, FAILED, say};
 use super::{Format, member, not_read};
 use crate::config::Environment;
-use crate::fleet::{Keeping, Member, Outcome, Probe, Role, StreamPlan, StreamState, plans};
+use crate::fleet::{
+    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, StreamPlan, StreamState, plans,
+};
+
+/// How long `--set-up` waits for a server that has just been started.
+const SERVER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Pause between two attempts to connect.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long two agents with one name are reported after they were noticed.
+const OTHERS_FOR: Duration = Duration::from_secs(120);
 
 /// Check the server of the fleet, and what these credentials may do
 ///
@@ -59,12 +70,12 @@ impl Check {
 
 pub(super) fn run(arguments: &CheckArguments, environment: &Environment) -> Done {
     let member = member(environment)?;
-    let probe = Probe::connect(&member).map_err(not_read)?;
+    let probe = reached(&member, arguments.set_up)?;
     let keeping = Keeping {
         replicas: arguments.replicas,
         events: Duration::from_secs(24 * 3600 * u64::from(arguments.keep_days)),
     };
-    let (role, checks) = probe.block_on(checks(&probe, &member, arguments.set_up, keeping))?;
+    let (role, checks) = probe.block_on(checks(&probe, &member, arguments.set_up, keeping, environment))?;
     let status = if checks.iter().all(|check| check.is_ok) { 0 } else { FAILED };
     if arguments.format.as_json {
         let document = |check: &Check| json!({ "name": check.name, "ok": check.is_ok, "detail": check.detail });
@@ -85,12 +96,36 @@ pub(super) fn run(arguments: &CheckArguments, environment: &Environment) -> Done
     Ok(status.max(screen::print(&table)))
 }
 
+/// Connects. A server that is to be set up may have been started just now.
+fn reached(member: &Member, waits: bool) -> Result<Probe, CliError> {
+    let began = Instant::now();
+    let mut has_told = false;
+    loop {
+        match Probe::connect(member) {
+            Err(ClientError::Connect(error @ ConnectError::NotReached { .. }))
+                if waits && began.elapsed() < SERVER_WAIT_MAX =>
+            {
+                if !has_told {
+                    say(&format!("{error}; waiting up to {} s for the server", SERVER_WAIT_MAX.as_secs()));
+                    has_told = true;
+                }
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+            connected => return connected.map_err(not_read),
+        }
+    }
+}
+
 async fn checks(
     probe: &Probe,
     member: &Member,
     sets_up: bool,
     keeping: Keeping,
+    environment: &Environment,
 ) -> Result<(Role, Vec<Check>), CliError> {
+    if sets_up {
+        probe.waits_for_jetstream(SERVER_WAIT_MAX).await;
+    }
     let role = probe.role().await;
     if sets_up && role != Role::Administrator {
         let message = format!("user {} is not the administrator of this fleet's streams", probe.user);
@@ -115,6 +150,7 @@ async fn checks(
                 }
             };
             checks.push(Check::of("these credentials belong to this fleet", Ok(whose)));
+            checks.extend(names(probe, member, role, environment).await);
             checks.extend(probe.needed(role).await.into_iter().map(|(name, outcome)| needed(name, outcome)));
             checks.extend(probe.forbidden(role).await.into_iter().map(|(name, outcome)| forbidden(name, outcome)));
         }
@@ -123,7 +159,7 @@ async fn checks(
 }
 
 async fn stream(probe: &Probe, plan: &StreamPlan, sets_up: bool) -> Check {
-    if sets_up && let Err(why) = probe.sets_up(plan).await {
+    if sets_up && let Err(why) = probe.sets_up(plan, SERVER_WAIT_MAX).await {
         return Check::of(format!("stream {}", plan.name), Err::<String, _>(why));
     }
     let state = match probe.state(plan).await {
@@ -133,6 +169,27 @@ async fn stream(probe: &Probe, plan: &StreamPlan, sets_up: bool) -> Check {
         StreamState::Failed(why) => Err(why),
     };
     Check::of(format!("stream {}", plan.name), state)
+}
+
+/// Whether each host has one agent: of all hosts for a console, of its own for a host, which cannot read the others.
+async fn names(probe: &Probe, member: &Member, role: Role, environment: &Environment) -> Option<Check> {
+    let doubled = match role {
+        Role::Host => {
+            let home = environment.shim_home().value?;
+            let has_others = NameFile::load(&home, &member.host).had_others_within(OTHERS_FOR);
+            Ok(Some(member.host.clone()).filter(|_| has_others).into_iter().collect())
+        }
+        Role::Operator | Role::Viewer => probe.hosts_with_others().await,
+        Role::Administrator | Role::Nobody => return None,
+    };
+    let result = doubled.and_then(|doubled: Vec<String>| match &doubled[..] {
+        [] => Ok("no name is used twice"),
+        several => {
+            let several = screen::plain(&several.join(", "));
+            Err(format!("two agents run as {several}; give one of them another name with fleet.host"))
+        }
+    });
+    Some(Check::of("each host has one agent", result))
 }
 
 fn needed(name: &str, outcome: Outcome) -> Check {

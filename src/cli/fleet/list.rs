@@ -8,7 +8,7 @@ use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
-use super::{Format, ask, connect, failed, host_named, not_read, text, with_host};
+use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_read, text, with_host};
 use crate::config::Environment;
 use crate::control::answer::kind_of;
 use crate::control::request_name::ShortNames;
@@ -30,7 +30,14 @@ pub(in crate::cli) struct HostsArguments {
 }
 
 pub(super) fn run_hosts(arguments: &HostsArguments, environment: &Environment) -> Done {
-    let hosts = connect(environment)?.hosts().map_err(not_read)?;
+    let hosts = hosts_of(&connect(environment)?)?;
+    for host in hosts.iter().filter(|host| host.is_online && host.document.others) {
+        let message = format!(
+            "two agents run as host {}, and only one of them ships and answers; give one another name with fleet.host",
+            host.document.host
+        );
+        say(&screen::plain(&message));
+    }
     if arguments.format.as_json {
         let document = |host: &Host| {
             let mut document = serde_json::to_value(&host.document).expect("BUG: plain data is JSON");
@@ -58,7 +65,11 @@ fn hosts_table(hosts: &[Host], clock: &Clock, to: Screen, columns_max: Option<us
         Column::whole("VERSION").spare(),
     ];
     let cells = |host: &Host| {
-        let (state, tone) = if host.is_online { ("online", Tone::Good) } else { ("offline", Tone::Bad) };
+        let (state, tone) = match (host.is_online, host.document.others) {
+            (true, true) => ("two agents", Tone::Bad),
+            (true, false) => ("online", Tone::Good),
+            (false, _) => ("offline", Tone::Bad),
+        };
         vec![
             (Tone::Strong, host.document.host.clone()),
             (tone, state.to_owned()),
@@ -151,7 +162,7 @@ pub(super) fn rows_of(
     if let Some(host) = host {
         return Ok((rows(host, &ask(client, host, question)?), 0));
     }
-    let hosts = client.hosts().map_err(not_read)?;
+    let hosts = hosts_of(client)?;
     if hosts.is_empty() {
         say("no hosts yet; start `codex-shim fleet agent` on each");
     }
@@ -226,7 +237,7 @@ pub(super) fn run_requests(arguments: &RequestsArguments, environment: &Environm
 
 /// The pending requests of the hosts that are online, from their descriptions.
 fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliError> {
-    let hosts = client.hosts().map_err(not_read)?;
+    let hosts = hosts_of(client)?;
     if let Some(named) = host {
         let host = host_named(&hosts, named)?;
         if !host.is_online {
@@ -234,7 +245,9 @@ fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliEr
         }
     }
     let mut rows = Vec::new();
-    for PendingDocument { host: of, requests, more, .. } in client.pending().map_err(not_read)? {
+    let pending = client.pending().map_err(not_read)?;
+    complain(client);
+    for PendingDocument { host: of, requests, more, .. } in pending {
         let is_online = hosts.iter().any(|host| host.document.host == of && host.is_online);
         if host.is_some_and(|host| host != of) {
             continue;

@@ -14,6 +14,7 @@ mod usage;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::requests::text;
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question};
@@ -93,6 +94,20 @@ fn host_named<'a>(hosts: &'a [Host], name: &str) -> Result<&'a Host, CliError> {
     })
 }
 
+/// All hosts. What they have sent wrongly is said.
+fn hosts_of(client: &Client) -> Result<Vec<Host>, CliError> {
+    let hosts = client.hosts().map_err(not_read);
+    complain(client);
+    hosts
+}
+
+/// Says what was dropped.
+fn complain(client: &Client) {
+    for complaint in client.complaints() {
+        say(&super::screen::plain(&complaint));
+    }
+}
+
 /// Asks a host; an error says since when it is offline.
 fn ask(client: &Client, host: &str, question: &Question) -> Result<Value, CliError> {
     client.ask(host, question).map_err(|error| not_answered(client, host, &error))
@@ -100,7 +115,7 @@ fn ask(client: &Client, host: &str, question: &Question) -> Result<Value, CliErr
 
 fn not_answered(client: &Client, host: &str, error: &AskError) -> CliError {
     let AskError::Offline = error else { return failed(host, error) };
-    match client.hosts().map_err(not_read).and_then(|hosts| host_named(&hosts, host).cloned()) {
+    match hosts_of(client).and_then(|hosts| host_named(&hosts, host).cloned()) {
         Ok(host) => offline(&host),
         Err(error) => error,
     }
@@ -114,7 +129,7 @@ fn offline(host: &Host) -> CliError {
 
 fn failed(host: &str, error: &AskError) -> CliError {
     let (exit, message) = match error {
-        AskError::Failed(Failure { code, message }) => (exit_of(code), message.clone()),
+        AskError::Failed(Failure { code, message, .. }) => (exit_of(code), message.clone()),
         AskError::Offline => (NOT_RUNNING, format!("host {host} is offline")),
         AskError::TooSlow => (FAILED, format!("host {host}: {error}; it may still carry out what was asked")),
         AskError::Refused(_) => {
@@ -160,16 +175,12 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// The text of a member; empty if it is not a string.
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
-    value[member].as_str().unwrap_or_default()
-}
-
 /// A document with the host as its first member.
 fn with_host(host: &str, document: &Value) -> Value {
     let mut members = serde_json::Map::new();
     members.insert("host".to_owned(), Value::from(host));
-    for (name, value) in document.as_object().into_iter().flatten() {
+    // The server has passed the question to this host, and what the reply says about that does not count.
+    for (name, value) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "host") {
         members.insert(name.clone(), value.clone());
     }
     Value::Object(members)
@@ -191,6 +202,12 @@ mod tests {
         for wrong in ["", "h", "h/", "/x", "h//x", "a/b/c/d"] {
             check(wrong, None);
         }
+    }
+
+    #[test]
+    fn reply_cannot_name_its_host() {
+        let document = serde_json::json!({ "host": "other", "ok": true });
+        assert_eq!(with_host("h", &document), serde_json::json!({ "host": "h", "ok": true }));
     }
 
     #[test]

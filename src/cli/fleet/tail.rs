@@ -10,10 +10,10 @@ use super::super::screen::{Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
-use super::{connect, not_read};
+use super::{complain, connect, not_read};
 use crate::config::Environment;
 use crate::engine::one_line;
-use crate::fleet::{Client, EventMessage, Reader, Start};
+use crate::fleet::{EventMessage, Reader, Start};
 
 /// How far back it begins, if the user does not say.
 const BEGINS_AGO: Duration = Duration::from_secs(600);
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
     let mut start = Start::Time(since);
     let mut has_failed = false;
     loop {
-        let page = match read(&client, arguments, &start) {
+        let page = match client.events(arguments.host.as_deref(), &start).map_err(not_read) {
             Ok(page) => page,
             Err(error) if arguments.follow => {
                 if !has_failed {
@@ -76,12 +76,13 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
             Err(error) => return Err(error),
         };
         has_failed = false;
-        let is_empty = page.is_empty();
-        if let Some((number, _)) = page.last() {
-            start = Start::After(*number);
+        complain(&client);
+        let more = page.last().map_or(0, |last| last.more);
+        if let Some(last) = page.last() {
+            start = Start::After(last.number);
         }
-        printer.print(page.into_iter().map(|(_, message)| message))?;
-        if !is_empty {
+        printer.print(page.iter().map(|stored| serde_json::from_slice(&stored.payload).ok()))?;
+        if more > 0 {
             continue;
         }
         if !arguments.follow {
@@ -89,13 +90,6 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
         }
         std::thread::park_timeout(LOOK_EVERY);
     }
-}
-
-type Numbered = (u64, Option<EventMessage>);
-
-fn read(client: &Client, arguments: &TailArguments, start: &Start) -> Result<Vec<Numbered>, CliError> {
-    let page = client.events(arguments.host.as_deref(), start).map_err(not_read)?;
-    Ok(page.into_iter().map(|stored| (stored.number, serde_json::from_slice(&stored.payload).ok())).collect())
 }
 
 struct Printer {

@@ -16,6 +16,7 @@ use super::{follow, id_of, print_json, rows, text};
 use crate::config::Environment;
 use crate::control::answer::{kind_of, outcome_word};
 use crate::control::request_name::ShortNames;
+use crate::control::session_of_request;
 use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, label};
 
 /// List the requests that wait for your answer, in all sessions
@@ -141,14 +142,8 @@ impl<'a> Listed<'a> {
     /// The row, with its names and its session.
     pub(super) fn document(&self) -> Value {
         let mut document = self.row.clone();
-        let holder = self.session.holder.as_ref();
         document["name"] = json!(self.name);
-        document["session"] = json!({
-            "name": label(self.session),
-            "cwd": holder.map(|holder| &holder.place.cwd),
-            "client": holder.and_then(|holder| holder.client.as_ref()),
-            "live": self.session.live,
-        });
+        document["session"] = session_of_request(self.session);
         document
     }
 }

@@ -27,7 +27,7 @@ use names::NotNamed;
 pub(super) use names::named;
 pub(super) use respond::{RespondArguments, run_respond};
 #[cfg(feature = "fleet")]
-pub(super) use respond::{parse_answer, verdict};
+pub(super) use respond::{parse_answer, verdict, whole_answer};
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]
@@ -114,13 +114,18 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
             _ => Ok(Some(answer.document()?)),
         };
     }
+    kept_request(session, request_id)
+}
+
+/// The document of a request in the ledger of a stopped session; `None` if the id is unknown.
+pub(super) fn kept_request(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
     let Some(mut ledger) = ledger(session)? else { return Ok(None) };
     let kept = ledger.request(request_id).map_err(|error| CliError::failed(error.to_string()))?;
     Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
 }
 
 /// The text of a member; empty if it is not a string.
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 

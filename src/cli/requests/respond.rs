@@ -59,8 +59,14 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
 
 /// The body given with `--json`.
 fn raw(arguments: &RespondArguments) -> Result<Option<Value>, CliError> {
-    let Some(text) = arguments.json.as_ref().and_then(Option::as_deref) else { return Ok(None) };
-    if arguments.word.is_some() || !arguments.answers.is_empty() {
+    let text = arguments.json.as_ref().and_then(Option::as_deref);
+    whole_answer(text, arguments.word.is_some() || !arguments.answers.is_empty())
+}
+
+/// The whole answer in the value of `--json`; `has_other` says whether there is an answer beside it.
+pub(in crate::cli) fn whole_answer(text: Option<&str>, has_other: bool) -> Result<Option<Value>, CliError> {
+    let Some(text) = text else { return Ok(None) };
+    if has_other {
         return Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"));
     }
     match serde_json::from_str::<Value>(text) {

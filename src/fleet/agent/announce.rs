@@ -1,56 +1,88 @@
 //! Describes the host in two buckets: itself, and its pending requests. Nothing is decided by them, and they are written again after
 //! every loss.
+//!
+//! The description of the host also claims its name, see [`super::claim`].
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
 use tokio::time::{sleep, timeout};
 
 use super::Shared;
+use super::claim::{Act, Claim, Fate, Next, SEEN_EVERY, Standing};
+use super::cursors::NameFile;
+use super::ship::{ACK_WAIT_MAX, in_words};
+use super::told::Trouble;
 use crate::fleet::connection::Link;
-use crate::fleet::subject::{HOSTS_BUCKET, PENDING_BUCKET, key};
+use crate::fleet::level;
+use crate::fleet::subject::{HOSTS_BUCKET, PENDING_BUCKET, key, stream_of};
 use crate::fleet::wire::{self, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, PendingRow, VERSION};
-
-/// How often the host is described, if nothing changes.
-pub(crate) const SEEN_EVERY: Duration = Duration::from_secs(10);
 
 /// Pause after a change, in which further ones are collected.
 const SETTLES_AFTER: Duration = Duration::from_millis(100);
 
-/// Pause after the description could not be stored.
+/// Pause after the list of requests could not be stored.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Most pending requests in the description.
+/// Most pending requests in the list.
 const PENDING_MAX: usize = 1_000;
 
-/// Describes the host until the process ends.
-pub(super) async fn announce(shared: &Arc<Shared>) {
+/// A description on its way. It is sent again under the same id until its fate is known: the server recognizes it.
+struct Sent {
+    act: Act,
+    id: String,
+    known: u64,
+    payload: Vec<u8>,
+}
+
+/// Claims the name of the host, and describes it, until the process ends.
+pub(super) async fn hold(shared: &Arc<Shared>) {
     let mut link = shared.connection.link.clone();
-    let mut told = None;
+    let mut claim = Claim::new(NameFile::load(&shared.home, &shared.member.host).number);
+    let mut act = Act::Claim;
+    let mut repeated: Option<Sent> = None;
     loop {
         let _ = link.wait_for(|link| *link == Link::Up).await;
-        match describe(shared).await {
-            Ok(()) => {
-                told = None;
-                let _ = timeout(SEEN_EVERY, shared.pending_changed.notified()).await;
-                sleep(SETTLES_AFTER).await;
-            }
-            Err(error) => {
-                if told.as_ref() != Some(&error) {
-                    (shared.say)(&format!("this host is not described: {error}; trying again"));
-                    told = Some(error);
+        let is_repeated = repeated.is_some();
+        let sent = repeated.take().unwrap_or_else(|| description(shared, &claim, act));
+        let fate = store_description(shared, &sent).await;
+        let next = claim.learns(sent.act, fate, Instant::now());
+        keep(shared, &claim).await;
+        shared.standing.send_replace(claim.standing);
+        tell_of_name(shared, &claim);
+        act = match next {
+            Next::Now(act) => act,
+            // What was stored may be old.
+            Next::After(_, act) if is_repeated && fate != Fate::Unknown && claim.standing != Standing::Waits => act,
+            Next::After(wait, act) => {
+                if fate == Fate::Unknown {
+                    repeated = Some(sent);
                 }
-                sleep(AGAIN_AFTER).await;
+                waits(shared, wait, &mut claim).await;
+                act
             }
+        };
+    }
+}
+
+/// Waits for the next description: so long, until something changes, or until the connection is lost.
+async fn waits(shared: &Shared, wait: Duration, claim: &mut Claim) {
+    let mut link = shared.connection.link.clone();
+    tokio::select! {
+        () = sleep(wait) => {}
+        () = shared.host_changed.notified(), if claim.standing == Standing::Only => sleep(SETTLES_AFTER).await,
+        _ = link.wait_for(|link| *link == Link::Down) => {
+            claim.is_cut();
+            shared.standing.send_replace(claim.standing);
         }
     }
 }
 
-async fn describe(shared: &Shared) -> Result<(), String> {
+fn description(shared: &Shared, claim: &Claim, act: Act) -> Sent {
     let host = &shared.member.host;
-    let rows: Vec<PendingRow> = shared.pending().values().flatten().cloned().collect();
-    let count = rows.len() as u64;
-    let pending = bounded(host, rows);
     let document = HostDocument {
         v: VERSION,
         host: host.clone(),
@@ -60,17 +92,124 @@ async fn describe(shared: &Shared) -> Result<(), String> {
         seen_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         agent: shared.id.clone(),
         sessions: shared.found().iter().filter(|session| session.live).count() as u64,
-        pending: count,
+        pending: shared.pending().values().map(Vec::len).sum::<usize>() as u64,
+        others: act == Act::Challenge || claim.has_others(Instant::now()),
+        waited: shared.cursors().outcomes.clone(),
     };
-    for (bucket, bytes) in [(PENDING_BUCKET, wire::bytes(&pending)), (HOSTS_BUCKET, wire::bytes(&document))] {
-        let sent =
-            shared.jetstream.publish(key(bucket, host), bytes.into()).await.map_err(|error| error.to_string())?;
-        sent.await.map_err(|error| error.to_string())?;
-    }
-    Ok(())
+    let payload = level::host(&document, shared.member.level);
+    Sent { act, id: uuid::Uuid::now_v7().to_string(), known: claim.known, payload }
 }
 
-/// The description of pending requests, the oldest first, in at most one message.
+async fn store_description(shared: &Shared, sent: &Sent) -> Fate {
+    let subject = key(HOSTS_BUCKET, &shared.member.host);
+    let message = PublishMessage::build()
+        .message_id(&sent.id)
+        .expected_last_subject_sequence(sent.known)
+        .payload(sent.payload.clone().into());
+    let stored = timeout(ACK_WAIT_MAX, async {
+        match shared.jetstream.send_publish(subject, message).await {
+            Ok(ack) => ack.await,
+            Err(error) => Err(error),
+        }
+    });
+    let error = match stored.await {
+        Ok(Ok(ack)) => {
+            shared.mended(&Trouble::Description);
+            return Fate::Stored(ack.sequence);
+        }
+        Ok(Err(error)) => error,
+        Err(_) => {
+            shared.tell(
+                Trouble::Description,
+                "this host is not described: the server does not acknowledge; trying again",
+            );
+            return Fate::Unknown;
+        }
+    };
+    if error.kind() == PublishErrorKind::WrongLastSequence
+        && let Some(number) = last_number(&error)
+    {
+        return Fate::Overtaken(number);
+    }
+    let why = in_words(error.kind(), &error, &stream_of(HOSTS_BUCKET));
+    shared.tell(Trouble::Description, &format!("this host is not described: {why}; trying again"));
+    Fate::Unknown
+}
+
+/// The number of the last description, which the server names in its refusal.
+fn last_number(error: &dyn std::error::Error) -> Option<u64> {
+    let source = error.source()?.downcast_ref::<async_nats::jetstream::Error>()?;
+    if source.error_code() != ErrorCode::STREAM_WRONG_LAST_SEQUENCE {
+        return None;
+    }
+    numbered(&source.to_string())
+}
+
+/// The number in `wrong last sequence: 17`.
+fn numbered(text: &str) -> Option<u64> {
+    let (_, rest) = text.split_once("wrong last sequence: ")?;
+    rest.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Writes the number of the description down, for the next agent of this home.
+async fn keep(shared: &Arc<Shared>, claim: &Claim) {
+    let others_at = claim.has_others(Instant::now()).then(SystemTime::now);
+    let (kept, home) = (NameFile::new(&shared.member.host, claim.known, others_at), shared.home.clone());
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || kept.save(&home)).await {
+        shared.tell(Trouble::Cursors, &format!("write below the home: {error}"));
+    }
+}
+
+fn tell_of_name(shared: &Shared, claim: &Claim) {
+    let host = &shared.member.host;
+    let message = match (claim.standing, claim.has_others(Instant::now())) {
+        (Standing::Waits, true) => format!(
+            "another agent runs as host {host}: this one ships and answers nothing until the other has ended; give one of them \
+             another name with fleet.host"
+        ),
+        (Standing::Waits, false) => format!(
+            "host {host} was described by another agent: waiting {} s to see whether it still runs",
+            super::claim::WATCH.as_secs()
+        ),
+        (Standing::Only | Standing::Unsure, true) => format!(
+            "another agent runs as host {host}: it ships and answers nothing while this one runs; give one of them another name \
+             with fleet.host"
+        ),
+        (Standing::Only, false) => return shared.mended(&Trouble::Name),
+        (Standing::Unsure, false) => return,
+    };
+    shared.tell(Trouble::Name, &message);
+}
+
+/// Lists the pending requests until the process ends.
+pub(super) async fn list_pending(shared: &Arc<Shared>) {
+    loop {
+        shared.is_only().await;
+        let rows: Vec<PendingRow> = shared.pending().values().flatten().cloned().collect();
+        let bytes = level::pending(&bounded(&shared.member.host, rows), shared.member.level);
+        let stored = timeout(ACK_WAIT_MAX, async {
+            let sent = shared.jetstream.publish(key(PENDING_BUCKET, &shared.member.host), bytes.into()).await;
+            match sent {
+                Ok(ack) => ack.await.map(drop),
+                Err(error) => Err(error),
+            }
+        });
+        let why = match stored.await {
+            Ok(Ok(())) => {
+                shared.mended(&Trouble::Pending);
+                let _ = timeout(SEEN_EVERY, shared.pending_changed.notified()).await;
+                sleep(SETTLES_AFTER).await;
+                continue;
+            }
+            Ok(Err(error)) => in_words(error.kind(), &error, &stream_of(PENDING_BUCKET)),
+            Err(_) => "the server does not acknowledge".to_owned(),
+        };
+        shared.tell(Trouble::Pending, &format!("the pending requests are not listed: {why}; trying again"));
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// The pending requests, the oldest first, in at most one message.
 fn bounded(host: &str, mut rows: Vec<PendingRow>) -> PendingDocument {
     rows.sort_by(|one, other| one.requested_at.cmp(&other.requested_at));
     let all = rows.len();
@@ -103,6 +242,13 @@ mod tests {
             expires_at: None,
             summary: summary.to_owned(),
         }
+    }
+
+    #[test]
+    fn refusal_names_the_last_number() {
+        assert_eq!(numbered("nats error: wrong last sequence: 17 (code 400, error code 10071)"), Some(17));
+        assert_eq!(numbered("wrong last sequence: 0"), Some(0));
+        assert_eq!((numbered("wrong last sequence"), numbered("wrong last sequence: x")), (None, None));
     }
 
     #[test]

@@ -4,22 +4,21 @@
 
 use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::Shared;
-use crate::control::SessionDocument;
 use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::in_one_line;
 use crate::control::request_name::{is_short_name, is_whole};
-use crate::fleet::level;
+use crate::control::{SessionDocument, SessionRow, session_of_request};
+use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
-use crate::fleet::wire::{Decision, Failure, Given, PendingRow, Question, Texts, Whole};
+use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
 use crate::history::Activity;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label, short};
+use crate::store::{Choice, ChoiceError, Found, Otherwise, choose};
 
 /// How long a relay may take to act: less than the client waits for the host.
 const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
@@ -30,38 +29,38 @@ const LOOK_WAIT_MAX: Duration = Duration::from_millis(2_000);
 /// Relays that one question calls at the same time.
 const LOOKS_MAX: usize = 8;
 
-/// Most pending requests of a session in the description of the host.
-const PENDING_OF_SESSION_MAX: usize = 100;
+/// How long stopped sessions are searched for a request.
+const SEARCH_MAX: Duration = Duration::from_millis(2_000);
 
 /// Most requests in a reply.
 const ROWS_MAX: usize = 500;
 
-/// Longest summary in the description of the host, in bytes.
-const SUMMARY_BYTES_MAX: usize = 300;
-
 /// The newest pending request.
 const LATEST: &str = "latest";
 
-type Answered = Result<Value, Failure>;
+type Answered = Result<Leaving, Failure>;
 
 /// Answers a question of `user`.
 pub(super) fn answer(shared: &Shared, question: &Question, user: &str) -> Answered {
     match question {
-        Question::Sessions { .. } => Ok(sessions(shared)),
+        Question::Sessions { .. } => sessions(shared),
         Question::Requests { all, session, .. } => requests(shared, *all, session.as_deref()),
         Question::Request { session, request, .. } => {
-            let (_, mut document) = find(shared, session.as_deref(), request)?;
-            let row = document["request"].take();
-            Ok(shown(shared, &row, &document["answers"]))
+            let (_, document) = find(shared, session.as_deref(), request)?;
+            Ok(level::shown(&document["request"], &document["answers"], shared.member.level))
         }
         Question::Usage { since, .. } => super::usage::usage(shared, since.as_deref()),
-        Question::Respond { session, request, given, .. } => respond(shared, session.as_deref(), request, given, user),
+        Question::Respond { session, request, given, .. } => {
+            let Responded { row, is_ours, is_repeated } = respond(shared, session.as_deref(), request, given, user)?;
+            Ok(level::answered(&row, is_ours, is_repeated, shared.member.level))
+        }
         Question::Send { session, text, thread, .. } => {
             let body = with_thread(json!({ "text": text }), thread.as_deref());
-            post(&live(shared, session)?, "/sessions/self/input", &body)
+            post(shared, &live(shared, session)?, "/sessions/self/input", &body)
         }
         Question::Interrupt { session, thread, .. } => {
-            post(&live(shared, session)?, "/sessions/self/interrupt", &with_thread(json!({}), thread.as_deref()))
+            let body = with_thread(json!({}), thread.as_deref());
+            post(shared, &live(shared, session)?, "/sessions/self/interrupt", &body)
         }
     }
 }
@@ -73,24 +72,17 @@ pub(super) fn by(user: &str, host: &str) -> String {
 }
 
 /// The sessions, with the members of `codex-shim sessions --json`.
-fn sessions(shared: &Shared) -> Value {
-    let all = shared.all_sessions();
+fn sessions(shared: &Shared) -> Answered {
+    let all = all_sessions(shared)?;
     let rows = each(&all, |session| {
-        let holder = session.holder.as_ref();
-        let last_used = || humantime::format_rfc3339_seconds(session.last_used).to_string();
-        let started = holder.filter(|_| session.live).map(|holder| holder.started_at.clone());
-        json!({
-            "session_id": session.id,
-            "short_id": short(session, &all),
-            "name": label(session),
-            "live": session.live,
-            "state": state(session),
-            "since": started.unwrap_or_else(last_used),
-            "cwd": holder.map(|holder| &holder.place.cwd),
-            "pid": holder.filter(|_| session.live).map(|holder| holder.pid),
-        })
+        serde_json::to_value(SessionRow::of(session, &all, state(session))).expect("BUG: plain data is JSON")
     });
-    level::masked(&json!({ "sessions": rows }))
+    Ok(level::sessions(&rows, shared.member.level))
+}
+
+/// The sessions of the host. A list that cannot be read is not an empty one.
+pub(super) fn all_sessions(shared: &Shared) -> Result<Vec<Found>, Failure> {
+    shared.all_sessions().map_err(|why| Failure::quoted("sessions_unreadable", why))
 }
 
 /// The activity of a session; `None` if its relay does not answer.
@@ -119,7 +111,7 @@ fn each<T: Send>(sessions: &[Found], look: impl Fn(&Found) -> T + Sync) -> Vec<T
 fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
     let sessions = match session {
         Some(name) => vec![live(shared, name)?],
-        None => shared.all_sessions().into_iter().filter(|session| session.live).collect(),
+        None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
     };
     let mut listed = Vec::new();
     let mut silent = Vec::new();
@@ -127,42 +119,30 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
     for (session, rows) in sessions.iter().zip(looked) {
         match rows {
             Ok(rows) => listed.extend(rows.into_iter().map(|row| (session.clone(), row))),
-            Err(why) => silent.push(format!("session {}: {}", session.id, why.message)),
+            Err(why) => silent.push((session.id.clone(), why)),
         }
     }
     listed.sort_by(|(_, one), (_, other)| text(one, "requested_at").cmp(text(other, "requested_at")));
     let left_out = listed.len().saturating_sub(ROWS_MAX);
-    let rows: Vec<Value> = listed
-        .iter()
-        .skip(left_out)
-        .map(|(session, row)| {
-            let mut row = level::request(row, shared.member.level);
-            row["session"] = of_session(session);
-            row
-        })
-        .collect();
-    Ok(json!({ "requests": rows, "left_out": left_out, "problems": silent }))
+    let rows: Vec<(Value, Value)> =
+        listed.into_iter().skip(left_out).map(|(session, row)| (row, of_session(&session))).collect();
+    Ok(level::requests(&rows, left_out, &silent, shared.member.level))
 }
 
-/// A session, as in the list of requests.
+/// A session, as in the list of requests, and its id.
 fn of_session(session: &Found) -> Value {
-    let holder = session.holder.as_ref();
-    json!({
-        "session_id": session.id,
-        "name": label(session),
-        "cwd": holder.map(|holder| &holder.place.cwd),
-        "client": holder.and_then(|holder| holder.client.as_ref()),
-        "live": session.live,
-    })
+    let mut document = session_of_request(session);
+    document["session_id"] = json!(session.id);
+    document
 }
 
-fn rows(dir: &Path, all: bool) -> Result<Vec<Value>, Failure> {
+pub(super) fn rows(dir: &Path, all: bool) -> Result<Vec<Value>, Failure> {
     let path = match all {
         true => "/sessions/self/codex-pending-requests?all=true",
         false => "/sessions/self/codex-pending-requests",
     };
     let answer = client::get_within(dir, path, LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
-    let mut document: Value = answer.document().map_err(|why| Failure::new("session_failed", why))?;
+    let mut document: Value = answer.document().map_err(|why| Failure::quoted("session_failed", why))?;
     match document["requests"].take() {
         Value::Array(rows) => Ok(rows),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Ok(Vec::new()),
@@ -171,7 +151,7 @@ fn rows(dir: &Path, all: bool) -> Result<Vec<Value>, Failure> {
 
 /// The live session with this name.
 fn live(shared: &Shared, name: &str) -> Result<Found, Failure> {
-    let all = shared.all_sessions();
+    let all = all_sessions(shared)?;
     let choice = Choice { named: Some(name), cwd: Path::new("/"), otherwise: Otherwise::None };
     let session = choose(&all, choice).map_err(|error| match error {
         ChoiceError::Ambiguous { .. } => Failure::new("ambiguous_session", error.to_string()),
@@ -192,11 +172,12 @@ fn live(shared: &Shared, name: &str) -> Result<Found, Failure> {
     }
 }
 
-/// The document of a request, and its session. Without the name of a session all live ones are searched.
-fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found, Value), Failure> {
+/// The document of a request, and its session. Without the name of a session all live ones are searched, and for a whole id the stopped
+/// ones too.
+pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found, Value), Failure> {
     let sessions = match session {
         Some(name) => vec![live(shared, name)?],
-        None => shared.all_sessions().into_iter().filter(|session| session.live).collect(),
+        None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
     };
     let (mut found, mut silent) = (Vec::new(), None);
     let looked = each(&sessions, |session| {
@@ -231,10 +212,32 @@ fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found,
         }
         (None, _, Some(why)) => Err(why),
         (None, _, None) => {
+            if let Some(found) = in_stopped(shared, session, request)? {
+                return Ok(found);
+            }
             let message = format!("no live session of host {} has a request `{request}`", shared.member.host);
             Err(Failure::new("request_not_found", format!("{message}; see `codex-shim fleet requests --all`")))
         }
     }
+}
+
+/// A request of a stopped session, by its whole id.
+fn in_stopped(shared: &Shared, session: Option<&str>, request: &str) -> Result<Option<(Found, Value)>, Failure> {
+    if session.is_some() || !is_whole(request) {
+        return Ok(None);
+    }
+    let began = Instant::now();
+    for session in all_sessions(shared)?.into_iter().filter(|session| !session.live) {
+        if began.elapsed() >= SEARCH_MAX {
+            let message = "the request is not in a live session, and this host has too many stopped ones to search";
+            return Err(Failure::new("timeout", message));
+        }
+        // A session that cannot be read hides no other.
+        if let Ok(Some(document)) = (shared.stopped.request)(&session, request) {
+            return Ok(Some((session, document)));
+        }
+    }
+    Ok(None)
 }
 
 /// The ids of the requests that a name may mean.
@@ -251,7 +254,7 @@ fn one(dir: &Path, id: &str) -> Result<Option<Value>, Failure> {
     let answer = client::get_within(dir, &path_of(id)?, LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
     match answer.error_code().as_deref() {
         Some("request_not_found") => Ok(None),
-        Some(_) | None => answer.document().map(Some).map_err(|why| Failure::new("session_failed", why)),
+        Some(_) | None => answer.document().map(Some).map_err(|why| Failure::quoted("session_failed", why)),
     }
 }
 
@@ -264,34 +267,46 @@ fn path_of(id: &str) -> Result<String, Failure> {
     }
 }
 
-/// A request with its answers, as it leaves the machine.
-fn shown(shared: &Shared, row: &Value, answers: &Value) -> Value {
-    let level = shared.member.level;
-    let answers = answers.as_array().into_iter().flatten().map(|answer| level::answer(answer, level));
-    json!({ "request": level::request(row, level), "answers": answers.collect::<Vec<_>>(), "level": level.to_string() })
+/// The row of a request after an answer.
+pub(super) struct Responded {
+    pub(super) row: Value,
+    /// The given answer is the one that counts.
+    pub(super) is_ours: bool,
+    /// The request had an answer before.
+    is_repeated: bool,
 }
 
-/// Answers a request: the ledger's row, and whether the given answer is the one that counts.
-fn respond(shared: &Shared, session: Option<&str>, request: &str, given: &Given, user: &str) -> Answered {
+/// Answers a request.
+pub(super) fn respond(
+    shared: &Shared,
+    session: Option<&str>,
+    request: &str,
+    given: &Given,
+    user: &str,
+) -> Result<Responded, Failure> {
     let (found, document) = find(shared, session, request)?;
     let row = &document["request"];
     let body = body(row, given)?;
+    if !found.live {
+        return match text(row, "status") {
+            "resolved" => Ok(Responded { row: row.clone(), is_ours: is_stored(row, &body), is_repeated: true }),
+            // The server of a hub outlives it.
+            "pending" => Err(Failure::new("session_stopped", "the session of this request is not running")),
+            status => Err(Failure::new("request_unavailable", format!("the request is {status}"))),
+        };
+    }
     let path = format!("{}/respond", path_of(text(row, "request_id"))?);
     let by = by(user, &shared.member.host);
     let answer = client::post_by_fleet(&found.dir, &path, body.to_string(), &by, RELAY_WAIT_MAX);
     let mut document: Value = accepted(answer)?;
-    let row = document["request"].take();
-    let is_ours = document["idempotent"] == json!(false) || is_stored(&row, &body);
-    Ok(json!({
-        "ok": is_ours,
-        "idempotent": document["idempotent"],
-        "request": level::request(&row, shared.member.level),
-    }))
+    let (row, is_repeated) = (document["request"].take(), document["idempotent"] == true);
+    let is_ours = !is_repeated || is_stored(&row, &body);
+    Ok(Responded { row, is_ours, is_repeated })
 }
 
 /// The body for the relay.
-fn body(row: &Value, given: &Given) -> Answered {
-    let invalid = |why: String| Failure::new("invalid_response", why);
+fn body(row: &Value, given: &Given) -> Result<Value, Failure> {
+    let invalid = |why: String| Failure::quoted("invalid_response", why);
     match given {
         Given::Whole(Whole { body }) => Ok(body.clone()),
         Given::Texts(Texts { answers }) => of_answers(row, answers).map_err(|errors| invalid(in_one_line(&errors))),
@@ -307,19 +322,20 @@ fn with_thread(mut body: Value, thread: Option<&str>) -> Value {
     body
 }
 
-fn post(session: &Found, path: &str, body: &Value) -> Answered {
-    accepted(client::post_within(&session.dir, path, body.to_string(), RELAY_WAIT_MAX))
+fn post(shared: &Shared, session: &Found, path: &str, body: &Value) -> Answered {
+    let document = accepted(client::post_within(&session.dir, path, body.to_string(), RELAY_WAIT_MAX))?;
+    Ok(level::done(&document, shared.member.level))
 }
 
 /// The document of a success, or the relay's refusal.
-fn accepted(answer: Result<Answer, ClientError>) -> Answered {
+fn accepted(answer: Result<Answer, ClientError>) -> Result<Value, Failure> {
     let answer = answer.map_err(|error| no_answer(&error))?;
     match answer.error_code() {
         Some(code) => {
             let message = answer.document::<Value>().err().unwrap_or_default();
-            Err(Failure::new(&code, message))
+            Err(Failure::quoted(&code, message))
         }
-        None => answer.document().map_err(|why| Failure::new("session_failed", why)),
+        None => answer.document().map_err(|why| Failure::quoted("session_failed", why)),
     }
 }
 
@@ -331,41 +347,8 @@ fn no_answer(error: &ClientError) -> Failure {
     }
 }
 
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
-}
-
-/// Asks a live session for its pending requests.
-pub(super) async fn refresh_pending(shared: &Arc<Shared>, found: &Found) {
-    let session = found.clone();
-    let asked = tokio::task::spawn_blocking(move || rows(&session.dir, false)).await;
-    // A relay that does not answer may still have them.
-    if let Ok(Ok(rows)) = asked {
-        // The client names itself after the start of the session.
-        let name = shared.found().iter().find(|session| session.id == found.id).map_or_else(|| label(found), label);
-        let rows = rows.iter().take(PENDING_OF_SESSION_MAX).map(|row| pending(shared, &found.id, &name, row)).collect();
-        shared.put_pending(&found.id, rows);
-    }
-}
-
-fn pending(shared: &Shared, session: &str, name: &str, row: &Value) -> PendingRow {
-    let own = |member: &str| row[member].as_str().map(str::to_owned);
-    let mut summary = level::summary(row, shared.member.level);
-    if summary.len() > SUMMARY_BYTES_MAX {
-        summary.truncate(summary.floor_char_boundary(SUMMARY_BYTES_MAX));
-        summary.push('…');
-    }
-    PendingRow {
-        session_id: session.to_owned(),
-        session_name: name.to_owned(),
-        request_id: text(row, "request_id").to_owned(),
-        request_method: text(row, "request_method").to_owned(),
-        request_type: row["request_type"].clone(),
-        thread_id: own("thread_id"),
-        requested_at: text(row, "requested_at").to_owned(),
-        expires_at: own("expires_at"),
-        summary,
-    }
 }
 
 #[cfg(test)]

@@ -3,19 +3,30 @@
 //! A cursor moves once the server has stored everything up to it. After a crash it may be too low, and then messages are shipped again
 //! under the same ids; it is never too high.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::files::Folder;
+use crate::fleet::wire::Waited;
 
 /// The folder below the home.
 pub(super) const FOLDER: &str = "fleet";
 
 const FILE: &str = "cursors.json";
+
+/// The file with the number of the last description.
+const NAME_FILE: &str = "name.json";
+
+/// A session that is in no list for so long is forgotten. A list may lack sessions that are there, for example those of a disk that is
+/// not mounted; without its cursor a session would be shipped again from its beginning.
+const FORGET_AFTER: Duration = Duration::from_secs(3_600);
+
+/// Answers that have waited whose outcomes are kept.
+const OUTCOMES_MAX: usize = 50;
 
 /// The last event of a session that the server has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,15 +41,73 @@ pub(super) struct Cursors {
     host: String,
     /// When this host joined the fleet. Sessions that ended before are not shipped.
     pub(super) since: SystemTime,
-    /// Number of the last answer that this host has taken from the stream of answers.
+    /// The last answer that this host has taken from the stream of answers.
     #[serde(default)]
-    pub(super) later: u64,
+    pub(super) later: LaterCursor,
+    /// What became of the last answers from there.
+    #[serde(default)]
+    pub(super) outcomes: Vec<Waited>,
     sessions: BTreeMap<String, Cursor>,
+}
+
+/// An answer in the stream of answers that wait. A stream that was deleted and made anew begins its numbers again, but later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LaterCursor {
+    pub(super) number: u64,
+    /// When the server stored it.
+    pub(super) at: Option<SystemTime>,
+}
+
+impl LaterCursor {
+    /// Whether an answer was not taken yet.
+    pub(super) fn is_new(&self, number: u64, at: Option<SystemTime>) -> bool {
+        number > self.number || self.at.is_some_and(|known| at.is_some_and(|at| at > known))
+    }
+
+    pub(super) fn takes(&mut self, number: u64, at: Option<SystemTime>) {
+        // The clocks of two servers may differ within a stream.
+        self.at = if number > self.number { self.at.max(at) } else { at.or(self.at) };
+        self.number = number;
+    }
+}
+
+/// The number of the last description of the host, and when another agent with its name was noticed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameFile {
+    host: String,
+    pub(super) number: u64,
+    others_at: Option<SystemTime>,
+}
+
+impl NameFile {
+    pub(super) fn new(host: &str, number: u64, others_at: Option<SystemTime>) -> NameFile {
+        NameFile { host: host.to_owned(), number, others_at }
+    }
+
+    /// What the home has about the name of this host; the default without a usable file.
+    pub(crate) fn load(home: &Path, host: &str) -> NameFile {
+        let text = Folder::at(&home.join(FOLDER)).and_then(|folder| folder.read(NAME_FILE)).unwrap_or_default();
+        serde_json::from_slice(&text).ok().filter(|kept: &NameFile| kept.host == host).unwrap_or_default()
+    }
+
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub(super) fn save(&self, home: &Path) -> io::Result<()> {
+        Folder::make(&home.join(FOLDER))?.put(NAME_FILE, &serde_json::to_vec(self).expect("BUG: plain data is JSON"))
+    }
+
+    /// Whether another agent with the name was noticed within this time.
+    pub(crate) fn had_others_within(&self, time: Duration) -> bool {
+        let age = self.others_at.map(|at| at.elapsed());
+        age.is_some_and(|age| age.unwrap_or_default() < time)
+    }
 }
 
 impl Cursors {
     fn new(host: &str, since: SystemTime) -> Cursors {
-        Cursors { host: host.to_owned(), since, later: 0, sessions: BTreeMap::new() }
+        let (later, outcomes) = (LaterCursor::default(), Vec::new());
+        Cursors { host: host.to_owned(), since, later, outcomes, sessions: BTreeMap::new() }
     }
 
     /// The cursors in the text of a file. Those of another host are not used: the subjects are others.
@@ -46,17 +115,26 @@ impl Cursors {
         serde_json::from_slice(text).ok().filter(|cursors: &Cursors| cursors.host == host)
     }
 
-    /// Reads the cursors of the home; begins new ones without a usable file.
+    /// Reads the cursors of the home. Without a usable file it begins new ones and writes them, so that the time at which the host has
+    /// joined stays the same.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made.
+    /// The folder or the file cannot be made.
     pub(super) fn load(home: &Path, host: &str, now: SystemTime) -> io::Result<Cursors> {
         let folder = Folder::make(&home.join(FOLDER))?;
-        match folder.read(FILE) {
-            Ok(text) => Ok(Cursors::read(&text, host).unwrap_or_else(|| Cursors::new(host, now))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Cursors::new(host, now)),
-            Err(error) => Err(error),
+        let known = match folder.read(FILE) {
+            Ok(text) => Cursors::read(&text, host),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        match known {
+            Some(known) => Ok(known),
+            None => {
+                let begun = Cursors::new(host, now);
+                begun.save(home)?;
+                Ok(begun)
+            }
         }
     }
 
@@ -75,9 +153,20 @@ impl Cursors {
         self.sessions.insert(session.to_owned(), cursor);
     }
 
-    /// Forgets the sessions that are deleted.
-    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) {
-        self.sessions.retain(|session, _| exists(session));
+    /// Forgets a session that is deleted.
+    pub(super) fn forget(&mut self, session: &str) {
+        self.sessions.remove(session);
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = &str> {
+        self.sessions.keys().map(String::as_str)
+    }
+
+    /// Notes what became of an answer that had waited.
+    pub(super) fn note(&mut self, outcome: Waited) {
+        self.outcomes.push(outcome);
+        let over = self.outcomes.len().saturating_sub(OUTCOMES_MAX);
+        self.outcomes.drain(..over);
     }
 
     /// Whether a stopped session is shipped that was used last at this time.
@@ -86,11 +175,85 @@ impl Cursors {
     }
 }
 
+/// The sessions that have cursors and are in no list, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Absent(HashMap<String, Instant>);
+
+impl Absent {
+    /// Of the sessions with cursors those that were absent from all lists for so long that they may be forgotten.
+    pub(super) fn looks<'a>(
+        &mut self,
+        known: impl Iterator<Item = &'a str>,
+        is_listed: impl Fn(&str) -> bool,
+        now: Instant,
+    ) -> Vec<String> {
+        let absent: HashMap<String, Instant> = known
+            .filter(|session| !is_listed(session))
+            .map(|session| (session.to_owned(), self.0.get(session).copied().unwrap_or(now)))
+            .collect();
+        self.0 = absent;
+        let due = self.0.iter().filter(|(_, since)| now.duration_since(**since) >= FORGET_AFTER);
+        due.map(|(session, _)| session.clone()).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn one_list_without_a_session_forgets_nothing() {
+        let (mut absent, began) = (Absent::default(), Instant::now());
+        let mut check = |listed: &[&str], after_s: u64, expect: &[&str]| {
+            let now = began + Duration::from_secs(after_s);
+            assert_eq!(absent.looks(["a", "b"].into_iter(), |id| listed.contains(&id), now), expect, "{after_s}");
+        };
+        check(&["a", "b"], 0, &[]);
+        check(&[], 1, &[]);
+        check(&["a"], 2, &[]);
+        check(&[], 3_600, &[]);
+        check(&["a", "b"], 3_601, &[]);
+        check(&["a"], 3_602, &[]);
+        check(&["a"], 7_202, &["b"]);
+    }
+
+    #[test]
+    fn time_of_the_first_join_stays() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let first = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        assert_eq!(Cursors::load(home.path(), "h", first).expect("the folder can be made").since, first);
+        // An agent that was killed at once has written nothing else.
+        let again = Cursors::load(home.path(), "h", first + Duration::from_secs(60)).expect("it is there");
+        assert_eq!(again.since, first);
+    }
+
+    #[test]
+    fn answers_of_a_new_stream_are_new() {
+        let at = |s: u64| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(s));
+        let mut cursor = LaterCursor::default();
+        assert!(cursor.is_new(1, at(10)));
+        cursor.takes(1, at(10));
+        cursor.takes(5, at(20));
+        assert!(!cursor.is_new(5, at(20)) && !cursor.is_new(4, at(15)) && cursor.is_new(6, at(21)));
+        // A server whose clock is behind has stored the next one.
+        assert!(cursor.is_new(6, at(19)));
+        cursor.takes(6, at(19));
+        assert!(!cursor.is_new(5, at(20)) && !cursor.is_new(6, at(19)));
+        // The stream was deleted and made anew.
+        assert!(cursor.is_new(1, at(30)));
+        cursor.takes(1, at(30));
+        assert!(cursor.is_new(2, at(31)) && !cursor.is_new(1, at(30)));
+    }
+
+    #[test]
+    fn name_is_kept_with_its_number() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        assert_eq!(NameFile::load(home.path(), "h"), NameFile::default());
+        NameFile::new("h", 7, Some(SystemTime::now())).save(home.path()).expect("it can be written");
+        assert_eq!(NameFile::load(home.path(), "h").number, 7);
+        assert!(NameFile::load(home.path(), "h").had_others_within(Duration::from_secs(60)));
+        assert_eq!(NameFile::load(home.path(), "other"), NameFile::default());
+    }
 
     #[test]
     fn cursors_are_read_back_under_one_name() {
@@ -98,12 +261,12 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let mut cursors = Cursors::load(home.path(), "h", now).expect("the folder can be made");
         cursors.put("s", Cursor { epoch: "e".to_owned(), seq: 7 });
-        cursors.later = 3;
+        cursors.later.takes(3, None);
         cursors.save(home.path()).expect("it can be written");
         assert_eq!(Cursors::load(home.path(), "h", now + Duration::from_secs(1)).expect("it is there"), cursors);
         let other = Cursors::load(home.path(), "other", now).expect("it is there");
-        assert_eq!((other.of("s"), other.later), (None, 0));
-        cursors.retain(|_| false);
+        assert_eq!((other.of("s"), other.later), (None, LaterCursor::default()));
+        cursors.forget("s");
         assert_eq!(cursors.of("s"), None);
     }
 

@@ -1,18 +1,24 @@
 //! The agent of a host: a process beside the relays. It ships events, describes the host, and answers questions.
 //!
-//! *Tasks.* One lists the sessions and starts a follower for each that has something to ship; one describes the host; one accepts
-//! questions; one gives the answers that have waited. They run on one thread; calls to relays block on threads of a bounded pool.
+//! *Tasks.* One lists the sessions, and starts a follower for each that has something to ship and another for its pending requests; one
+//! claims the name of the host and describes it; one lists the pending requests in the server; one accepts questions; one gives the
+//! answers that have waited. They run on one thread; calls to relays block on threads of a bounded pool.
+//!
+//! *Names.* Of several agents with one name, one works, see [`claim`]. The others do nothing but wait.
 //!
 //! *Memory.* At most [`PAGES_MAX`] pages of events and [`QUESTIONS_MAX`] questions are in memory at a time, whatever waits in the
 //! histories. Events that the server does not have stay there.
 
 mod announce;
 mod answers;
+mod claim;
 mod cursors;
 mod later;
 mod page;
+mod pending;
 mod serve;
 mod ship;
+mod told;
 mod usage;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,11 +26,12 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::jetstream;
+use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
@@ -34,7 +41,11 @@ use crate::files::{Access, Folder};
 use crate::index::{Cursor as Seen, SessionUsage};
 use crate::launch::Signals;
 use crate::store::Found;
-use cursors::{Cursor, Cursors};
+use claim::Standing;
+pub(crate) use cursors::NameFile;
+use cursors::{Absent, Cursor, Cursors};
+use ship::Ended;
+use told::{Told, Trouble};
 
 /// Held while an agent runs; its file is in the agent's folder.
 const LOCK_FILE: &str = "agent.lock";
@@ -50,6 +61,9 @@ const THREADS_MAX: usize = QUESTIONS_MAX + PAGES_MAX + 4;
 
 /// Interval at which the sessions are listed.
 const LIST_EVERY: Duration = Duration::from_secs(1);
+
+/// After so long a stopped session that could not be read is tried again.
+const UNREADABLE_FOR: Duration = Duration::from_secs(600);
 
 /// Interval at which changed cursors are written.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -67,6 +81,8 @@ pub(crate) struct ReadStopped {
     pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
     /// The usage from a time on, in microseconds since the Unix epoch.
     pub(crate) usage: fn(&Found, Option<u64>) -> Result<SessionUsage, String>,
+    /// A request by its whole id, with its answers; `None` if the session has none with this id.
+    pub(crate) request: fn(&Found, &str) -> Result<Option<Value>, String>,
 }
 
 /// Options of an agent.
@@ -112,8 +128,11 @@ struct Shared {
     pending_changed: Notify,
     /// The sessions of the last listing.
     found: Mutex<Vec<Found>>,
-    /// The last problem that the user has read.
-    told: Mutex<Option<String>>,
+    /// Something in the description of the host has changed.
+    host_changed: Notify,
+    /// Whether this agent has the name of the host.
+    standing: watch::Sender<Standing>,
+    told: Mutex<Told>,
 }
 
 impl Shared {
@@ -145,25 +164,47 @@ impl Shared {
         drop(pending);
         if has_changed {
             self.pending_changed.notify_one();
+            self.host_changed.notify_one();
         }
     }
 
-    /// Prints a problem once, until it changes or ends.
-    fn tell(&self, problem: Option<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told == problem {
-            return;
+    /// Waits until the server is reached and this agent has the name of the host.
+    async fn is_only(&self) {
+        let (mut link, mut standing) = (self.connection.link.clone(), self.standing.subscribe());
+        loop {
+            let _ = link.wait_for(|link| *link == Link::Up).await;
+            let _ = standing.wait_for(|standing| *standing == Standing::Only).await;
+            if *link.borrow() == Link::Up {
+                return;
+            }
         }
-        match &problem {
-            Some(problem) => (self.say)(problem),
-            None => (self.say)("events are shipped again"),
-        }
-        *told = problem;
     }
 
-    fn all_sessions(&self) -> Vec<Found> {
-        // A folder that cannot be read now may be readable later.
-        Found::all(&self.home).unwrap_or_default()
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prints a failure, unless the user knows of it.
+    fn tell(&self, trouble: Trouble, message: &str) {
+        if self.told().is_news(trouble, message) {
+            (self.say)(message);
+        }
+    }
+
+    /// Prints the end of a failure that the user knows of.
+    fn mended(&self, trouble: &Trouble) {
+        if self.told().ends(trouble)
+            && let Some(message) = trouble.end()
+        {
+            (self.say)(&message);
+        }
+    }
+
+    /// # Errors
+    ///
+    /// Why the sessions cannot be listed now.
+    fn all_sessions(&self) -> Result<Vec<Found>, String> {
+        Found::all(&self.home).map_err(|error| error.to_string())
     }
 }
 
@@ -203,7 +244,8 @@ impl Agent {
             tokio::select! {
                 () = list(&shared) => {}
                 () = save(&shared) => {}
-                () = announce::announce(&shared) => {}
+                () = announce::hold(&shared) => {}
+                () = announce::list_pending(&shared) => {}
                 () = serve::serve(&shared) => {}
                 () = later::give(&shared) => {}
                 () = tell_of_link(&shared) => {}
@@ -245,43 +287,116 @@ async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, Agen
         pending: Mutex::default(),
         pending_changed: Notify::new(),
         found: Mutex::default(),
+        host_changed: Notify::new(),
+        standing: watch::channel(Standing::Unsure).0,
         told: Mutex::default(),
     })
 }
 
 /// A session that was or is followed.
 struct Followed {
-    task: JoinHandle<()>,
+    /// Ships its events.
+    task: JoinHandle<Ended>,
+    /// How the task has ended, and when that was noticed.
+    ended: Option<(Ended, Instant)>,
+    /// Lists its pending requests.
+    pending: JoinHandle<()>,
     /// Its last use when the follower was started.
     last_used: SystemTime,
 }
 
-/// Lists the sessions, and follows those with unshipped events.
+impl Followed {
+    fn start(shared: &Arc<Shared>, session: &Found) -> Followed {
+        let task = tokio::spawn(ship::follow(Arc::clone(shared), session.clone()));
+        let pending = tokio::spawn(pending::watch(Arc::clone(shared), session.clone()));
+        Followed { task, ended: None, pending, last_used: session.last_used }
+    }
+
+    /// Notes the end of its tasks.
+    async fn look(&mut self) {
+        if self.ended.is_none() && self.task.is_finished() {
+            // A task that panicked is started again after a while.
+            let ended = (&mut self.task).await.unwrap_or(Ended::Unreadable);
+            self.ended = Some((ended, Instant::now()));
+        }
+    }
+
+    /// Starts again what the session needs.
+    fn goes_on(&mut self, shared: &Arc<Shared>, session: &Found) {
+        if session.live && self.pending.is_finished() {
+            self.pending = tokio::spawn(pending::watch(Arc::clone(shared), session.clone()));
+        }
+        let is_due = match self.ended {
+            None => false,
+            Some((Ended::Shipped, _)) => session.live || self.last_used != session.last_used,
+            Some((Ended::Gone, _)) => true,
+            Some((Ended::Unreadable, at)) => {
+                session.live || self.last_used != session.last_used || at.elapsed() >= UNREADABLE_FOR
+            }
+        };
+        if is_due {
+            self.task = tokio::spawn(ship::follow(Arc::clone(shared), session.clone()));
+            self.last_used = session.last_used;
+            self.ended = None;
+        }
+    }
+}
+
+/// Lists the sessions, and follows those with unshipped events. A list that cannot be read changes nothing.
 async fn list(shared: &Arc<Shared>) {
     let mut followed: HashMap<String, Followed> = HashMap::new();
+    let mut absent = Absent::default();
     loop {
         let own = Arc::clone(shared);
-        let found = tokio::task::spawn_blocking(move || own.all_sessions()).await.unwrap_or_default();
-        followed.retain(|id, follower| !follower.task.is_finished() || found.iter().any(|session| session.id == *id));
-        shared.found().clone_from(&found);
-        {
-            let mut cursors = shared.cursors();
-            cursors.retain(|id| found.iter().any(|session| session.id == id));
-        }
-        for session in found {
-            let is_due = match followed.get(&session.id) {
-                Some(follower) if !follower.task.is_finished() => false,
-                Some(follower) => session.live || follower.last_used != session.last_used,
-                None => session.live || shared.cursors().concern(&session.id, session.last_used),
-            };
-            if is_due {
-                let last_used = session.last_used;
-                let id = session.id.clone();
-                let task = tokio::spawn(ship::follow(Arc::clone(shared), session));
-                followed.insert(id, Followed { task, last_used });
+        match tokio::task::spawn_blocking(move || own.all_sessions()).await {
+            Ok(Ok(found)) => {
+                shared.mended(&Trouble::Listing);
+                listed(shared, &mut followed, &mut absent, &found).await;
             }
+            Ok(Err(why)) => {
+                shared.tell(
+                    Trouble::Listing,
+                    &format!("the sessions of this host cannot be listed: {why}; trying again"),
+                );
+            }
+            Err(error) => tracing::warn!(%error, "the list of sessions"),
         }
         tokio::time::sleep(LIST_EVERY).await;
+    }
+}
+
+async fn listed(shared: &Arc<Shared>, followed: &mut HashMap<String, Followed>, absent: &mut Absent, found: &[Found]) {
+    let is_listed = |id: &str| found.iter().any(|session| session.id == id);
+    for follower in followed.values_mut() {
+        follower.look().await;
+    }
+    followed.retain(|id, follower| follower.ended.is_none() || is_listed(id));
+    let has_changed = {
+        let mut known = shared.found();
+        let live = |sessions: &[Found]| sessions.iter().filter(|session| session.live).count();
+        let has_changed = live(&known) != live(found);
+        *known = found.to_vec();
+        has_changed
+    };
+    if has_changed {
+        shared.host_changed.notify_one();
+    }
+    {
+        let mut cursors = shared.cursors();
+        let gone = absent.looks(cursors.sessions(), is_listed, Instant::now());
+        for session in gone {
+            cursors.forget(&session);
+            shared.cursors_changed.notify_one();
+        }
+    }
+    for session in found {
+        match followed.get_mut(&session.id) {
+            Some(follower) => follower.goes_on(shared, session),
+            None if session.live || shared.cursors().concern(&session.id, session.last_used) => {
+                followed.insert(session.id.clone(), Followed::start(shared, session));
+            }
+            None => {}
+        }
     }
 }
 
@@ -291,8 +406,13 @@ async fn save(shared: &Arc<Shared>) {
         shared.cursors_changed.notified().await;
         let (cursors, home) = (shared.cursors().clone(), shared.home.clone());
         let saved = tokio::task::spawn_blocking(move || cursors.save(&home)).await;
-        if let Ok(Err(error)) = saved {
-            shared.tell(Some(format!("write the cursors: {error}; after a restart events are shipped again")));
+        match saved {
+            Ok(Err(error)) => {
+                let message = format!("write the cursors: {error}; after a restart events are shipped again");
+                shared.tell(Trouble::Cursors, &message);
+            }
+            Ok(Ok(())) => shared.mended(&Trouble::Cursors),
+            Err(_) => {}
         }
         tokio::time::sleep(SAVE_EVERY).await;
     }
@@ -301,27 +421,29 @@ async fn save(shared: &Arc<Shared>) {
 /// Tells the user whether the server is reached, and what it refuses; repeats nothing.
 async fn tell_of_link(shared: &Arc<Shared>) {
     let Connection { mut link, mut refusal, mut trouble, .. } = shared.connection.clone();
-    let mut told = String::new();
     loop {
-        let message = tokio::select! {
+        let goes_on = tokio::select! {
             changed = link.changed() => changed.map(|()| match *link.borrow_and_update() {
-                Link::Up => "connected".to_owned(),
-                Link::Down => "the connection to the server is lost; trying again".to_owned(),
+                Link::Up => {
+                    shared.mended(&Trouble::Link);
+                    shared.mended(&Trouble::Refusal);
+                    (shared.say)("connected");
+                }
+                Link::Down => shared.tell(Trouble::Link, "the connection to the server is lost; trying again"),
             }),
             changed = trouble.changed() => changed.map(|()| {
                 let why = trouble.borrow_and_update().clone().unwrap_or_default();
-                format!("the server is not reached: {why}; trying again")
+                shared.tell(Trouble::Link, &format!("the server is not reached: {why}; trying again"));
             }),
             changed = refusal.changed() => changed.map(|()| {
                 let why = refusal.borrow_and_update().clone().unwrap_or_default();
-                format!("the server refuses something: {why}; `codex-shim fleet check` says what these credentials may do")
+                let remedy = "`codex-shim fleet check` says what these credentials may do";
+                shared.tell(Trouble::Refusal, &format!("the server refuses something: {why}; {remedy}"));
             }),
         };
         // Without a sender the connection has ended.
-        let Ok(message) = message else { return std::future::pending().await };
-        if message != told {
-            (shared.say)(&message);
-            told = message;
+        if goes_on.is_err() {
+            return std::future::pending().await;
         }
     }
 }

@@ -5,15 +5,21 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures_util::StreamExt as _;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::claim::Standing;
+use super::told::Trouble;
 use super::{Shared, answers};
 use crate::fleet::connection::backoff;
+use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::{self, Mode};
-use crate::fleet::wire::{Failure, Question, Reply};
+use crate::fleet::wire::{Failure, Question};
 
 /// Pause after a subscription has ended.
 const SUBSCRIBE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the client may take to send a subscription or a reply.
+const SEND_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The header that the server adds to a question from another account.
 const REQUEST_INFO: &str = "Nats-Request-Info";
@@ -26,24 +32,33 @@ struct Admitted {
     reply: String,
 }
 
-/// Serves questions until the process ends.
+/// Serves questions until the process ends. While another agent has the name of the host, it does not subscribe.
 pub(super) async fn serve(shared: &Arc<Shared>) {
-    let mut failures = 0;
+    let (mut failures, mut standing) = (0, shared.standing.subscribe());
     loop {
-        match shared.connection.client.subscribe(subject::questions_of_host(&shared.member.host)).await {
-            Ok(mut questions) => {
+        let _ = standing.wait_for(|standing| *standing == Standing::Only).await;
+        let subject = subject::questions_of_host(&shared.member.host);
+        let why = match timeout(SEND_WAIT_MAX, shared.connection.client.subscribe(subject)).await {
+            Ok(Ok(mut questions)) => {
                 failures = 0;
-                while let Some(message) = questions.next().await {
+                shared.mended(&Trouble::Questions);
+                loop {
+                    let message = tokio::select! {
+                        message = questions.next() => message,
+                        _ = standing.wait_for(|standing| *standing == Standing::Waits) => None,
+                    };
+                    let Some(message) = message else { break };
                     accept(shared, message).await;
                 }
                 sleep(SUBSCRIBE_AGAIN_AFTER).await;
+                continue;
             }
-            Err(error) => {
-                shared.tell(Some(format!("questions are not accepted: {error}")));
-                failures += 1;
-                sleep(backoff(failures)).await;
-            }
-        }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the connection takes no subscription".to_owned(),
+        };
+        shared.tell(Trouble::Questions, &format!("questions are not accepted: {why}; trying again"));
+        failures += 1;
+        sleep(backoff(failures)).await;
     }
 }
 
@@ -77,10 +92,11 @@ async fn accept(shared: &Arc<Shared>, message: Message) {
     });
 }
 
-async fn reply(shared: &Shared, to: &str, answered: Result<serde_json::Value, Failure>) {
-    let bytes = Reply::of(answered).to_bytes();
-    if let Err(error) = shared.connection.client.publish(to.to_owned(), bytes.into()).await {
-        tracing::debug!(%error, "a reply");
+async fn reply(shared: &Shared, to: &str, answered: Result<Leaving, Failure>) {
+    let bytes = level::reply(answered, shared.member.level);
+    let sent = timeout(SEND_WAIT_MAX, shared.connection.client.publish(to.to_owned(), bytes.into())).await;
+    if !matches!(sent, Ok(Ok(()))) {
+        tracing::debug!("a reply was not sent");
     }
 }
 

@@ -11,9 +11,9 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answers;
 use super::cursors::Cursor;
 use super::page::{Of, Outgoing, PAGE_EVENTS_MAX, Page};
+use super::told::Trouble;
 use super::{ReadPage, Seen, Shared};
 use crate::control::client;
 use crate::fleet::connection::{Link, backoff};
@@ -30,8 +30,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Polling interval of a live session whose journal does not change.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// Failures to read a stopped session after which it is left alone until it is used again.
+/// Failures to read a stopped session after which it is left alone for a while.
 const UNREADABLE_MAX: u32 = 5;
+
+/// How a session is no longer followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// All is shipped.
+    Shipped,
+    /// Its folder is gone.
+    Gone,
+    Unreadable,
+}
 
 /// Whether a session has more to ship.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,28 +60,25 @@ enum Failed {
 }
 
 /// Ships a session until it has stopped and all of it is shipped.
-pub(super) async fn follow(shared: Arc<Shared>, found: Found) {
+pub(super) async fn follow(shared: Arc<Shared>, found: Found) -> Ended {
     let mut traffic = Traffic::default();
     let (mut failures, mut unreadable) = (0, 0);
     let mut stopped: Option<ReadPage> = None;
     loop {
         traffic.look(&found);
         let is_live = is_live(&found).await;
-        if !found.dir.is_dir() {
-            // The session was deleted.
-            return shared.put_pending(&found.id, Vec::new());
-        }
-        if is_live {
-            answers::refresh_pending(&shared, &found).await;
-        } else {
-            shared.put_pending(&found.id, Vec::new());
+        if is_gone(&found).await {
+            return Ended::Gone;
         }
         // A history that was opened lacks what a relay has recorded since.
         stopped = stopped.filter(|_| !is_live);
         match ship_page(&shared, &found, is_live, &mut stopped).await {
             Ok(Shipped::Page) => (failures, unreadable) = (0, 0),
-            Ok(Shipped::All) if !is_live => return,
             Ok(Shipped::All) => {
+                shared.mended(&Trouble::Session(found.id.clone()));
+                if !is_live {
+                    return Ended::Shipped;
+                }
                 (failures, unreadable) = (0, 0);
                 traffic.wait(&found).await;
             }
@@ -79,23 +86,31 @@ pub(super) async fn follow(shared: Arc<Shared>, found: Found) {
                 tracing::debug!(%why, session = found.id, "a page of events");
                 unreadable += 1;
                 if unreadable >= UNREADABLE_MAX && !is_live {
-                    shared.tell(Some(format!("session {} is not shipped: {why}", found.id)));
-                    return;
+                    let message = format!("session {} is not shipped: {why}; trying again later", found.id);
+                    shared.tell(Trouble::Session(found.id), &message);
+                    return Ended::Unreadable;
                 }
                 sleep(backoff(unreadable)).await;
             }
             Err(Failed::Publish(why)) => {
                 failures += 1;
-                shared.tell(Some(format!("events are not shipped now: {why}; trying again")));
+                shared.tell(Trouble::Events, &format!("events are not shipped now: {why}; trying again"));
                 sleep(backoff(failures)).await;
             }
         }
     }
 }
 
-async fn is_live(found: &Found) -> bool {
+pub(super) async fn is_live(found: &Found) -> bool {
     let found = found.clone();
     tokio::task::spawn_blocking(move || found.is_still_live()).await.unwrap_or_default()
+}
+
+/// Whether the session was deleted. A folder that cannot be read now is not.
+async fn is_gone(found: &Found) -> bool {
+    let dir = found.dir.clone();
+    let looked = tokio::task::spawn_blocking(move || dir.symlink_metadata()).await;
+    looked.is_ok_and(|looked| looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound))
 }
 
 /// Reads the page after the cursor and has it stored.
@@ -105,9 +120,8 @@ async fn ship_page(
     is_live: bool,
     stopped: &mut Option<ReadPage>,
 ) -> Result<Shipped, Failed> {
-    let mut link = shared.connection.link.clone();
-    // Without a server nothing is read, so that nothing waits in memory.
-    let _ = link.wait_for(|link| *link == Link::Up).await;
+    // Without a server, or beside another agent of this name, nothing is read, so that nothing waits in memory.
+    shared.is_only().await;
     let Ok(_one) = shared.pages.acquire().await else { return Ok(Shipped::All) };
     let after = shared.cursors().of(&found.id).cloned();
     let (own, session, opened) = (Arc::clone(shared), found.clone(), stopped.take());
@@ -132,7 +146,7 @@ async fn ship_page(
         if let Some(why) = failure {
             return Err(Failed::Publish(why));
         }
-        shared.tell(None);
+        shared.mended(&Trouble::Events);
     }
     match (is_unreadable, is_last) {
         (true, _) => Err(Failed::Read("its history cannot be read now".to_owned())),
@@ -174,10 +188,14 @@ async fn publish(shared: &Shared, found: &Found, outgoing: Vec<Outgoing>) -> (Op
     let mut failure = None;
     for Outgoing { id, payload, cursor } in outgoing {
         let message = PublishMessage::build().message_id(id).payload(payload.into());
-        match shared.jetstream.send_publish(subject.clone(), message).await {
-            Ok(ack) => sent.push((cursor, ack)),
-            Err(error) => {
+        match timeout(ACK_WAIT_MAX, shared.jetstream.send_publish(subject.clone(), message)).await {
+            Ok(Ok(ack)) => sent.push((cursor, ack)),
+            Ok(Err(error)) => {
                 failure = Some(error.to_string());
+                break;
+            }
+            Err(_) => {
+                failure = Some("the connection takes no more".to_owned());
                 break;
             }
         }
@@ -191,17 +209,17 @@ async fn publish(shared: &Shared, found: &Found, outgoing: Vec<Outgoing>) -> (Op
         };
         match acknowledged {
             Ok(Ok(_)) => stored = Some(cursor),
-            Ok(Err(error)) => return (stored, Some(in_words(error.kind(), &error))),
+            Ok(Err(error)) => return (stored, Some(in_words(error.kind(), &error, subject::EVENTS_STREAM))),
             Err(_) => return (stored, Some("the server does not acknowledge".to_owned())),
         }
     }
     (stored, failure)
 }
 
-fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display) -> String {
+pub(super) fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display, stream: &str) -> String {
     match kind {
         PublishErrorKind::StreamNotFound => {
-            format!("the server has no stream {}; run `codex-shim fleet check --set-up` once", subject::EVENTS_STREAM)
+            format!("the server has no stream {stream}; run `codex-shim fleet check --set-up` once")
         }
         PublishErrorKind::TimedOut => {
             "the server does not acknowledge; see `codex-shim fleet check` for what these credentials may do".to_owned()
@@ -217,13 +235,13 @@ fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display) -> String {
 
 /// Notices that a relay has recorded something, by the end of its journal.
 #[derive(Default)]
-struct Traffic {
+pub(super) struct Traffic {
     end: Option<(SegmentName, u64)>,
 }
 
 impl Traffic {
     /// Notes the end; returns whether it has moved.
-    fn look(&mut self, found: &Found) -> bool {
+    pub(super) fn look(&mut self, found: &Found) -> bool {
         let segment = found.last_segment();
         let bytes = |name: &SegmentName| {
             std::fs::metadata(found.journal_dir().join(name.to_string())).map_or(0, |file| file.len())
@@ -234,7 +252,7 @@ impl Traffic {
         has_moved
     }
 
-    async fn wait(&mut self, found: &Found) {
+    pub(super) async fn wait(&mut self, found: &Found) {
         let began = Instant::now();
         while began.elapsed() < ASK_EVERY {
             sleep(LOOK_EVERY).await;

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Shared;
+use super::answers::all_sessions;
 use crate::control::client;
 use crate::control::local_time::micros_of;
+use crate::fleet::level::{self, Leaving};
 use crate::fleet::wire::Failure;
 use crate::index::{SessionUsage, TurnUsage, Used};
 use crate::store::{Found, label};
@@ -22,24 +24,24 @@ const SUMS_MAX: usize = 2_000;
 type Key = (Option<String>, Option<String>, Option<String>);
 
 /// The sums, with the members of `codex-shim usage --json`.
-pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Value, Failure> {
+pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Leaving, Failure> {
     let since_us = match since {
         Some(text) => Some(micros_of(text).ok_or_else(|| Failure::new("invalid_question", "`since` is not a time"))?),
         None => None,
     };
     let began = Instant::now();
     let (mut rows, mut left_out, mut problems) = (Vec::new(), 0_u64, Vec::new());
-    for session in shared.all_sessions() {
+    for session in all_sessions(shared)? {
         if began.elapsed() >= READ_MAX || rows.len() >= SUMS_MAX {
             left_out += 1;
             continue;
         }
         match of_session(shared, &session, since, since_us) {
             Ok(usage) => rows.extend(sums(&session, &usage)),
-            Err(why) => problems.push(format!("session {}: {why}", session.id)),
+            Err(why) => problems.push((session.id.clone(), Failure::quoted("session_failed", why))),
         }
     }
-    Ok(json!({ "rows": rows, "left_out": left_out, "problems": problems }))
+    Ok(level::usage(&rows, left_out, &problems, shared.member.level))
 }
 
 fn of_session(

@@ -5,13 +5,15 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 
 use codex_shim::testing::control::client;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::both_ends::{http, lines_of, next, told, tool};
 use super::eventually;
-use super::nats::{Cluster, Nats};
+use super::nats::{Admin, Cluster, Nats};
 use super::shim::Home;
 
 /// A console of a user.
@@ -59,6 +61,28 @@ impl Console {
             sessions.iter().all(has).then_some(())
         });
     }
+}
+
+/// The epoch and the numbers of the events that a session has.
+pub type Recorded = (String, BTreeSet<u64>);
+
+/// Checks the stream itself: it has each event of these histories once, and each event of any other once too.
+pub fn stream_has(admin: &Admin, host: &str, sessions: &[(&str, &Recorded)]) {
+    let events = eventually("the stream", || admin.events());
+    let mut numbers: BTreeMap<(String, String, String), BTreeSet<u64>> = BTreeMap::new();
+    for message in events.iter().filter(|message| message["event"].is_object()) {
+        let text = |member: &str| message[member].as_str().expect("a text").to_owned();
+        let seq = message["seq"].as_u64().expect("a number");
+        let is_new = numbers.entry((text("host"), text("session"), text("epoch"))).or_default().insert(seq);
+        assert!(is_new, "{message} is in the stream twice");
+    }
+    for (name, (epoch, expect)) in sessions {
+        let found = numbers.get(&(host.to_owned(), (*name).to_owned(), epoch.clone()));
+        assert_eq!(found, Some(expect), "{host}/{name} {epoch}");
+    }
+    let gaps = events.iter().filter(|message| message["gap"].is_object());
+    let untold = gaps.filter(|gap| gap["gap"]["reason"] != "new_epoch").collect::<Vec<_>>();
+    assert!(untold.is_empty(), "nothing was lost, and yet there are gaps: {untold:?}");
 }
 
 /// Makes the streams, with the administrator's credentials.
@@ -117,7 +141,10 @@ pub fn cluster(test: &str) -> Option<(Cluster, Console)> {
 }
 
 /// A running agent.
-pub struct Agent(Child);
+pub struct Agent {
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
 
 impl Agent {
     pub fn start(home: &Home) -> Agent {
@@ -127,21 +154,45 @@ impl Agent {
         let mut line = String::new();
         lines.read_line(&mut line).expect("it says something");
         assert!(line.contains("build-"), "{line}");
+        let said = Arc::new(Mutex::new(line));
         // It must not block on a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Agent(child)
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                heard.lock().expect("no thread panics with it").push_str(&format!("{line}\n"));
+            }
+        });
+        Agent { child, said }
+    }
+
+    /// All that it has told its user.
+    pub fn said(&self) -> String {
+        self.said.lock().expect("no thread panics with it").clone()
+    }
+
+    /// Waits until it says something.
+    pub fn says(&self, expect: &str) {
+        eventually(expect, || self.said().contains(expect).then_some(()));
+    }
+
+    /// Ends it with a signal that it handles.
+    pub fn ends(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("an id")).expect("an id");
+        kill_process(pid, Signal::TERM).expect("it runs");
+        let status = eventually("its end", || self.child.try_wait().expect("it is ours"));
+        assert!(status.success(), "{status}");
     }
 
     pub fn kill(mut self) {
-        self.0.kill().expect("it runs");
-        self.0.wait().expect("it was killed");
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it was killed");
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -188,7 +239,7 @@ impl Session {
     }
 
     /// The epoch and the numbers of all events that the session has.
-    pub fn recorded(&self) -> (String, BTreeSet<u64>) {
+    pub fn recorded(&self) -> Recorded {
         let (mut numbers, mut epoch, mut after) = (BTreeSet::new(), String::new(), 0);
         loop {
             let path = format!("GET /sessions/self/codex-events?since_seq={after}&limit=500");

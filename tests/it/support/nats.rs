@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::dispositions::with_default_signals;
 use super::shim::Home;
@@ -154,6 +155,10 @@ impl Nats {
         self.folder.path().join(format!("{user}.nk"))
     }
 
+    pub fn admin(&self) -> Admin {
+        Admin { url: self.url(), seed: self.seed("admin"), ca: None }
+    }
+
     /// Writes the settings for a user into a home. A host has a name, a console a user.
     pub fn configures(&self, home: &Home, key: &str, more: &str) {
         configure(home, &self.url(), &self.seed(key), more);
@@ -206,6 +211,11 @@ impl Cluster {
 
     pub fn seed(&self, user: &str) -> PathBuf {
         self.folder.path().join(format!("{user}.nk"))
+    }
+
+    /// The administrator at the first node.
+    pub fn admin(&self) -> Admin {
+        Admin { url: self.url(0), seed: self.seed("admin"), ca: Some(self.ca()) }
     }
 
     /// The certificate of the authority.
@@ -265,6 +275,51 @@ openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 
         .is_ok_and(|output| output.status.success())
 }
 
+/// The administrator of a server, by a connection of its own.
+pub struct Admin {
+    url: String,
+    seed: PathBuf,
+    ca: Option<PathBuf>,
+}
+
+impl Admin {
+    /// Does something with a connection; `None` if the server is not reached.
+    pub fn with<T>(&self, work: impl AsyncFnOnce(async_nats::Client) -> Option<T>) -> Option<T> {
+        let seed = fs::read_to_string(&self.seed).expect("a file").trim().to_owned();
+        let mut options = async_nats::ConnectOptions::with_nkey(seed).request_timeout(Some(PATIENCE));
+        if let Some(ca) = &self.ca {
+            options = options.add_root_certificates(ca.clone()).require_tls(true);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async { work(options.connect(&self.url).await.ok()?).await })
+    }
+
+    /// A call of the API of JetStream.
+    pub fn api(&self, call: &str, body: &serde_json::Value) -> serde_json::Value {
+        let subject = format!("$JS.API.{call}");
+        let answer = self.with(async |client| Some(client.request(subject, body.to_string().into()).await));
+        let answer = answer.expect("the server is reached").expect("it answers");
+        serde_json::from_slice(&answer.payload).expect("JSON")
+    }
+
+    /// All events in the stream itself, where no tool has dropped one that comes twice.
+    pub fn events(&self) -> Option<Vec<serde_json::Value>> {
+        self.with(async |client| {
+            let stream = async_nats::jetstream::new(client).get_stream("CSHIM_EV").await.ok()?;
+            let state = stream.get_info().await.ok()?.state;
+            let mut all = Vec::new();
+            for number in state.first_sequence..=state.last_sequence {
+                let message = stream.get_raw_message(number).await.ok()?;
+                let event: serde_json::Value = serde_json::from_slice(&message.payload).expect("JSON");
+                let subject = format!("cshim.ev.{}.{}", event["host"].as_str()?, event["session"].as_str()?);
+                assert_eq!(message.subject.as_str(), subject);
+                all.push(event);
+            }
+            Some(all)
+        })
+    }
+}
+
 /// A TCP connection between an agent and a server that a test can cut.
 pub struct Link {
     pub port: u16,
@@ -273,10 +328,13 @@ pub struct Link {
 
 struct Shared {
     is_cut: AtomicBool,
+    /// Nothing passes, and no connection ends.
+    is_stalled: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
     /// All that the agents have sent.
     sent: Mutex<Vec<u8>>,
     refused: AtomicUsize,
+    accepted: AtomicUsize,
 }
 
 impl Link {
@@ -286,9 +344,11 @@ impl Link {
         let own = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
             is_cut: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
             streams: Mutex::default(),
             sent: Mutex::default(),
             refused: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
         });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -298,6 +358,7 @@ impl Link {
                     accepting.refused.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
+                accepting.accepted.fetch_add(1, Ordering::SeqCst);
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 let mut streams = accepting.streams.lock().expect("no thread panics with it");
                 // It may have been cut meanwhile.
@@ -307,7 +368,7 @@ impl Link {
                 for (from, to, is_sent) in [(&near, &far, true), (&far, &near, false)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let shared = Arc::clone(&accepting);
-                    std::thread::spawn(move || pass(from, to, is_sent.then_some(&*shared)));
+                    std::thread::spawn(move || pass(from, to, &shared, is_sent));
                 }
                 streams.extend([near, far]);
             }
@@ -323,8 +384,20 @@ impl Link {
         }
     }
 
+    /// Passes nothing on any more. No connection ends, and new ones are accepted: only silence tells the ends that the link is cut.
+    pub fn stall(&self) {
+        self.shared.is_stalled.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends [`Link::cut`] and [`Link::stall`].
     pub fn mend(&self) {
         self.shared.is_cut.store(false, Ordering::SeqCst);
+        self.shared.is_stalled.store(false, Ordering::SeqCst);
+    }
+
+    /// How many connections were made since the beginning.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// All bytes that came to the port.
@@ -338,10 +411,13 @@ impl Link {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, sent: Option<&Shared>) {
+fn pass(mut from: TcpStream, mut to: TcpStream, shared: &Shared, is_sent: bool) {
     let mut chunk = [0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut chunk) {
-        if let Some(shared) = sent {
+        while shared.is_stalled.load(Ordering::SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        if is_sent {
             shared.sent.lock().expect("no thread panics with it").extend_from_slice(&chunk[..count]);
         }
         if to.write_all(&chunk[..count]).is_err() {

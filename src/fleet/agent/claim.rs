@@ -1,0 +1,255 @@
+//! Which of several agents with one name of a host is the one that works. Pure.
+//!
+//! The server stores a description of the host only from an agent that knows the number of the last one, so two agents with one name
+//! notice each other. The one that has the name ships and answers. Another one waits: it takes the name once nobody has described the
+//! host for [`WATCH`], and meanwhile lets the first one notice it by a description of its own, the *challenge*.
+
+use std::time::{Duration, Instant};
+
+/// How often the host is described, if nothing changes.
+pub(super) const SEEN_EVERY: Duration = Duration::from_secs(10);
+
+/// After so long without a description, the agent that has the name is gone: three times [`SEEN_EVERY`].
+pub(super) const WATCH: Duration = Duration::from_secs(30);
+
+/// How long another agent counts as there after it was noticed last: longer than the interval of its challenges.
+const OTHERS_FOR: Duration = Duration::from_secs(90);
+
+/// Pause after a description whose fate is not known.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// An agent that has described the host so often in a row has the name; the one that comes between is the challenger.
+const SETTLED: u32 = 2;
+
+/// Whether this agent works for its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has the name.
+    Only,
+    /// It has just started, or the connection was lost.
+    Unsure,
+    /// Another agent may have the name.
+    Waits,
+}
+
+/// The purpose of a description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Claim,
+    Challenge,
+}
+
+/// What became of a description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Stored under this number.
+    Stored(u64),
+    /// Not stored, because the last one has this number.
+    Overtaken(u64),
+    Unknown,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Now(Act),
+    After(Duration, Act),
+}
+
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) standing: Standing,
+    /// The number of the last description, as far as this agent knows.
+    pub(super) known: u64,
+    in_a_row: u32,
+    others_at: Option<Instant>,
+}
+
+impl Claim {
+    /// Begins with the number that the agent before has left; 0 without one.
+    pub(super) fn new(known: u64) -> Claim {
+        Claim { standing: Standing::Unsure, known, in_a_row: 0, others_at: None }
+    }
+
+    /// Whether another agent with this name was noticed lately.
+    pub(super) fn has_others(&self, now: Instant) -> bool {
+        self.others_at.is_some_and(|at| now.duration_since(at) < OTHERS_FOR)
+    }
+
+    /// The connection is lost: another agent may take the name meanwhile.
+    pub(super) fn is_cut(&mut self) {
+        if self.standing == Standing::Only {
+            self.standing = Standing::Unsure;
+        }
+    }
+
+    pub(super) fn learns(&mut self, act: Act, fate: Fate, now: Instant) -> Next {
+        match (act, fate) {
+            (Act::Claim, Fate::Stored(number)) => {
+                self.known = number;
+                self.in_a_row = self.in_a_row.saturating_add(1);
+                if self.standing == Standing::Waits {
+                    // The other has been silent for long enough.
+                    self.others_at = None;
+                }
+                self.standing = Standing::Only;
+                Next::After(SEEN_EVERY, Act::Claim)
+            }
+            (Act::Challenge, Fate::Stored(number)) => {
+                self.known = number;
+                Next::After(WATCH, Act::Claim)
+            }
+            // There is no description, because the bucket is a new one.
+            (_, Fate::Overtaken(0)) if self.known > 0 => {
+                self.known = 0;
+                Next::Now(Act::Claim)
+            }
+            (Act::Claim, Fate::Overtaken(number)) => {
+                self.known = number;
+                self.overtaken(now)
+            }
+            (Act::Challenge, Fate::Overtaken(number)) => {
+                self.known = number;
+                Next::After(WATCH, Act::Claim)
+            }
+            (act, Fate::Unknown) => {
+                self.is_cut();
+                Next::After(AGAIN_AFTER, act)
+            }
+        }
+    }
+
+    fn overtaken(&mut self, now: Instant) -> Next {
+        match self.standing {
+            Standing::Only if self.in_a_row >= SETTLED => {
+                self.others_at = Some(now);
+                self.in_a_row = 0;
+                Next::Now(Act::Claim)
+            }
+            // Both believed to have the name.
+            Standing::Only => {
+                self.others_at = Some(now);
+                self.waits();
+                Next::After(WATCH, Act::Claim)
+            }
+            // It may be the agent before, whose last number was not written down.
+            Standing::Unsure => {
+                self.waits();
+                Next::After(WATCH, Act::Claim)
+            }
+            Standing::Waits => {
+                self.others_at = Some(now);
+                Next::Now(Act::Challenge)
+            }
+        }
+    }
+
+    fn waits(&mut self) {
+        self.standing = Standing::Waits;
+        self.in_a_row = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key of the server.
+    #[derive(Default)]
+    struct Key(u64);
+
+    impl Key {
+        fn takes(&mut self, claim: &Claim) -> Fate {
+            if claim.known != self.0 {
+                return Fate::Overtaken(self.0);
+            }
+            self.0 += 1;
+            Fate::Stored(self.0)
+        }
+    }
+
+    /// An agent with the time of its next act.
+    struct Agent {
+        claim: Claim,
+        next: (Duration, Act),
+    }
+
+    impl Agent {
+        fn new(known: u64, at: u64) -> Agent {
+            Agent { claim: Claim::new(known), next: (Duration::from_secs(at), Act::Claim) }
+        }
+    }
+
+    /// Lets the agents that run act for so many seconds.
+    fn play(key: &mut Key, agents: &mut [(&mut Agent, bool)], began: Instant, from: u64, to: u64) {
+        for second in from..to {
+            let now = Duration::from_secs(second);
+            for (agent, _) in agents.iter_mut().filter(|(_, runs)| *runs) {
+                while agent.next.0 <= now {
+                    let act = agent.next.1;
+                    let fate = key.takes(&agent.claim);
+                    agent.next = match agent.claim.learns(act, fate, began + now) {
+                        Next::Now(act) => (now, act),
+                        Next::After(wait, act) => (now + wait, act),
+                    };
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn first_agent_keeps_the_name_and_both_notice() {
+        let (mut key, began) = (Key::default(), Instant::now());
+        let (mut one, mut other) = (Agent::new(0, 0), Agent::new(0, 5));
+        play(&mut key, &mut [(&mut one, true), (&mut other, true)], began, 0, 300);
+        assert_eq!((one.claim.standing, other.claim.standing), (Standing::Only, Standing::Waits));
+        let now = began + Duration::from_secs(300);
+        assert!(one.claim.has_others(now) && other.claim.has_others(now));
+        // The first one ends, and the other takes the name.
+        play(&mut key, &mut [(&mut one, false), (&mut other, true)], began, 300, 400);
+        assert_eq!(other.claim.standing, Standing::Only);
+        play(&mut key, &mut [(&mut other, true)], began, 400, 500);
+        assert!(!other.claim.has_others(began + Duration::from_secs(500)));
+    }
+
+    #[test]
+    fn agent_goes_on_under_its_number() {
+        let (mut key, began) = (Key(7), Instant::now());
+        let (mut same, mut copied) = (Agent::new(7, 0), Agent::new(5, 0));
+        play(&mut key, &mut [(&mut same, true)], began, 0, 1);
+        assert_eq!(same.claim.standing, Standing::Only);
+        // Without the number of the last description it waits first.
+        play(&mut key, &mut [(&mut copied, true)], began, 0, 29);
+        assert_eq!(copied.claim.standing, Standing::Waits);
+        play(&mut key, &mut [(&mut copied, true)], began, 29, 31);
+        assert_eq!(copied.claim.standing, Standing::Only);
+    }
+
+    #[test]
+    fn two_that_believe_to_have_the_name_become_one() {
+        let (mut key, began) = (Key(0), Instant::now());
+        let (mut one, mut other) = (Agent::new(0, 0), Agent::new(0, 3));
+        play(&mut key, &mut [(&mut one, true)], began, 0, 60);
+        other.claim.known = key.0;
+        other.claim.standing = Standing::Only;
+        other.next.0 = Duration::from_secs(61);
+        play(&mut key, &mut [(&mut one, true), (&mut other, true)], began, 60, 200);
+        let standings = [one.claim.standing, other.claim.standing];
+        assert_eq!(standings.iter().filter(|standing| **standing == Standing::Only).count(), 1, "{standings:?}");
+    }
+
+    #[test]
+    fn cut_agent_is_unsure_until_it_is_acknowledged() {
+        let (mut key, began) = (Key(0), Instant::now());
+        let mut one = Agent::new(0, 0);
+        play(&mut key, &mut [(&mut one, true)], began, 0, 30);
+        assert_eq!(one.claim.learns(Act::Claim, Fate::Unknown, began), Next::After(AGAIN_AFTER, Act::Claim));
+        assert_eq!(one.claim.standing, Standing::Unsure);
+        play(&mut key, &mut [(&mut one, true)], began, 30, 60);
+        assert_eq!(one.claim.standing, Standing::Only);
+        // The bucket was made anew.
+        key = Key(0);
+        play(&mut key, &mut [(&mut one, true)], began, 60, 100);
+        assert_eq!((one.claim.standing, one.claim.has_others(began)), (Standing::Only, false));
+    }
+}
