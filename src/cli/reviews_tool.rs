@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::complete;
 use super::offline::{self, OfflineSession, Past};
+use super::progress::Progress;
 use super::requests::{Refused, print_json};
 use super::screen::{self, Clock, Screen, Times, Tone};
 use super::select_session::{self, SessionFlag, SessionWord};
@@ -129,7 +130,13 @@ fn read<'a>(
     environment: &Environment,
 ) -> Result<(Listed<'a>, i32), CliError> {
     let retention = offline::retention(environment);
-    let looked = select_session::at_once(sessions, |session| reviews_of(session, which, since_us, retention));
+    let progress = Progress::new("reading sessions", sessions.len() as u64);
+    let looked = select_session::at_once(sessions, |session| {
+        let found = reviews_of(session, which, since_us, retention);
+        progress.advance(1);
+        found
+    });
+    drop(progress);
     let (mut reviews, mut worst) = (Vec::new(), 0);
     for (session, looked) in sessions.iter().zip(looked) {
         match looked {

@@ -1,6 +1,7 @@
 //! `codex-shim usage`: the tokens, time, commands and requests of turns, over all sessions.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -154,15 +155,18 @@ fn usage_of(
 /// The turns in groups, in the order of the rows.
 fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    let mut known: HashMap<[Option<Cow<'_, str>>; 3], usize> = HashMap::new();
     for (number, Counted { session, usage }) in counted.iter().enumerate() {
         for turn in &usage.turns {
-            let names = names(by, session, turn, clock);
-            let key = Value::Object(names.clone()).to_string();
-            let at = *known.entry(key).or_insert_with(|| {
+            let new = |groups: &mut Vec<Group>| {
+                let names = names(by, session, turn, clock);
                 groups.push(Group { names, session: number, used: Used::default() });
                 groups.len() - 1
-            });
+            };
+            let at = match key(by, session, turn, clock) {
+                Some(key) => *known.entry(key).or_insert_with(|| new(&mut groups)),
+                None => new(&mut groups),
+            };
             groups[at].used.add(&turn.used);
         }
     }
@@ -173,6 +177,19 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
         By::Session | By::Thread | By::Turn => {}
     }
     groups
+}
+
+/// What turns of one group have in common; `None` if each is a group.
+fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Option<[Option<Cow<'a, str>>; 3]> {
+    let one = |text: Option<&'a str>| [text.map(Cow::Borrowed), None, None];
+    Some(match by {
+        By::Day => [clock.day(&turn.began_at).filter(|_| !turn.older).map(Cow::Owned), None, None],
+        By::Session => one(Some(&session.id)),
+        By::Thread => [Some(Cow::Borrowed(&session.id)), turn.thread_id.as_deref().map(Cow::Borrowed), None],
+        By::Turn => return None,
+        By::Client => one(turn.client.as_deref()),
+        By::Model => one(turn.model.as_deref()),
+    })
 }
 
 /// The members that name the group of a turn.
