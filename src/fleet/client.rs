@@ -176,6 +176,16 @@ impl Client {
         let filter = host.map_or_else(|| subject::ALL_EVENTS.to_owned(), subject::events_of_host);
         Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
     }
+
+    /// The same of one session.
+    ///
+    /// # Errors
+    ///
+    /// The stream cannot be read.
+    pub(crate) fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<Stored>, ClientError> {
+        let filter = subject::events_of(host, session);
+        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
+    }
 }
 
 /// The last message of each subject. While a bucket is read, a key may be written again.
