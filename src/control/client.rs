@@ -132,7 +132,10 @@ pub(super) enum Cause {
     /// No answer within this time, and none from `/healthz` either.
     Silent(Duration),
     /// The session is on another machine, which cannot be asked now; the reason.
-    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "only the sessions of a fleet are on other machines"))]
+    #[cfg_attr(
+        not(feature = "fleet"),
+        expect(dead_code, reason = "only the sessions of a fleet are on other machines")
+    )]
     Away(String),
 }
 

@@ -122,7 +122,8 @@ impl Feed {
         let ours = |name: &str, data: Value| json!({ "at": at_us, "from": "shim", "event": name, "data": data });
         let method = Method::of(&event.event_type);
         let listed = method.map(Method::listed);
-        let is_request = RequestKind::of(&event.event_type).is_some() || listed == Some(Listed::ServerRequest);
+        let is_for_human = RequestKind::of(&event.event_type).is_some_and(RequestKind::is_for_human);
+        let is_request = is_for_human || listed == Some(Listed::ServerRequest);
         let name = event.event_type.clone();
         match &*name {
             "event_gap" => {
@@ -161,7 +162,10 @@ impl Feed {
             [] => Vec::new(),
             [one] => vec![of(one, data)],
             all if self.ended < all.len() => return Vec::new().into_iter(),
-            all => all.iter().map(|id| of(id, json!({ "status": "resolved", "source": "unknown" }))).collect(),
+            all => all
+                .iter()
+                .map(|id| of(id, json!({ "status": "resolved", "source": "one of the outcomes above" })))
+                .collect(),
         };
         (self.open, self.ended) = (Vec::new(), 0);
         ends.into_iter()
@@ -176,8 +180,8 @@ fn outcome(data: &Value) -> Value {
             fields[member] = value.clone();
         }
     }
-    fields["kind"] = json!("other");
-    fields["message"] = json!(format!("request {}", data["request_id"].as_str().unwrap_or_default()));
+    // The title of an outcome without a request.
+    fields["kind"] = json!(format!("request {}", data["request_id"].as_str().unwrap_or_default()));
     fields
 }
 
@@ -302,8 +306,12 @@ mod tests {
             event("item/completed", json!({ "item": said })),
             event("event_gap", json!({ "lines": 2, "reason": "disk full" })),
         ];
-        let expect =
-            ["server: run 0123456789ab begins|", "runs: make|done\n", "codex: |It ran.", "gap: 2 lines missing here: disk full|"];
+        let expect = [
+            "server: run 0123456789ab begins|",
+            "runs: make|done\n",
+            "codex: |It ran.",
+            "gap: 2 lines missing here: disk full|",
+        ];
         assert_eq!(shown(&events), expect);
     }
 

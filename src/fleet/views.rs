@@ -160,11 +160,13 @@ impl Views {
                 let message = format!("{error}; `codex-shim fleet check` says what these credentials may do");
                 Ok(refused(&Failure::new("fleet_refused", message)))
             }
-            Err(AskError::Offline) => Err(NoAnswer::of_host(format!("{}; nothing was sent", to.offline()))),
+            Err(AskError::Offline) => Err(NoAnswer::of_host(to.offline())),
             Err(error @ AskError::TooSlow) => {
                 Err(NoAnswer::of_host_after_sending(format!("host {}: {error}; it may still carry it out", to.host)))
             }
-            Err(error @ AskError::Broken(_)) => Err(NoAnswer::of_host_after_sending(format!("host {}: {error}", to.host))),
+            Err(error @ AskError::Broken(_)) => {
+                Err(NoAnswer::of_host_after_sending(format!("host {}: {error}", to.host)))
+            }
         }
     }
 
@@ -190,6 +192,8 @@ impl Views {
         let asked = Question::Respond { v: VERSION, session: Some(to.session.clone()), request: id.to_owned(), given };
         let replied = self.ask(to, &asked)?;
         let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
+        // The next reply of the host no longer lists it.
+        self.shared.known().forget(&to.host, id);
         // Whether the answer counts was decided with the whole row, which may have stayed on the host.
         document["idempotent"] = json!(document["ok"] != true);
         Ok(answer(StatusCode::OK, &document))
@@ -371,6 +375,13 @@ impl Known {
         }
     }
 
+    fn forget(&mut self, host: &str, id: &str) {
+        if let Some(known) = self.hosts.get_mut(host) {
+            known.requests.retain(|row| text(row, "request_id") != id);
+            known.change += 1;
+        }
+    }
+
     fn of_front(&self, front_of: &str) -> Option<&KnownHost> {
         self.hosts.values().find(|known| front(&known.host.document.host) == front_of)
     }
@@ -431,7 +442,8 @@ impl KnownHost {
 
     fn found(&self, row: &Value, is_away: bool) -> Found {
         let name = text(row, "name");
-        let client = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
+        let client =
+            name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
         let place = Place { cwd: text(row, "cwd").to_owned(), codex_home: String::new(), server: Vec::new() };
         let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
         let since = text(row, "since");
@@ -546,7 +558,9 @@ impl Source for Views {
             (INPUT, None) => {
                 let text = match body["text"].take() {
                     Value::String(text) => text,
-                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => String::new(),
+                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                        String::new()
+                    }
                 };
                 self.ask(&to, &Question::Send { v, session, text, thread })
             }
@@ -573,5 +587,76 @@ impl Views {
             Err(_) => (String::new(), session.id.clone(), None),
         };
         Recording { client, host, session, left_out, wanted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::wire::HostDocument;
+
+    fn host(seen_at: &str, is_online: bool) -> Host {
+        let document = HostDocument {
+            v: 1,
+            host: "build-7".to_owned(),
+            version: "0".to_owned(),
+            level: "summary".to_owned(),
+            since: String::new(),
+            seen_at: seen_at.to_owned(),
+            agent: String::new(),
+            sessions: 1,
+            pending: 0,
+        };
+        Host { document, seen_at: seen_at.to_owned(), is_online }
+    }
+
+    fn sessions() -> Value {
+        json!({ "sessions": [{ "session_id": "s", "name": "proj (zed)", "live": true, "state": "idle", "cwd": "/w/proj" }] })
+    }
+
+    #[test]
+    fn ids_of_sessions_stand_in_paths() {
+        let check = |host: &str, expect: &str| assert_eq!(front(host), expect);
+        check("build-7.example.org", "build-7.example.org");
+        check("a/b?c", "a~2Fb~3Fc");
+        check("..", "~2E~2E");
+        check("ä", "~C3~A4");
+    }
+
+    #[test]
+    fn host_whose_agent_has_ended_is_away_until_it_writes_again() {
+        let mut known = Known::default();
+        assert_eq!(known.take(vec![host("1", true)], Vec::new()).0, ["build-7"]);
+        known.replied("build-7", Ok(sessions()), "sessions");
+        let found = known.hosts["build-7"].found(&known.hosts["build-7"].sessions[0], false);
+        let client = found.holder.as_ref().and_then(|holder| holder.client.as_deref());
+        assert_eq!((&*found.id, found.live, client), ("build-7/s", true, Some("zed")));
+        assert!(known.hosts["build-7"].document("s").is_ok() && known.hosts["build-7"].document("t").is_err());
+        known.replied("build-7", Err(AskError::Offline), "sessions");
+        let away = |known: &Known| known.away(&known.hosts["build-7"]);
+        assert_eq!(away(&known).as_deref(), Some("host build-7 is offline since 1"));
+        // Its description is not half a minute old yet.
+        known.take(vec![host("1", true)], Vec::new());
+        assert!(away(&known).is_some());
+        assert_eq!(known.take(vec![host("2", true)], Vec::new()).0, ["build-7"]);
+        assert_eq!(away(&known), None);
+    }
+
+    #[test]
+    fn answers_with_texts_need_texts() {
+        let mut known = Known::default();
+        known.take(vec![host("1", true)], Vec::new());
+        let row = |id: &str, method: &str| json!({ "request_id": id, "request_method": method });
+        let rows = [
+            row("q", "item/tool/requestUserInput"),
+            row("f", "mcpServer/elicitation/request"),
+            row("c", "item/commandExecution/requestApproval"),
+        ];
+        known.replied("build-7", Ok(json!({ "requests": rows })), "requests");
+        let needs = |id: &str, body: Value| known.needs_texts("build-7", id, &body);
+        assert!(needs("q", json!({ "answers": {} })) && needs("f", json!({ "action": "accept", "content": {} })));
+        assert!(!needs("f", json!({ "action": "decline" })) && !needs("c", json!({ "decision": "accept" })));
+        assert!(known.hosts["build-7"].requests.iter().all(|row| row["left_out"] == SUMMARY_OF_REQUEST));
+        assert!(is_cut(&json!([{ "diff": "x… (cut: 9 bytes in all)" }])) && !is_cut(&json!("9 bytes in all)")));
     }
 }

@@ -418,7 +418,8 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
             Err(_) if !shared.source.is_still_live(found) => break,
             Ok(Err(why)) => has_problem(shared, found, answered_at, format!("it does not answer: {why}")),
             Err(error) => {
-                let why = error.away().map_or_else(|| format!("it does not answer: {}", error.why(found)), str::to_owned);
+                let why =
+                    error.away().map_or_else(|| format!("it does not answer: {}", error.why(found)), str::to_owned);
                 has_problem(shared, found, answered_at, why);
             }
         }

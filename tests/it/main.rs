@@ -32,6 +32,8 @@ mod fleet_check;
 mod fleet_faults;
 #[cfg(feature = "fleet")]
 mod fleet_permissions;
+#[cfg(feature = "fleet")]
+mod fleet_views;
 mod fragments;
 mod front;
 mod history;

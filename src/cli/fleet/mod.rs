@@ -5,6 +5,7 @@
 mod agent;
 mod answer;
 mod check;
+mod complete;
 mod key;
 mod list;
 mod tail;
