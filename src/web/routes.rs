@@ -401,7 +401,8 @@ async fn open_stream(
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let timeline = match query.get("session") {
         Some(id) => {
-            let found = app.inbox.session(id).ok_or_else(no_session)?;
+            // The only escape in an id: the slash behind a host.
+            let found = app.inbox.session(&id.replace("%2F", "/")).ok_or_else(no_session)?;
             app.follows.reader(&found, last_id).map_or_else(|| Timeline::TooMany(found.into()), Timeline::Read)
         }
         None => Timeline::None,

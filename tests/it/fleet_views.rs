@@ -80,6 +80,7 @@ fn terminal_ui_shows_and_answers_all_hosts() {
 
     // A host that is away is named, and cannot be answered.
     let second = full.asked(&command_asked("9", "t"), "9");
+    tmux.shows("Enter sends nothing: a request is pending");
     tmux.keys(&["C-r"]);
     seen(&tmux, " a  accept");
     agent.kill();
@@ -155,7 +156,7 @@ fn page_shows_and_answers_all_hosts() {
     let first_key = entries[0]["key"].as_str().expect("a key");
     let older = browser.get(&format!("/sessions/build-7%2Fs/timeline?before={first_key}"));
     assert_eq!((&older["entries"], &older["has_older"]), (&json!([]), &json!(false)));
-    let mut stream = browser.stream("/stream?session=build-8/s", None);
+    let mut stream = browser.stream("/stream?session=build-8%2Fs", None);
     assert!(stream.wait_for("timeline").to_string().contains("sends only summaries"));
 
     // A question at the level `summary` cannot be answered: its texts are not here.

@@ -159,7 +159,7 @@ async function connect() {
 	try {
 		alive();
 		const headers = stream.lastId ? { "Last-Event-ID": stream.lastId } : {};
-		const path = open ? `/stream?session=${open}` : "/stream";
+		const path = open ? `/stream?session=${encodeURIComponent(open)}` : "/stream";
 		const got = await fetch(base + path, { headers, signal: abort.signal, cache: "no-store" });
 		if (stream.abort !== abort) return;
 		if (got.status === 401) return signedOut();
@@ -824,7 +824,7 @@ function route() {
 	if (!base) return signedOut("");
 	if (open) drafts.set(open, $("say-text").value);
 	// The name of a session is a plain one, so it needs no decoding.
-	open = /^#\/s\/([\w.~/-]+)$/.exec(location.hash)?.[1] ?? null;
+	open = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
 	$("here").replaceChildren();
 	line.unfolded.clear();
 	stream.lastId = null;
