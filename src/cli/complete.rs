@@ -34,7 +34,7 @@ const OFFERED_MAX: usize = 50;
 const LATEST: &str = "latest";
 
 /// A value with a short description.
-type Offer = (String, String);
+pub(super) type Offer = (String, String);
 
 /// Completes names of sessions.
 pub(super) fn sessions() -> ArgValueCompleter {
@@ -88,7 +88,7 @@ fn offered(typed: &OsStr, offers: impl FnOnce() -> Vec<Offer>, latest: &str) -> 
     matching(typed, offers)
 }
 
-fn matching(typed: &OsStr, offers: Vec<Offer>) -> Vec<CompletionCandidate> {
+pub(super) fn matching(typed: &OsStr, offers: Vec<Offer>) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str() else { return Vec::new() };
     let matching = offers.into_iter().filter(|(value, _)| value.starts_with(typed)).take(OFFERED_MAX);
     let candidate = |(order, (value, about)): (usize, Offer)| {

@@ -2,6 +2,7 @@
 //! wait for a person first, and `codex-shim tui` shows them full screen.
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::Args;
@@ -22,6 +23,7 @@ use crate::control::{SessionDocument, SessionRow, client};
 use crate::history::{Action, Activity};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
+use crate::tui::source::{AnsweredIn, Home, Source};
 use crate::tui::{self, Bell, Ending, Pager, Setup, Start};
 
 /// List sessions, live ones first
@@ -328,15 +330,29 @@ Examples:
 pub(super) struct TuiArguments {
     #[command(flatten)]
     session: SessionWord,
+    /// Show the sessions of all hosts of the fleet; SESSION is then HOST/SESSION
+    #[cfg(feature = "fleet")]
+    #[arg(long)]
+    fleet: bool,
+}
+
+/// The sessions to show, and the first screen.
+fn shown_first(arguments: &TuiArguments, environment: &Environment) -> Result<(Arc<dyn Source>, Start), CliError> {
+    let named = arguments.session.name();
+    #[cfg(feature = "fleet")]
+    if arguments.fleet {
+        let views = super::fleet::views(environment)?;
+        let session = named.map(|named| super::fleet::session_named(&views, named)).transpose()?;
+        return Ok((views, session.map_or(Start::List, Start::Session)));
+    }
+    let session = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
+    let path = environment.shim_home().value.ok_or_else(CliError::no_home)?;
+    let home = Home { path, answered_in: AnsweredIn::Tui };
+    Ok((Arc::new(home), session.map_or(Start::List, |found| Start::Session(found.id))))
 }
 
 pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Done {
-    let named = arguments.session.name();
-    let start = match named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)) {
-        None => Start::List,
-        Some(Ok(found)) => Start::Session(found.id),
-        Some(Err(error)) => return Err(error),
-    };
+    let (source, start) = shown_first(arguments, environment)?;
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         let remedy = "without one, use `codex-shim requests` and `codex-shim respond`";
         return Err(CliError::usage("tui needs a terminal on stdin and stdout").with_remedy(remedy));
@@ -347,7 +363,6 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
         let remedy = "set TERM to the name of the terminal, or use `codex-shim requests` and `codex-shim respond`";
         return Err(CliError::usage(message).with_remedy(remedy));
     }
-    let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
     let colours = match Screen::of_stdout(environment) {
         Screen::Coloured => Colours::Some,
         Screen::Plain | Screen::None => Colours::None,
@@ -358,7 +373,7 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
     let bell = if settings.tui_bell.value { Bell::On } else { Bell::Off };
     let notice = settings.tui_notify.value.sequence(environment);
     let setup = Setup { colours, pager, bell, notice };
-    match tui::run(&home, start, setup) {
+    match tui::run(source, start, setup) {
         Ok(Ending::Left) => Ok(0),
         Ok(Ending::Signal(number)) => Ok(128 + number),
         Err(error) => Err(CliError::failed(format!("open the terminal: {error}"))),

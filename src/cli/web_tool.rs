@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
@@ -12,6 +13,7 @@ use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
 use crate::launch;
 use crate::store::Otherwise;
+use crate::tui::source::{AnsweredIn, Home, Source};
 use crate::web::{self, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedOut, WebError};
 
 /// Answer requests in a browser, on this machine or on a phone
@@ -55,6 +57,10 @@ pub(super) struct WebArguments {
     /// Show only this session: its name, the beginning or end of its id, or `latest`
     #[arg(long, value_name = "SESSION", conflicts_with = "ask", add = complete::sessions())]
     session: Option<String>,
+    /// Show the sessions of all hosts of the fleet; --session is then HOST/SESSION
+    #[cfg(feature = "fleet")]
+    #[arg(long, conflicts_with = "ask")]
+    fleet: bool,
     /// Print a further link to the page that runs
     #[arg(long, group = "ask")]
     new_link: bool,
@@ -79,10 +85,7 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
         let done = web::sign_out(&home).map_err(not_asked)?;
         return Ok(print(&done, &signed_out(&done), arguments.as_json));
     }
-    let session = match &arguments.session {
-        Some(_) => Some(select_session::one(arguments.session.as_deref(), Otherwise::Latest, environment)?.id),
-        None => None,
-    };
+    let (source, session) = shown(&arguments, &home, environment)?;
     // A link of our launcher would otherwise stay open as long as the browser.
     launch::keep_descriptors();
     let WebArguments { port, hosts, open, as_json, .. } = arguments;
@@ -92,7 +95,8 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
              unless the network itself is encrypted, as a tailnet is",
         );
     }
-    let options = Options { home: home.clone(), port, names: hosts, session, runtime_dir: environment.runtime_dir() };
+    let options =
+        Options { home: home.clone(), source, port, names: hosts, session, runtime_dir: environment.runtime_dir() };
     let server = Server::start(options).map_err(|error| not_started(&error, &home))?;
     let links = server.links().map_err(|error| CliError::failed(format!("read random bytes: {error}")))?;
     let status = print(&links, &format!("{}{}", in_words(&links), ways(&links)), as_json);
@@ -104,6 +108,22 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
     }
     server.run().map(|()| 0).map_err(|error| CliError::failed(error.to_string()))
 }
+
+/// The sessions to show, and the only one of them, if the user names one.
+fn shown(arguments: &WebArguments, home: &Path, environment: &Environment) -> Result<Shown, CliError> {
+    let named = arguments.session.as_deref();
+    #[cfg(feature = "fleet")]
+    if arguments.fleet {
+        let views = super::fleet::views(environment)?;
+        let session = named.map(|named| super::fleet::session_named(&views, named)).transpose()?;
+        return Ok((views, session));
+    }
+    let session = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
+    let home = Home { path: home.to_owned(), answered_in: AnsweredIn::Web };
+    Ok((Arc::new(home), session.map(|found| found.id)))
+}
+
+type Shown = (Arc<dyn Source>, Option<String>);
 
 fn print(document: &impl Serialize, text: &str, as_json: bool) -> i32 {
     match as_json {

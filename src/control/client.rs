@@ -131,6 +131,12 @@ pub(super) enum Cause {
     TooSlow(Duration),
     /// No answer within this time, and none from `/healthz` either.
     Silent(Duration),
+    /// The session is on another machine, which cannot be asked now; the reason.
+    #[cfg_attr(
+        not(feature = "fleet"),
+        expect(dead_code, reason = "only the sessions of a fleet are on other machines")
+    )]
+    Away(String),
 }
 
 impl fmt::Display for ClientError {
@@ -143,6 +149,7 @@ impl fmt::Display for ClientError {
             Cause::TooSlow(wait_max) | Cause::Silent(wait_max) => {
                 write!(f, "ask at {socket}: no answer in {} s", wait_max.as_secs_f32().ceil())
             }
+            Cause::Away(why) => f.write_str(why),
         }
     }
 }
@@ -152,12 +159,32 @@ impl std::error::Error for ClientError {
         match &self.cause {
             Cause::Connect(error) => Some(error),
             Cause::Talk(error) => Some(&**error),
-            Cause::Stranger(_) | Cause::TooSlow(_) | Cause::Silent(_) => None,
+            Cause::Stranger(_) | Cause::TooSlow(_) | Cause::Silent(_) | Cause::Away(_) => None,
         }
     }
 }
 
 impl ClientError {
+    /// The failure of a call to a session on another machine: nothing was sent.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn of_host(why: String) -> ClientError {
+        ClientError { socket: PathBuf::new(), cause: Cause::Away(why), reached: Reached::Unsent }
+    }
+
+    /// The same for a call that was sent, so that it may still count.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn of_host_after_sending(why: String) -> ClientError {
+        ClientError { reached: Reached::Sent, ..ClientError::of_host(why) }
+    }
+
+    /// Why the machine of the session cannot be asked, if that is the cause.
+    pub(crate) fn away(&self) -> Option<&str> {
+        match &self.cause {
+            Cause::Away(why) => Some(why),
+            Cause::Connect(_) | Cause::Stranger(_) | Cause::Talk(_) | Cause::TooSlow(_) | Cause::Silent(_) => None,
+        }
+    }
+
     /// Whether the relay does not even answer `/healthz`, so that a retry would only time out again.
     #[must_use]
     pub fn is_silence(&self) -> bool {
@@ -180,6 +207,9 @@ impl ClientError {
     /// The message for the user: the session, its process, how far the call came, and the remedy.
     #[must_use]
     pub fn message(&self, session: &Found) -> String {
+        if let Some(why) = self.away() {
+            return why.to_owned();
+        }
         let pid =
             session.holder.as_ref().map_or_else(|| "pid unknown".to_owned(), |holder| format!("pid {}", holder.pid));
         format!("session {} ({pid}) is live but does not answer: {}", session.name(), self.why(session))
@@ -188,6 +218,9 @@ impl ClientError {
     /// The message without the session, for a user who already sees which one it is.
     #[must_use]
     pub fn why(&self, session: &Found) -> String {
+        if let Some(why) = self.away() {
+            return why.to_owned();
+        }
         let remedy = match &session.holder {
             Some(Holder { pid, .. }) => {
                 format!(

@@ -224,6 +224,16 @@ impl Client {
         }
         Ok(page)
     }
+
+    /// The same of one session.
+    ///
+    /// # Errors
+    ///
+    /// The stream cannot be read.
+    pub(crate) fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<Stored>, ClientError> {
+        let filter = subject::events_of(host, session);
+        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
+    }
 }
 
 /// Checks that an event is of the host and the session in its subject, which the server has checked.

@@ -22,11 +22,14 @@ mod agent;
 mod client;
 mod connection;
 mod credentials;
+mod feed;
 mod follow;
 mod level;
 mod probe;
+mod recording;
 mod stored;
 mod subject;
+mod views;
 mod wire;
 
 pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile, ReadPage, ReadStopped};
@@ -35,6 +38,7 @@ pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
+pub(crate) use views::Views;
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,
 };

@@ -11,7 +11,7 @@ mod method;
 mod review;
 
 pub(crate) use event::{Event, ItemPlace, inject_items_params, notification_line, request_line};
-#[cfg(test)]
+#[cfg(any(test, feature = "fleet"))]
 pub(crate) use method::Listed;
 pub(crate) use method::{Method, RESPONSES, Secrecy};
 pub(crate) use method::{

@@ -4,7 +4,7 @@
 
 use super::keys::Action;
 use super::model::Command;
-use super::model::{Focus, Model, Tone, session_name};
+use super::model::{Focus, Model, Tone, session_name, with_host};
 use super::pressed::{attach, say, show_request};
 use crate::control::request_name::ShortNames;
 
@@ -42,13 +42,13 @@ pub(crate) fn rows(model: &Model) -> Vec<InboxRow> {
     };
     let mut rows: Vec<InboxRow> = Vec::new();
     for listed in model.elsewhere() {
-        let place = session_name(&listed.cwd, listed.client.as_deref());
+        let place = session_name(&listed.id, &listed.cwd, listed.client.as_deref());
         let waiting = listed.waiting.iter();
         rows.extend(waiting.map(|one| row(&listed.id, &one.id, &place, one.asked_us, one.summary.clone())));
     }
     // The attached session is polled more often than the list.
     if let Some(session) = &model.session {
-        let place = session_name(&session.cwd, session.client());
+        let place = session_name(&session.id, &session.cwd, session.client());
         let asks = session.asks.iter().filter(|ask| ask.is_for_human());
         rows.extend(asks.map(|ask| row(&session.id, &ask.id, &place, ask.asked_us, ask.summary())));
     }
@@ -56,7 +56,7 @@ pub(crate) fn rows(model: &Model) -> Vec<InboxRow> {
     let ids: Vec<String> = rows.iter().map(|row| row.key.1.clone()).collect();
     let names = ShortNames::among(ids.iter().map(String::as_str));
     for (row, id) in rows.iter_mut().zip(&ids) {
-        row.name = names.of(id).to_owned();
+        row.name = with_host(&row.key.0, names.of(id));
     }
     rows
 }

@@ -16,7 +16,7 @@
 //! *Bounds.* The window holds a limited number of entries and bytes; the journal is read again if someone scrolls beyond it.
 //! Every channel is bounded. Drawing wraps only visible lines, and only the end of a message that is being written.
 //!
-//! *Purity.* Everything is pure except [`mod@run`], `reader`, `poller` and `terminal`.
+//! *Purity.* Everything is pure except [`mod@run`], `reader`, `poller`, [`source`] and `terminal`.
 //!
 //! Neither chat nor a click ever answers a request, nor does a key that was pressed before the request could be read. Untrusted
 //! text reaches the terminal only through [`text::plain`].
@@ -39,6 +39,7 @@ pub(crate) mod reader;
 mod respond;
 mod review;
 mod run;
+pub(crate) mod source;
 mod terminal;
 #[cfg(test)]
 mod tests;

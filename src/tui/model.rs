@@ -115,6 +115,8 @@ pub(crate) struct List {
 pub(crate) struct SessionRow {
     pub id: String,
     pub live: bool,
+    /// Why it cannot answer, if that is known: its host is offline.
+    pub away: Option<String>,
     /// Its activity; `None` if it does not answer.
     pub state: Option<Activity>,
     pub pending: u64,
@@ -639,17 +641,30 @@ pub(crate) enum Way {
 /// Shortest prefix of an id.
 const ID_CHARS_MIN: usize = 8;
 
-/// A session by its folder and client: `proj (vscode)`.
-pub(super) fn session_name(cwd: &str, client: Option<&str>) -> String {
-    let folder = cwd.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/");
-    let client = client.map(store::client_name).filter(|name| !name.is_empty());
-    client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})"))
+/// The machine of a session, by the session's id; `None` for a session of this machine.
+pub(crate) fn host_of(id: &str) -> Option<&str> {
+    id.split_once('/').map(|(host, _)| host)
 }
 
-/// The short id of a session, the same as in `sessions`: the end of a UUID, else the whole id.
+/// A name with the machine of the session `id` in front.
+pub(super) fn with_host(id: &str, name: &str) -> String {
+    host_of(id).map_or_else(|| name.to_owned(), |host| format!("{host}/{name}"))
+}
+
+/// A session by its folder and client: `proj (vscode)`, or `host/proj (vscode)`.
+pub(super) fn session_name(id: &str, cwd: &str, client: Option<&str>) -> String {
+    let folder = cwd.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/");
+    let client = client.map(store::client_name).filter(|name| !name.is_empty());
+    with_host(id, &client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})")))
+}
+
+/// The short id of a session, the same as in `sessions`: the end of a UUID, else the whole id. It does not name the machine.
 pub(super) fn session_id<'a>(id: &'a str, rows: &[SessionRow]) -> &'a str {
     let folder = |row| Path::new(row).file_name().and_then(|name| name.to_str());
-    store::short_id(id, rows.iter().map(|row| (&*row.id, folder(&*row.cwd))))
+    let bare = |id: &'a str| id.split_once('/').map_or(id, |(_, bare)| bare);
+    let beside = rows.iter().filter(|row| host_of(&row.id) == host_of(id));
+    let beside = beside.map(|row| (row.id.split_once('/').map_or(&*row.id, |(_, bare)| bare), folder(&*row.cwd)));
+    store::short_id(bare(id), beside)
 }
 
 /// The shortest unique prefix of a thread's id, which every command accepts. A name that a user chose stays whole.
@@ -673,10 +688,11 @@ mod tests {
 
     #[test]
     fn sessions_have_a_folder_and_a_client() {
-        assert_eq!(session_name("/home/u/proj/", Some("codex_vscode")), "proj (vscode)");
-        assert_eq!(session_name("/home/u/proj", Some("zed")), "proj (zed)");
-        assert_eq!(session_name("/", None), "/");
-        assert_eq!(session_name("", Some("")), "/");
+        assert_eq!(session_name("s", "/home/u/proj/", Some("codex_vscode")), "proj (vscode)");
+        assert_eq!(session_name("s", "/home/u/proj", Some("zed")), "proj (zed)");
+        assert_eq!(session_name("s", "/", None), "/");
+        assert_eq!(session_name("s", "", Some("")), "/");
+        assert_eq!(session_name("build-7/s", "/w/proj", Some("zed")), "build-7/proj (zed)");
     }
 
     #[test]
@@ -694,6 +710,7 @@ mod tests {
         let row = |id: &str| SessionRow {
             id: id.to_owned(),
             live: true,
+            away: None,
             state: None,
             pending: 0,
             waiting: Vec::new(),
@@ -704,5 +721,8 @@ mod tests {
         let rows = ["0192aaaa-0000-7000-8000-00000000ab01", "0192aaaa-0000-7000-8000-00000000cb01", "work"].map(row);
         let short = rows.each_ref().map(|row| session_id(&row.id, &rows));
         assert_eq!(short, ["ab01", "cb01", "work"]);
+        // A session of another machine is no reason for a longer name.
+        let far = ["h/0192aaaa-0000-7000-8000-00000000ab01", "i/0192bbbb-0000-7000-8000-00000000bb01"].map(row);
+        assert_eq!(far.each_ref().map(|row| session_id(&row.id, &far)), ["ab01", "bb01"]);
     }
 }

@@ -1,11 +1,10 @@
-//! Polls sessions and sends answers: everything that uses a control socket.
+//! Polls sessions and sends answers: everything that asks a session.
 //!
 //! One thread polls, every second or on request. Answers and turns may take long, so each call gets its own thread; a person
 //! cannot start many.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
@@ -17,8 +16,9 @@ use super::ask::{Ask, of_row};
 use super::model::{Event, First, News, NotOverruled, Overruling};
 use super::model::{Link, Live, SessionRow, Waiting};
 use super::reader::{Gone, Teller};
+use super::source::{Polling, Source};
 use crate::control::answer::is_stored;
-use crate::control::client::{self, Answer};
+use crate::control::client::{self, Answer, ClientError};
 use crate::control::{SessionDocument, with_choices};
 use crate::engine::OverruleFor;
 use crate::store::Found;
@@ -57,28 +57,33 @@ fn start(
 }
 
 /// Polls all sessions.
-pub(super) fn list(home: &Path, events: SyncSender<Event>) -> io::Result<Looking> {
-    let home = home.to_owned();
+pub(super) fn list(source: &Arc<dyn Source>, events: SyncSender<Event>) -> io::Result<Looking> {
+    let source = Arc::clone(source);
     let mut known: HashMap<String, Requests> = HashMap::new();
     start("list", LIST_EVERY, move || {
-        // A folder that cannot be read now may be readable later.
-        let found = Found::all(&home).unwrap_or_default();
+        let found = source.all();
         known.retain(|id, _| found.iter().any(|session| session.id == *id));
         let mut asked: Vec<(&Found, Requests)> =
             found.iter().map(|session| (session, known.remove(&session.id).unwrap_or_default())).collect();
-        let rows = std::thread::scope(|scope| {
-            let asked: Vec<_> = asked
+        let rows = match source.polling() {
+            Polling::Known => asked
                 .iter_mut()
-                .map(|(session, requests)| {
-                    let polled = session.live.then(|| scope.spawn(|| polled(session, requests)));
-                    (*session, polled)
-                })
-                .collect();
-            asked
-                .into_iter()
-                .map(|(session, polled)| row(session, polled.and_then(|polled| polled.join().ok().flatten())))
-                .collect()
-        });
+                .map(|(session, requests)| row(session, session.live.then(|| polled(&*source, session, requests))))
+                .collect(),
+            Polling::Relays => std::thread::scope(|scope| {
+                let asked: Vec<_> = asked
+                    .iter_mut()
+                    .map(|(session, requests)| {
+                        let polled = session.live.then(|| scope.spawn(|| polled(&*source, session, requests)));
+                        (*session, polled)
+                    })
+                    .collect();
+                asked
+                    .into_iter()
+                    .map(|(session, polled)| row(session, polled.and_then(|polled| polled.join().ok())))
+                    .collect()
+            }),
+        };
         known.extend(asked.into_iter().map(|(session, requests)| (session.id.clone(), requests)));
         events.send(Event::Listed(rows)).map_err(|_| Gone)
     })
@@ -87,21 +92,29 @@ pub(super) fn list(home: &Path, events: SyncSender<Event>) -> io::Result<Looking
 /// A session's document, and the requests that wait for a person.
 type Polled = (SessionDocument, Vec<Waiting>);
 
-fn polled(session: &Found, requests: &mut Requests) -> Option<Polled> {
-    let answer = client::get(&session.dir, "/sessions/self").ok()?;
-    let document: SessionDocument = serde_json::from_slice(&answer.body).ok()?;
-    requests.read(&session.dir, &document);
+/// `Err` has the words for a session that cannot answer, if they are known.
+fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<Polled, Option<String>> {
+    let away = |error: ClientError| error.away().map(str::to_owned);
+    let answer = source.get(session, "/sessions/self").map_err(away)?;
+    let document: SessionDocument = serde_json::from_slice(&answer.body).map_err(|_| None)?;
+    requests.read(source, session, &document);
     let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
     let waiting = waiting.map(|ask| Waiting { id: ask.id.clone(), summary: ask.summary(), asked_us: ask.asked_us });
     let waiting = waiting.collect();
-    Some((document, waiting))
+    Ok((document, waiting))
 }
 
-fn row(session: &Found, polled: Option<Polled>) -> SessionRow {
-    let (document, waiting) = polled.map_or((None, Vec::new()), |(document, waiting)| (Some(document), waiting));
+/// The row of a session; one that has stopped was not polled.
+fn row(session: &Found, polled: Option<Result<Polled, Option<String>>>) -> SessionRow {
+    let (document, waiting, away) = match polled {
+        Some(Ok((document, waiting))) => (Some(document), waiting, None),
+        Some(Err(away)) => (None, Vec::new(), away),
+        None => (None, Vec::new(), None),
+    };
     SessionRow {
         id: session.id.clone(),
         live: session.live,
+        away,
         state: document.as_ref().map(|document| document.state),
         pending: document.as_ref().map_or(0, |document| document.pending_requests),
         waiting,
@@ -125,7 +138,7 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Reads the requests if they may have changed.
-    pub(crate) fn read(&mut self, dir: &Path, document: &SessionDocument) {
+    pub(crate) fn read(&mut self, source: &dyn Source, session: &Found, document: &SessionDocument) {
         let counters = &document.counters;
         let pending = document.pending_requests;
         let now = (document.generation.clone(), pending, counters.client_lines, counters.server_lines);
@@ -136,7 +149,7 @@ impl Requests {
             self.asks.clear();
             return;
         }
-        let Some(rows) = pending_rows(dir) else { return };
+        let Some(rows) = pending_rows(source, session) else { return };
         // The count and the ledger are not read atomically.
         self.read_at = (rows.len() as u64 == pending).then_some(now);
         let mut known: BTreeMap<String, Arc<Ask>> =
@@ -145,7 +158,7 @@ impl Requests {
             let known = row["request_id"].as_str().and_then(|id| known.remove(id));
             // Until early 2026, the files of a change became known after its request. Its summary names them.
             let known = known.filter(|known| known.row["summary"] == row["summary"]);
-            known.unwrap_or_else(|| Arc::new(ask(whole(dir, row))))
+            known.unwrap_or_else(|| Arc::new(ask(whole(source, session, row))))
         };
         self.asks = rows.into_iter().map(ask).collect();
     }
@@ -165,7 +178,7 @@ fn parsed_us(text: &str) -> Option<u64> {
 }
 
 /// Polls one session.
-pub(super) fn session(found: Found, teller: Teller) -> io::Result<Looking> {
+pub(super) fn session(source: Arc<dyn Source>, found: Found, teller: Teller) -> io::Result<Looking> {
     let mut requests = Requests::default();
     let mut told: Option<Vec<Arc<Ask>>> = None;
     let mut last = None;
@@ -173,9 +186,9 @@ pub(super) fn session(found: Found, teller: Teller) -> io::Result<Looking> {
         if last.is_none() {
             teller.tell(News::Placed(cwd(&found)))?;
         }
-        let (link, document) = link(&found);
+        let (link, document) = link(&*source, &found);
         match &document {
-            Some(document) => requests.read(&found.dir, document),
+            Some(document) => requests.read(&*source, &found, document),
             None if link == Link::Stopped => requests.asks.clear(),
             None => {}
         }
@@ -187,7 +200,7 @@ pub(super) fn session(found: Found, teller: Teller) -> io::Result<Looking> {
         let is_same = told.as_ref().is_some_and(|told| are_same(told, &requests.asks));
         if !is_same {
             let gone = ids(before).filter(|id| !ids(&requests.asks).any(|other| other == *id));
-            let ended = gone.filter_map(|id| ended(&found.dir, id)).collect();
+            let ended = gone.filter_map(|id| ended(&*source, &found, id)).collect();
             told = Some(requests.asks.clone());
             teller.tell(News::Pending { asks: requests.asks.clone(), ended })?;
         }
@@ -199,8 +212,8 @@ pub(crate) fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
     asks.iter().map(|ask| ask.id.as_str())
 }
 
-fn link(found: &Found) -> (Link, Option<SessionDocument>) {
-    match client::get(&found.dir, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
+fn link(source: &dyn Source, found: &Found) -> (Link, Option<SessionDocument>) {
+    match source.get(found, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
         Ok(Ok(document)) => {
             let state = document.state;
             let threads = document.threads.iter().filter(|thread| thread.activity_state == state);
@@ -208,7 +221,7 @@ fn link(found: &Found) -> (Link, Option<SessionDocument>) {
             (Link::Up(Box::new(Live { since_us, document: steady(document.clone()) })), Some(document))
         }
         Ok(Err(why)) => (Link::Silent(why), None),
-        Err(_) if !found.is_still_live() => (Link::Stopped, None),
+        Err(_) if !source.is_still_live(found) => (Link::Stopped, None),
         Err(error) => (Link::Silent(error.to_string()), None),
     }
 }
@@ -222,21 +235,21 @@ fn steady(mut document: SessionDocument) -> SessionDocument {
 }
 
 /// The rows of all pending requests; `None` if they cannot be read now.
-fn pending_rows(dir: &Path) -> Option<Vec<Value>> {
+fn pending_rows(source: &dyn Source, session: &Found) -> Option<Vec<Value>> {
     #[derive(Deserialize)]
     struct Rows {
         requests: Vec<Value>,
     }
-    let answer = client::get(dir, "/sessions/self/codex-pending-requests").ok()?;
+    let answer = source.get(session, "/sessions/self/codex-pending-requests").ok()?;
     let Rows { requests } = answer.document().ok()?;
     Some(requests)
 }
 
 /// The whole row; a list omits large columns.
-fn whole(dir: &Path, row: Value) -> Value {
+fn whole(source: &dyn Source, session: &Found, row: Value) -> Value {
     // These columns share the room of a list. The whole row has room for all of them.
     let is_cut = ["request_payload", "changes", "item"].iter().any(|column| row[*column]["omitted"] == "size");
-    match row["request_id"].as_str().filter(|_| is_cut).and_then(|id| ended(dir, id)) {
+    match row["request_id"].as_str().filter(|_| is_cut).and_then(|id| ended(source, session, id)) {
         Some(whole) => with_choices(whole),
         None => row,
     }
@@ -248,8 +261,8 @@ fn ask(row: Value) -> Ask {
 }
 
 /// The row of a request, pending or not.
-pub(crate) fn ended(dir: &Path, id: &str) -> Option<Value> {
-    let answer = client::get(dir, &format!("/sessions/self/codex-requests/{id}")).ok()?;
+pub(crate) fn ended(source: &dyn Source, session: &Found, id: &str) -> Option<Value> {
+    let answer = source.get(session, &format!("/sessions/self/codex-requests/{id}")).ok()?;
     let mut document: Value = answer.document().ok()?;
     Some(document["request"].take())
 }
@@ -263,21 +276,25 @@ pub(super) enum Call {
     Overrule(Overruling),
 }
 
+/// The session that a call goes to.
+type To<'a> = (&'a dyn Source, &'a Found);
+
 /// Makes the call and sends the result.
-pub(super) fn run(call: Call, dir: PathBuf, teller: Teller) -> io::Result<()> {
+pub(super) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: Teller) -> io::Result<()> {
     std::thread::Builder::new().name("call".to_owned()).spawn(move || {
+        let to = (&*source, &session);
         let news = match call {
             Call::Respond { request_id, body } => {
-                let result = respond(&dir, &request_id, &body);
+                let result = respond(to, &request_id, &body);
                 News::Responded { request_id, result }
             }
-            Call::Say { text, thread_id } => News::Said(say(&dir, &text, thread_id.as_deref())),
+            Call::Say { text, thread_id } => News::Said(say(to, &text, thread_id.as_deref())),
             Call::Interrupt(thread_id) => {
                 let body = in_thread(json!({}), thread_id.as_deref());
-                News::Interrupted(post(&dir, "/sessions/self/interrupt", &body).map(drop))
+                News::Interrupted(post(to, "/sessions/self/interrupt", &body).map(drop))
             }
             Call::Overrule(asked) => {
-                let result = overrule(&dir, &asked);
+                let result = overrule(to, &asked);
                 News::Overruled { asked, result }
             }
         };
@@ -286,10 +303,10 @@ pub(super) fn run(call: Call, dir: PathBuf, teller: Teller) -> io::Result<()> {
     Ok(())
 }
 
-fn overrule(dir: &Path, asked: &Overruling) -> Result<String, NotOverruled> {
+fn overrule(to: To<'_>, asked: &Overruling) -> Result<String, NotOverruled> {
     let path = client::overrule_path(&asked.review_id);
     let body = json!({ "next_turn": asked.applies == OverruleFor::NextTurn });
-    let answer = client::post_by_tui(dir, &path, body.to_string(), client::TURN_WAIT_MAX);
+    let answer = to.0.post(to.1, &path, body.to_string(), client::TURN_WAIT_MAX);
     let answer = answer.map_err(|error| NotOverruled::Other(error.to_string()))?;
     if answer.error_code().as_deref() == Some("turn_over") {
         return Err(NotOverruled::TurnOver);
@@ -301,8 +318,8 @@ fn overrule(dir: &Path, asked: &Overruling) -> Result<String, NotOverruled> {
     })
 }
 
-fn post(dir: &Path, path: &str, body: &Value) -> Result<Value, String> {
-    let asked = client::post_by_tui(dir, path, body.to_string(), client::TURN_WAIT_MAX);
+fn post(to: To<'_>, path: &str, body: &Value) -> Result<Value, String> {
+    let asked = to.0.post(to.1, path, body.to_string(), client::TURN_WAIT_MAX);
     asked.map_err(|error| error.to_string())?.document()
 }
 
@@ -314,17 +331,17 @@ fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
     body
 }
 
-fn say(dir: &Path, text: &str, thread_id: Option<&str>) -> Result<String, String> {
-    let turn = post(dir, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
+fn say(to: To<'_>, text: &str, thread_id: Option<&str>) -> Result<String, String> {
+    let turn = post(to, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
     Ok(match turn["steered"] == true {
         true => "sent to the running turn".to_owned(),
         false => "sent: a turn has begun".to_owned(),
     })
 }
 
-fn respond(dir: &Path, request_id: &str, body: &Value) -> Result<(Value, First), String> {
+fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Value, First), String> {
     let path = format!("/sessions/self/codex-requests/{request_id}/respond");
-    let asked = client::post_by_tui(dir, &path, body.to_string(), DECISION_WAIT_MAX);
+    let asked = to.0.post(to.1, &path, body.to_string(), DECISION_WAIT_MAX);
     let answer: Answer = asked.map_err(|error| match error.is_unsent() {
         true => format!("nothing was sent: {error}"),
         false => format!("no reply, so the answer may or may not count: {error}"),

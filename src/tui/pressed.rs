@@ -504,8 +504,10 @@ pub(super) fn counts(model: &Model) -> (usize, usize) {
 
 pub(super) fn title(model: &Model) -> String {
     let (here, elsewhere) = counts(model);
-    let name =
-        model.session.as_ref().map(|session| format!(" · {}", plain(&session_name(&session.cwd, session.client()))));
+    let name = model
+        .session
+        .as_ref()
+        .map(|session| format!(" · {}", plain(&session_name(&session.id, &session.cwd, session.client()))));
     let waits = match here + elsewhere {
         0 => String::new(),
         1 => "(1 waits) ".to_owned(),

@@ -1,7 +1,7 @@
 //! The event loop: waits for an event, updates the model, executes its commands, and draws.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,7 +13,8 @@ use super::model::{Command, Ending, Event, News};
 use super::poller::{self, Call, Looking};
 use super::pressed::attach;
 use super::pressed::title;
-use super::reader::{self, Following, Pages, Teller};
+use super::reader::{Following, Pages, Teller};
+use super::source::Source;
 use super::terminal::{self, Keys, Pager, Screen};
 use super::text::Zone;
 use super::update::update;
@@ -64,7 +65,7 @@ pub(crate) enum Bell {
 
 /// The threads beside the loop.
 struct Beside {
-    home: PathBuf,
+    source: Arc<dyn Source>,
     setup: Setup,
     events: SyncSender<Event>,
     /// Keeps its thread running.
@@ -74,7 +75,8 @@ struct Beside {
 }
 
 struct Attached {
-    dir: PathBuf,
+    source: Arc<dyn Source>,
+    found: Found,
     teller: Teller,
     looking: Looking,
     pages: Pages,
@@ -94,15 +96,15 @@ enum Goes {
 /// # Errors
 ///
 /// The terminal failed, or a thread could not be started.
-pub(crate) fn run(home: &Path, start: Start, setup: Setup) -> io::Result<Ending> {
+pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Result<Ending> {
     let (events, happened) = sync_channel(WAITING_MAX);
     let mut screen = Screen::take()?;
     terminal::heed_signals(events.clone())?;
     let keys = terminal::listen(events.clone())?;
-    let list = poller::list(home, events.clone())?;
+    let list = poller::list(&source, events.clone())?;
     let size = screen.terminal.size()?;
     let mut model = Model::new(size, setup.colours, Zone::new(TimeZone::system()), now_us());
-    let mut beside = Beside { home: home.to_owned(), setup, events, _list: list, attached: None, keys };
+    let mut beside = Beside { source, setup, events, _list: list, attached: None, keys };
     if let Start::Session(id) = start {
         for command in attach(&mut model, id) {
             beside.carry_out(command, &mut screen)?;
@@ -209,19 +211,20 @@ impl Beside {
 
     fn attach(&self, id: &str, attachment: u64) -> io::Result<Option<Attached>> {
         let teller = Teller { events: self.events.clone(), attachment };
-        let found = Found::all(&self.home).unwrap_or_default().into_iter().find(|found| found.id == id);
+        let found = self.source.all().into_iter().find(|found| found.id == id);
         let Some(found) = found else {
             // The session was deleted after the list was read. The channel has room, because the loop empties it.
             let gone = News::Unreadable(format!("session {id} does not exist any more"));
             let _ = self.events.try_send(Event::Of(attachment, gone));
             return Ok(None);
         };
-        let dir = found.dir.clone();
+        let source = Arc::clone(&self.source);
         Ok(Some(Attached {
-            looking: poller::session(found, teller.clone())?,
-            pages: Pages::start(&dir, teller.clone())?,
-            _following: Some(reader::follow(&dir, 0, teller.clone())?),
-            dir,
+            looking: poller::session(Arc::clone(&source), found.clone(), teller.clone())?,
+            pages: Pages::start(&*source, &found, teller.clone())?,
+            _following: Some(source.follow(&found, 0, teller.clone())?),
+            source,
+            found,
             teller,
         }))
     }
@@ -236,7 +239,7 @@ impl Attached {
             }
             Command::Follow { epoch } => {
                 self._following = None;
-                self._following = Some(reader::follow(&self.dir, epoch, self.teller.clone())?);
+                self._following = Some(self.source.follow(&self.found, epoch, self.teller.clone())?);
                 return Ok(());
             }
             page @ (Command::ReadStart
@@ -263,6 +266,6 @@ impl Attached {
             | Command::Attach { .. }
             | Command::Copy(_) => return Ok(()),
         };
-        poller::run(call, self.dir.clone(), self.teller.clone())
+        poller::run(call, Arc::clone(&self.source), self.found.clone(), self.teller.clone())
     }
 }

@@ -12,13 +12,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
+use super::routes::On;
 use super::shown;
 use crate::control::answer::{is_stored, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::{Field, FieldError, in_one_line};
 use crate::control::{Refusal, Responded, ok};
 use crate::engine::Word;
-use crate::store::Found;
 use crate::tui::ask::{Ask, of_row};
 
 /// Timeout for storing an answer: the relay allows itself 10 s.
@@ -75,15 +75,15 @@ pub(super) struct Interruption {
 }
 
 /// Sends an answer; the response says whose answer counts.
-pub(super) fn respond(found: &Found, request_id: &str, given: &Given) -> Responded {
-    let ask = match ask(found, request_id)? {
+pub(super) fn respond(on: On<'_>, request_id: &str, given: &Given) -> Responded {
+    let ask = match ask(on, request_id)? {
         Ok(ask) => ask,
         Err(refused) => return Ok(refused),
     };
     let body = body(&ask, given)?;
     let path = format!("{}/respond", path_of(request_id)?);
-    let answer = client::post_by_web(&found.dir, &path, body.to_string(), DECISION_WAIT_MAX);
-    let answer = answer.map_err(|error| no_answer(found, &error))?;
+    let answer = on.0.post(on.1, &path, body.to_string(), DECISION_WAIT_MAX);
+    let answer = answer.map_err(|error| no_answer(on, &error))?;
     if !answer.status.is_success() {
         return Ok(passed_on(answer));
     }
@@ -95,8 +95,8 @@ pub(super) fn respond(found: &Found, request_id: &str, given: &Given) -> Respond
 }
 
 /// Further lines of the diff of a request's file.
-pub(super) fn diff(found: &Found, request_id: &str, file: usize, from: usize) -> Responded {
-    match ask(found, request_id)? {
+pub(super) fn diff(on: On<'_>, request_id: &str, file: usize, from: usize) -> Responded {
+    match ask(on, request_id)? {
         Ok(ask) if ask.row["status"] == "pending" => {
             let no_line = || Refusal::new(StatusCode::NOT_FOUND, "line_not_found", "the diff has no such line");
             ok(&shown::part_of_diff(&ask, file, from).ok_or_else(no_line)?)
@@ -110,21 +110,21 @@ pub(super) fn diff(found: &Found, request_id: &str, file: usize, from: usize) ->
     }
 }
 
-pub(super) fn send(found: &Found, message: &Message) -> Responded {
+pub(super) fn send(on: On<'_>, message: &Message) -> Responded {
     let mut body = json!({ "text": message.text });
     message.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
-    post(found, "/sessions/self/input", &body)
+    post(on, "/sessions/self/input", &body)
 }
 
-pub(super) fn interrupt(found: &Found, interruption: &Interruption) -> Responded {
+pub(super) fn interrupt(on: On<'_>, interruption: &Interruption) -> Responded {
     let mut body = json!({});
     interruption.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
-    post(found, "/sessions/self/interrupt", &body)
+    post(on, "/sessions/self/interrupt", &body)
 }
 
-fn post(found: &Found, path: &str, body: &Value) -> Responded {
-    let answer = client::post_by_web(&found.dir, path, body.to_string(), client::TURN_WAIT_MAX);
-    answer.map(passed_on).map_err(|error| no_answer(found, &error))
+fn post(on: On<'_>, path: &str, body: &Value) -> Responded {
+    let answer = on.0.post(on.1, path, body.to_string(), client::TURN_WAIT_MAX);
+    answer.map(passed_on).map_err(|error| no_answer(on, &error))
 }
 
 /// The path of a request at the control socket. An id that could change the path is refused.
@@ -138,9 +138,9 @@ fn path_of(request_id: &str) -> Result<String, Refusal> {
 }
 
 /// A request of the ledger, pending or not, or the relay's refusal.
-fn ask(found: &Found, request_id: &str) -> Result<Result<Ask, Response>, Refusal> {
+fn ask(on: On<'_>, request_id: &str) -> Result<Result<Ask, Response>, Refusal> {
     let path = path_of(request_id)?;
-    let answer = client::get(&found.dir, &path).map_err(|error| no_answer(found, &error))?;
+    let answer = on.0.get(on.1, &path).map_err(|error| no_answer(on, &error))?;
     if !answer.status.is_success() {
         return Ok(Err(passed_on(answer)));
     }
@@ -215,8 +215,8 @@ fn of_fields(errors: &[FieldError]) -> Refusal {
 }
 
 /// The refusal if a relay does not answer.
-fn no_answer(found: &Found, error: &ClientError) -> Refusal {
-    if !found.is_still_live() {
+fn no_answer((source, found): On<'_>, error: &ClientError) -> Refusal {
+    if !source.is_still_live(found) {
         let message = "this session has stopped; start its client again";
         return Refusal::new(StatusCode::CONFLICT, "session_stopped", message);
     }

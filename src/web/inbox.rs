@@ -17,11 +17,10 @@ use tokio::time::timeout;
 
 use super::shown;
 use crate::control::SessionDocument;
-use crate::control::client;
-use crate::journal::SegmentName;
 use crate::store::Found;
 use crate::tui::ask::Ask;
 use crate::tui::poller::{Requests, ended};
+use crate::tui::source::{Polling, Source};
 
 /// Polling interval of a relay without traffic. A relay counts as busy for this time after traffic.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -43,6 +42,23 @@ const FRESH_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Live sessions that are watched.
 const WATCHED_MAX: usize = 64;
+
+/// The same if their source knows all answers already.
+const KNOWN_WATCHED_MAX: usize = 256;
+
+fn watched_max(polling: Polling) -> usize {
+    match polling {
+        Polling::Relays => WATCHED_MAX,
+        Polling::Known => KNOWN_WATCHED_MAX,
+    }
+}
+
+fn look_every(polling: Polling) -> Duration {
+    match polling {
+        Polling::Relays => ASK_BUSY_EVERY,
+        Polling::Known => ASK_EVERY,
+    }
+}
 
 /// Stopped sessions that are listed.
 const STOPPED_MAX: usize = 50;
@@ -66,6 +82,7 @@ pub(super) struct Inbox(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     home: PathBuf,
+    source: Arc<dyn Source>,
     /// The only session to show.
     only: Option<String>,
     state: Mutex<State>,
@@ -138,10 +155,11 @@ impl Inbox {
     /// # Errors
     ///
     /// The thread could not be started.
-    pub(super) fn start(home: PathBuf, only: Option<String>) -> std::io::Result<Inbox> {
+    pub(super) fn start(home: PathBuf, source: Arc<dyn Source>, only: Option<String>) -> std::io::Result<Inbox> {
         let (list, listed) = sync_channel(1);
         let shared = Arc::new(Shared {
             home,
+            source,
             only,
             state: Mutex::default(),
             changed: watch::channel(0).0,
@@ -244,8 +262,7 @@ impl Shared {
     }
 
     fn all(&self) -> Vec<Found> {
-        // A folder that cannot be read now may be readable later.
-        let mut all = Found::all(&self.home).unwrap_or_default();
+        let mut all = self.source.all();
         all.retain(|session| self.only.as_ref().is_none_or(|only| *only == session.id));
         all
     }
@@ -353,7 +370,7 @@ fn list_sessions(shared: &Arc<Shared>, told: &Receiver<()>) {
         let found = shared.all();
         let unwatched: Vec<Found> = {
             let state = shared.state();
-            let room = WATCHED_MAX.saturating_sub(state.watched.len());
+            let room = watched_max(shared.source.polling()).saturating_sub(state.watched.len());
             let is_new = |session: &&Found| session.live && !state.watched.contains_key(&session.id);
             found.iter().filter(is_new).take(room).cloned().collect()
         };
@@ -392,21 +409,25 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
     let mut answered_at = Instant::now();
     let mut traffic = Traffic::default();
     while shared.is_wanted() {
-        match client::get(&found.dir, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
+        match shared.source.get(found, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
             Ok(Ok(document)) => {
                 answered_at = Instant::now();
-                requests.read(&found.dir, &document);
+                requests.read(&*shared.source, found, &document);
                 take(shared, found, document, &requests.asks);
             }
-            Err(_) if !found.is_still_live() => break,
-            Ok(Err(why)) => has_problem(shared, found, answered_at, &why),
-            Err(error) => has_problem(shared, found, answered_at, &error.why(found)),
+            Err(_) if !shared.source.is_still_live(found) => break,
+            Ok(Err(why)) => has_problem(shared, found, answered_at, format!("it does not answer: {why}")),
+            Err(error) => {
+                let why =
+                    error.away().map_or_else(|| format!("it does not answer: {}", error.why(found)), str::to_owned);
+                has_problem(shared, found, answered_at, why);
+            }
         }
-        if !traffic.wait(found, told) {
+        if !traffic.wait(&*shared.source, found, told) {
             break;
         }
     }
-    let has_ended = !found.is_still_live();
+    let has_ended = !shared.source.is_still_live(found);
     shared.update(|state| {
         state.watched.remove(&found.id);
         if !has_ended {
@@ -424,21 +445,20 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
 /// Tells a busy relay from an idle one by the size of its journal.
 #[derive(Default)]
 struct Traffic {
-    segment: Option<SegmentName>,
-    bytes: u64,
+    last: Option<(String, u64)>,
     seen_at: Option<Instant>,
 }
 
 impl Traffic {
     /// Waits until the next poll is due; `false` ends the thread. The relay writes a request to the journal before the ledger
     /// has it, so a busy relay needs several polls after the last traffic.
-    fn wait(&mut self, found: &Found, told: &Receiver<()>) -> bool {
+    fn wait(&mut self, source: &dyn Source, found: &Found, told: &Receiver<()>) -> bool {
         let asked_at = Instant::now();
         loop {
-            match told.recv_timeout(ASK_BUSY_EVERY) {
+            match told.recv_timeout(look_every(source.polling())) {
                 Ok(()) => return true,
                 Err(error) if !is_due(error) => return false,
-                Err(_) => self.look(found),
+                Err(_) => self.look(source.traffic(found)),
             }
             let is_busy = self.seen_at.is_some_and(|at| at.elapsed() < ASK_EVERY);
             if is_busy || asked_at.elapsed() >= ASK_EVERY {
@@ -447,12 +467,9 @@ impl Traffic {
         }
     }
 
-    fn look(&mut self, found: &Found) {
-        let segment = found.last_segment();
-        let path = segment.as_ref().map(|name| found.journal_dir().join(name.to_string()));
-        let bytes = path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len());
-        if (segment.as_ref(), bytes) != (self.segment.as_ref(), self.bytes) {
-            (self.segment, self.bytes, self.seen_at) = (segment, bytes, Some(Instant::now()));
+    fn look(&mut self, traffic: (String, u64)) {
+        if self.last.as_ref() != Some(&traffic) {
+            (self.last, self.seen_at) = (Some(traffic), Some(Instant::now()));
         }
     }
 }
@@ -462,7 +479,7 @@ fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<A
     let known = shared.state().ids_of(&found.id);
     let gone = known.into_iter().filter(|id| !asks.iter().any(|ask| ask.id == *id));
     let gone: Vec<(String, Value)> =
-        gone.map(|id| (ending_of(found, &id), id)).map(|(ending, id)| (id, ending)).collect();
+        gone.map(|id| (ending_of(shared, found, &id), id)).map(|(ending, id)| (id, ending)).collect();
     shared.update(|state| {
         if let Some(watched) = state.watched.get_mut(&found.id) {
             watched.document = Some(document);
@@ -475,21 +492,21 @@ fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<A
     });
 }
 
-fn ending_of(found: &Found, request_id: &str) -> Value {
-    match ended(&found.dir, request_id) {
+fn ending_of(shared: &Shared, found: &Found, request_id: &str) -> Value {
+    match ended(&*shared.source, found, request_id) {
         Some(row) => shown::ending(&row),
         None => shown::unknown_ending("the request no longer waits"),
     }
 }
 
 /// Notes that a relay does not answer. Its requests stay: it may only be slow.
-fn has_problem(shared: &Shared, found: &Found, answered_at: Instant, why: &str) {
+fn has_problem(shared: &Shared, found: &Found, answered_at: Instant, why: String) {
     shared.update(|state| {
         if let Some(watched) = state.watched.get_mut(&found.id) {
             watched.is_silent = true;
             watched.looks += 1;
             if answered_at.elapsed() >= PROBLEM_AFTER {
-                watched.problem = Some(format!("it does not answer: {why}"));
+                watched.problem = Some(why);
             }
         }
     });
@@ -500,6 +517,7 @@ mod tests {
     use super::*;
     use crate::control::request_view::one_of_each_kind;
     use crate::tui::ask::of_row;
+    use crate::tui::source::{AnsweredIn, Home};
 
     fn found(id: &str) -> Found {
         Found {
@@ -573,6 +591,7 @@ mod tests {
     fn relay_without_an_answer_is_not_waited_for_again() {
         let shared = Shared {
             home: PathBuf::new(),
+            source: Arc::new(Home { path: PathBuf::new(), answered_in: AnsweredIn::Web }),
             only: None,
             state: Mutex::default(),
             changed: watch::channel(0).0,
@@ -582,7 +601,7 @@ mod tests {
         };
         let watched = Watched { look: sync_channel(1).0, looks: 1, is_silent: false, document: None, problem: None };
         shared.state().watched.insert("hung".to_owned(), watched);
-        has_problem(&shared, &found("hung"), Instant::now(), "it hangs");
+        has_problem(&shared, &found("hung"), Instant::now(), "it hangs".to_owned());
         let state = shared.state();
         assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 1)])), "its look has ended");
         assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 2)])), "the next look is not waited for");

@@ -49,6 +49,7 @@ pub(crate) use hosts::HostName;
 use crate::control::{self, Places, SocketError, runtime_of_calls};
 use crate::files::{Access as FileAccess, Folder};
 use crate::launch::Signals;
+use crate::tui::source::Source;
 use access::Access;
 use hosts::Hosts;
 use inbox::Inbox;
@@ -68,6 +69,8 @@ const THREADS_MAX: usize = routes::CALLS_MAX;
 #[derive(Debug)]
 pub(crate) struct Options {
     pub home: PathBuf,
+    /// The sessions to show.
+    pub source: Arc<dyn Source>,
     /// `None` for a free port.
     pub port: Option<u16>,
     /// Further names under which the page may be used.
@@ -127,7 +130,7 @@ impl Server {
     /// Nothing listens after an error.
     pub(crate) fn start(options: Options) -> Result<Server, WebError> {
         let set_up = |what| move |source| WebError::SetUp { what, source };
-        let Options { home, port, names, session, runtime_dir } = options;
+        let Options { home, source, port, names, session, runtime_dir } = options;
         let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP]).map_err(set_up("signal handlers"))?;
         let lock = lock(&home)?;
         // A page that was killed leaves it behind; the token in it has ended.
@@ -144,8 +147,9 @@ impl Server {
             clock: Clock,
             access: Mutex::new(Access::default()),
             signed_out: watch::channel(()).0,
-            inbox: Inbox::start(home.clone(), session).map_err(set_up("a thread"))?,
-            follows: Follows::default(),
+            inbox: Inbox::start(home.clone(), Arc::clone(&source), session).map_err(set_up("a thread"))?,
+            follows: Follows::of(Arc::clone(&source)),
+            source,
             places: Arc::new(Places::default()),
             calls: Semaphore::new(routes::CALLS_MAX),
             opened: Mutex::default(),

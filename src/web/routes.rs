@@ -32,7 +32,7 @@ use super::timeline::Follows;
 use super::{Clock, calls, random, shown};
 use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
 use crate::store::Found;
-use crate::tui::reader::Pager;
+use crate::tui::source::{Recorded, Source};
 
 /// Calls that may wait for a relay or a file at the same time.
 pub(super) const CALLS_MAX: usize = 24;
@@ -83,6 +83,9 @@ const HEADERS: [(HeaderName, &str); 8] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
+/// A session, and where it is.
+pub(super) type On<'a> = (&'a dyn Source, &'a Found);
+
 /// The state shared by all routes.
 #[derive(Debug)]
 pub(super) struct App {
@@ -91,6 +94,7 @@ pub(super) struct App {
     pub(super) access: Mutex<Access>,
     /// Changes when browsers are signed out.
     pub(super) signed_out: watch::Sender<()>,
+    pub(super) source: Arc<dyn Source>,
     pub(super) inbox: Inbox,
     pub(super) follows: Follows,
     pub(super) places: Arc<Places>,
@@ -125,22 +129,22 @@ impl App {
     async fn with_session(
         self: &Arc<App>,
         id: String,
-        call: impl FnOnce(&Found) -> Responded + Send + 'static,
+        call: impl FnOnce(On<'_>) -> Responded + Send + 'static,
     ) -> Responded {
-        let inbox = self.inbox.clone();
-        self.call(move || call(&inbox.session(&id).ok_or_else(no_session)?)).await
+        let (inbox, source) = (self.inbox.clone(), Arc::clone(&self.source));
+        self.call(move || call((&*source, &inbox.session(&id).ok_or_else(no_session)?))).await
     }
 
     /// Runs a call for a session that must be live, and then looks what has changed.
     async fn with_live(
         self: &Arc<App>,
         id: String,
-        call: impl FnOnce(&Found) -> Responded + Send + 'static,
+        call: impl FnOnce(On<'_>) -> Responded + Send + 'static,
     ) -> Responded {
         let stopped = || {
             Refusal::new(StatusCode::CONFLICT, "session_stopped", "this session has stopped; start its client again")
         };
-        let done = self.with_session(id, move |found| if found.live { call(found) } else { Err(stopped()) }).await;
+        let done = self.with_session(id, move |on| if on.1.live { call(on) } else { Err(stopped()) }).await;
         self.inbox.look();
         done
     }
@@ -397,7 +401,8 @@ async fn open_stream(
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let timeline = match query.get("session") {
         Some(id) => {
-            let found = app.inbox.session(id).ok_or_else(no_session)?;
+            // The only escape in an id: the slash behind a host.
+            let found = app.inbox.session(&id.replace("%2F", "/")).ok_or_else(no_session)?;
             app.follows.reader(&found, last_id).map_or_else(|| Timeline::TooMany(found.into()), Timeline::Read)
         }
         None => Timeline::None,
@@ -422,8 +427,8 @@ async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuer
         None => Some(ENTRIES_DEFAULT),
     };
     let limit = limit.ok_or_else(|| bad(format!("`limit` must be 1 to {ENTRIES_MAX}")))?;
-    app.with_session(id, move |found| {
-        let page = pager(found).older(&before, limit).map_err(unreadable)?.ok_or_else(no_entry)?;
+    app.with_session(id, move |on| {
+        let page = recorded(on).older(&before, limit).map_err(unreadable)?.ok_or_else(no_entry)?;
         let entries: Vec<Value> = page.entries.iter().map(shown::entry).collect();
         ok(&json!({ "entries": entries, "has_older": !page.is_last }))
     })
@@ -433,15 +438,15 @@ async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuer
 async fn entry(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
     let query = parameters(query.as_deref(), &["key"])?;
     let key = query.get("key").and_then(|text| shown::key_of(text)).ok_or_else(no_entry)?;
-    app.with_session(id, move |found| {
-        let entry = pager(found).one(&key).map_err(unreadable)?;
+    app.with_session(id, move |on| {
+        let entry = recorded(on).one(&key).map_err(unreadable)?;
         ok(&shown::entry(&entry.filter(|entry| entry.key == key).ok_or_else(no_entry)?))
     })
     .await
 }
 
-fn pager(found: &Found) -> Pager {
-    Pager::new(&found.dir, Arc::new(true.into()))
+fn recorded((source, found): On<'_>) -> Box<dyn Recorded> {
+    source.recorded(found, Arc::new(true.into()))
 }
 
 fn unreadable(error: std::io::Error) -> Refusal {
@@ -465,20 +470,20 @@ async fn diff(
         found.ok_or_else(|| bad(format!("`{name}` must be a number")))
     };
     let (file, from) = (number("file")?, number("from")?);
-    app.with_live(id, move |found| calls::diff(found, &request_id, file, from)).await
+    app.with_live(id, move |on| calls::diff(on, &request_id, file, from)).await
 }
 
 async fn respond(State(app): State<Arc<App>>, Path((_, id, request_id)): OfRequest, body: Bytes) -> Responded {
     let given = read(&body)?;
-    app.with_live(id, move |found| calls::respond(found, &request_id, &given)).await
+    app.with_live(id, move |on| calls::respond(on, &request_id, &given)).await
 }
 
 async fn input(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
     let message = read(&body)?;
-    app.with_live(id, move |found| calls::send(found, &message)).await
+    app.with_live(id, move |on| calls::send(on, &message)).await
 }
 
 async fn interrupt(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
     let interruption = read(&body)?;
-    app.with_live(id, move |found| calls::interrupt(found, &interruption)).await
+    app.with_live(id, move |on| calls::interrupt(on, &interruption)).await
 }

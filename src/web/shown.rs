@@ -17,6 +17,7 @@ use crate::store::{Found, label};
 use crate::tui::ask::Ask;
 use crate::tui::diff::counts_of;
 use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
+use crate::tui::model::host_of;
 
 /// Limits for the texts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +58,9 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
     let choices = view.choices.iter().map(|one| choice(one, kind.subject(), hidden.as_deref()));
     let answers = (!view.questions.is_empty())
         .then(|| json!({ "key": "a", "word": "answer", "label": "Send answer", "gives": "form", "body": null, "confirm": null }));
-    json!({
+    let mut told = json!({
         "session": session.id,
-        "session_name": label(session),
+        "session_name": name(session),
         "folder": folder,
         "client": client,
         "request_id": ask.id,
@@ -79,13 +80,32 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "files": files,
         "fields": view.questions.iter().map(question).chain(view.fields.iter().map(field)).collect::<Vec<_>>(),
         "choices": choices.chain(answers).collect::<Vec<_>>(),
-    })
+    });
+    add_host(&mut told, session);
+    told
+}
+
+/// The name of a session, without its machine.
+fn name(session: &Found) -> String {
+    let whole = label(session);
+    let bare = host_of(&session.id).and_then(|host| whole.strip_prefix(host)?.strip_prefix('/'));
+    bare.map_or_else(|| whole.clone(), str::to_owned)
+}
+
+/// The machine of a session, unless it is this one.
+fn add_host(told: &mut Value, session: &Found) {
+    if let Some(host) = host_of(&session.id) {
+        told["host"] = json!(host);
+    }
 }
 
 /// The command that answers the request from a shell.
 fn how(session: &Found, ask: &Ask) -> String {
     let arguments = respond_arguments(&ask.row).into_iter().next().unwrap_or_default();
-    format!("codex-shim respond {} --session {} {arguments}", ask.id, session.id)
+    match host_of(&session.id) {
+        None => format!("codex-shim respond {} --session {} {arguments}", ask.id, session.id),
+        Some(_) => format!("codex-shim fleet respond {}/{} {arguments}", session.id, ask.id),
+    }
 }
 
 /// The bytes of a text that are shown. What is asked for is never shortened to make room for other requests.
@@ -318,7 +338,7 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
     let last_used = (!session.live).then(|| humantime::format_rfc3339_millis(session.last_used).to_string());
     let mut told = json!({
         "id": session.id,
-        "name": label(session),
+        "name": name(session),
         "folder": folder(session),
         "is_live": session.live,
         "is_hub": is_hub,
@@ -363,6 +383,7 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         };
         told["threads"] = document.threads.iter().map(thread).collect();
     }
+    add_host(&mut told, session);
     let (words, look) = words::state(state);
     (told["words"], told["look"]) = (json!(problem.unwrap_or(words)), json!(look));
     told

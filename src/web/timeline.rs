@@ -5,7 +5,6 @@
 //! entries with a greater number than the last one it has seen, so a reconnect neither misses nor repeats anything.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -16,7 +15,8 @@ use super::shown;
 use crate::store::Found;
 use crate::tui::entry::Key;
 use crate::tui::model::{Event, News};
-use crate::tui::reader::{self, Teller};
+use crate::tui::reader::Teller;
+use crate::tui::source::Source;
 use crate::tui::timeline::Timeline;
 
 /// Sessions that are followed at the same time.
@@ -38,8 +38,11 @@ const LINGER: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// All followed sessions, by id.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Follows(Arc<Mutex<HashMap<String, Arc<Follow>>>>);
+#[derive(Debug, Clone)]
+pub(super) struct Follows {
+    source: Arc<dyn Source>,
+    all: Arc<Mutex<HashMap<String, Arc<Follow>>>>,
+}
 
 /// A followed session.
 #[derive(Debug)]
@@ -107,8 +110,12 @@ impl Drop for Reader {
 }
 
 impl Follows {
+    pub(super) fn of(source: Arc<dyn Source>) -> Follows {
+        Follows { source, all: Arc::default() }
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Follow>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A reader of the session, after the change that `last_id` names. `None` if tabs show too many other sessions.
@@ -123,10 +130,10 @@ impl Follows {
                     all.remove(&longest_left);
                 }
                 let follow = Arc::new(Follow::new(session));
-                let (follows, own, dir) = (self.clone(), Arc::clone(&follow), session.dir.clone());
+                let (follows, own, session) = (self.clone(), Arc::clone(&follow), session.clone());
                 let thread = std::thread::Builder::new().name("timeline".to_owned());
-                thread.spawn(move || run(&dir, &own, &follows)).ok()?;
-                all.insert(session.id.clone(), Arc::clone(&follow));
+                thread.spawn(move || run(&session, &own, &follows)).ok()?;
+                all.insert(follow.session_id.clone(), Arc::clone(&follow));
                 follow
             }
         };
@@ -230,9 +237,9 @@ fn joined<'a>(entries: impl Iterator<Item = &'a Shown>) -> String {
 }
 
 /// Follows a session until no tab shows it.
-fn run(dir: &Path, follow: &Follow, follows: &Follows) {
+fn run(session: &Found, follow: &Follow, follows: &Follows) {
     let (events, news) = sync_channel(NEWS_MAX);
-    let following = match reader::follow(dir, 0, Teller { events, attachment: 0 }) {
+    let following = match follows.source.follow(session, 0, Teller { events, attachment: 0 }) {
         Ok(following) => following,
         Err(error) => {
             follow.publish(|window| window.say(format!("start a thread: {error}")));
@@ -384,6 +391,7 @@ mod tests {
 
     use super::*;
     use crate::journal::{Generation, Position, SegmentName};
+    use crate::tui::source::{AnsweredIn, Home};
     use crate::tui::timeline::SessionEvent;
 
     fn follow() -> Arc<Follow> {
@@ -495,7 +503,8 @@ mod tests {
 
     #[test]
     fn session_without_a_tab_makes_room() {
-        let follows = Follows::default();
+        let source = Home { path: PathBuf::new(), answered_in: AnsweredIn::Web };
+        let follows = Follows::of(Arc::new(source));
         let open = |number: usize| {
             let dir = PathBuf::from("there is no such folder");
             let last_used = SystemTime::UNIX_EPOCH;

@@ -36,6 +36,8 @@ mod fleet_later;
 mod fleet_names;
 #[cfg(feature = "fleet")]
 mod fleet_permissions;
+#[cfg(feature = "fleet")]
+mod fleet_views;
 mod fragments;
 mod front;
 mod history;

@@ -31,7 +31,7 @@ Examples:
   codex-shim fleet show build-7/api/latest --json | jq .request")]
 pub(in crate::cli) struct ShowArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
-    #[arg(value_name = "REQUEST")]
+    #[arg(value_name = "REQUEST", add = super::complete::requests())]
     request: Target,
     #[command(flatten)]
     format: Format,
@@ -124,7 +124,7 @@ Examples:
   codex-shim fleet respond build-7/6b02d1a90c4e-0 accept --when-back")]
 pub(in crate::cli) struct RespondArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
-    #[arg(value_name = "REQUEST")]
+    #[arg(value_name = "REQUEST", add = super::complete::requests())]
     request: Target,
     /// accept, accept-for-session, decline or cancel
     #[arg(value_name = "DECISION", value_enum, hide_possible_values = true)]

@@ -98,7 +98,7 @@ Examples:
   codex-shim fleet sessions --json | jq '.sessions[] | select(.live)'")]
 pub(in crate::cli) struct SessionsArguments {
     /// Only those of this host
-    #[arg(value_name = "HOST")]
+    #[arg(value_name = "HOST", add = super::complete::hosts())]
     host: Option<String>,
     #[command(flatten)]
     format: Format,
@@ -197,7 +197,7 @@ Examples:
   codex-shim fleet requests --json | jq -r '.requests[] | .name, .summary'")]
 pub(in crate::cli) struct RequestsArguments {
     /// Only those of this host
-    #[arg(value_name = "HOST")]
+    #[arg(value_name = "HOST", add = super::complete::hosts())]
     host: Option<String>,
     /// Every stored request of live sessions, whatever its status
     #[arg(long)]

@@ -5,11 +5,13 @@
 mod agent;
 mod answer;
 mod check;
+mod complete;
 mod key;
 mod list;
 mod tail;
 mod talk;
 mod usage;
+mod views;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -18,6 +20,7 @@ use super::requests::text;
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question};
+pub(super) use views::{session_named, views};
 
 /// Exit status: no such host.
 const NO_SUCH_HOST: i32 = 3;

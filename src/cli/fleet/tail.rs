@@ -39,7 +39,7 @@ Examples:
   codex-shim fleet tail -f --json | jq -r .event.event_type")]
 pub(in crate::cli) struct TailArguments {
     /// Only the events of this host
-    #[arg(value_name = "HOST")]
+    #[arg(value_name = "HOST", add = super::complete::hosts())]
     host: Option<String>,
     /// Keep printing events as they are stored
     #[arg(short, long)]

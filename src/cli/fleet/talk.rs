@@ -24,7 +24,7 @@ Examples:
   codex-shim fleet send build-7/work 'go on' --json | jq -r .turn_id")]
 pub(in crate::cli) struct SendArguments {
     /// Session: HOST/SESSION
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", add = super::complete::sessions())]
     session: Target,
     /// The message
     #[arg(value_name = "TEXT")]
@@ -63,7 +63,7 @@ Examples:
   codex-shim fleet interrupt build-7/work")]
 pub(in crate::cli) struct InterruptArguments {
     /// Session: HOST/SESSION
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", add = super::complete::sessions())]
     session: Target,
     /// Id of the thread [default: that of the last turn]
     #[arg(long, value_name = "THREAD")]

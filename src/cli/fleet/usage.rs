@@ -30,7 +30,7 @@ Examples:
   codex-shim fleet usage --json | jq .total.total_tokens")]
 pub(in crate::cli) struct UsageArguments {
     /// Only this host
-    #[arg(value_name = "HOST")]
+    #[arg(value_name = "HOST", add = super::complete::hosts())]
     host: Option<String>,
     /// One row for each of these
     #[arg(long, value_enum, value_name = "WHAT", default_value = "host")]

@@ -275,6 +275,7 @@ fn nowhere() -> Position {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::source::Recorded as _;
     use super::super::pager::Pager;
     use crate::config::RetentionBounds;
     use crate::index::{Index, IndexSettings, TranscriptFiles};

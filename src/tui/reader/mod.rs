@@ -57,10 +57,11 @@ pub(crate) struct Teller {
 }
 
 /// The receiver is gone.
-pub(super) struct Gone;
+#[derive(Debug)]
+pub(crate) struct Gone;
 
 impl Teller {
-    pub(super) fn tell(&self, news: News) -> Result<(), Gone> {
+    pub(crate) fn tell(&self, news: News) -> Result<(), Gone> {
         self.events.send(Event::Of(self.attachment, news)).map_err(|_| Gone)
     }
 }
@@ -69,6 +70,13 @@ impl Teller {
 #[derive(Debug)]
 pub(crate) struct Following {
     _ends: SyncSender<()>,
+}
+
+impl Following {
+    /// A thread that ends once nothing can be sent to `ends` any more.
+    pub(crate) fn of(ends: SyncSender<()>) -> Following {
+        Following { _ends: ends }
+    }
 }
 
 /// Follows the journal of a session folder from its end.
@@ -285,6 +293,7 @@ mod tests {
 
     use super::super::entry::{Entry, Key, Kind, Matcher};
     use super::super::model::Way;
+    use super::super::source::Recorded as _;
     use super::pager::Pager;
     use super::*;
 

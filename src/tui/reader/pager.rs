@@ -8,12 +8,14 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use super::super::model::{Command, News, Page, Way};
+use super::super::source::{self, Recorded};
 use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
 use super::{LOOK_EVERY, Teller, journal_dir, segments};
 use super::{NextRecord, Source};
 use crate::index::{Follower, Patience};
 use crate::journal::{Position, SegmentName};
+use crate::store::Found;
 
 /// Longest body of an entry in full, in bytes.
 const FULL_BYTES_MAX: usize = 1 << 20;
@@ -49,34 +51,6 @@ enum Left {
 impl Pager {
     pub(crate) fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Pager {
         Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
-    }
-
-    /// Runs a read command; `None` for any other command, or if the read was cancelled.
-    pub(super) fn read(&self, command: &Command) -> io::Result<Option<News>> {
-        Ok(match command {
-            Command::ReadStart => self.start()?.map(News::Start),
-            Command::ReadOlder(key) => self.older(key, PAGE_ENTRIES)?.map(News::Older),
-            Command::ReadNewer(key) => self.newer(key)?.map(News::Newer),
-            Command::Open(key) => self.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
-            Command::Find { matcher, from, way } => self.find(matcher, from, *way)?.map(News::Found),
-            Command::Quit(_)
-            | Command::Suspend
-            | Command::Retake
-            | Command::Ring
-            | Command::Notify(_)
-            | Command::Mouse(_)
-            | Command::Page(_)
-            | Command::PageDiff(_)
-            | Command::Detach
-            | Command::Attach { .. }
-            | Command::Look
-            | Command::Follow { .. }
-            | Command::Respond { .. }
-            | Command::Say { .. }
-            | Command::Interrupt(_)
-            | Command::Overrule(_)
-            | Command::Copy(_) => None,
-        })
     }
 
     fn is_wanted(&self) -> bool {
@@ -116,21 +90,6 @@ impl Pager {
         Kept::of(&self.session_dir)
     }
 
-    pub(crate) fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
-        let at = match &before.at {
-            Spot::Recorded(at) => at,
-            // Further entries can begin with the same line.
-            Spot::Kept(id) => return Ok(Some(self.kept().older(id.saturating_add(u64::from(before.nth > 0))))),
-        };
-        let Some(mut page) = self.older_recorded(before, at, count)? else { return Ok(None) };
-        if page.is_last {
-            let mut front = self.kept().in_front_of_journal();
-            front.entries.append(&mut page.entries);
-            page = front;
-        }
-        Ok(Some(page))
-    }
-
     fn older_recorded(&self, before: &Key, at: &Position, count: usize) -> io::Result<Option<Page>> {
         let mut found: Vec<Entry> = Vec::new();
         let all = segments(&self.dir);
@@ -160,78 +119,6 @@ impl Pager {
         let too_many = found.len().saturating_sub(count);
         found.drain(..too_many);
         Ok(Some(Page { entries: found, is_last: is_last && too_many == 0 }))
-    }
-
-    /// The first page of the session, from the history or, if that has nothing, from the journal.
-    pub(super) fn start(&self) -> io::Result<Option<Page>> {
-        let front = self.kept().first();
-        if !front.is_last {
-            return Ok(Some(front));
-        }
-        let Some(mut page) = self.newer(&Key::JOURNAL_BEGINS)? else { return Ok(None) };
-        page.entries.splice(0..0, front.entries);
-        Ok(Some(page))
-    }
-
-    pub(super) fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
-        let (segment, after) = match &after.at {
-            Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
-            Spot::Kept(_) if *after == Key::JOURNAL_BEGINS => match segments(&self.dir).into_iter().next() {
-                Some(first) => (first, None),
-                None => return Ok(Some(Page { entries: Vec::new(), is_last: true })),
-            },
-            Spot::Kept(id) => return Ok(Some(self.kept().newer(*id))),
-        };
-        let range = Range { after, before: None };
-        let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
-        let (mut is_full, mut beyond) = (false, 0);
-        let left = self.from(&segment, Stays::Nowhere, |event| {
-            timeline.take(event);
-            if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
-                is_full = true;
-                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
-            }
-            beyond += usize::from(is_full);
-            if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
-        })?;
-        Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
-    }
-
-    pub(crate) fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
-        let at = match &key.at {
-            Spot::Recorded(at) => at,
-            Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
-        };
-        let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        // No events come from before the first record of a segment.
-        let in_front =
-            |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
-        let after = match key.nth.checked_sub(1) {
-            Some(nth) => Some(Key { at: key.at.clone(), nth }),
-            None => at.offset.checked_sub(1).map(in_front),
-        };
-        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
-        self.from(&at.segment, Stays::Nowhere, |event| {
-            timeline.take(event);
-            let is_over = event.at > *at && !timeline.has_open();
-            if is_over { Go::Stop } else { Go::On }
-        })?;
-        Ok(timeline.into_entries().pop())
-    }
-
-    /// The next match, with the entries around it.
-    pub(super) fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
-        let key = match way {
-            Way::Back => self.find_back(matcher, from)?,
-            Way::Forward => self.find_forward(matcher, from)?,
-        };
-        let key = match key {
-            Matched::Unwanted => return Ok(None),
-            Matched::Nothing => return Ok(Some(None)),
-            Matched::At(key) => key,
-        };
-        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Some((key, page))))
     }
 
     fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
@@ -303,6 +190,122 @@ impl Pager {
     }
 }
 
+impl Recorded for Pager {
+    /// The first page of the session, from the history or, if that has nothing, from the journal.
+    fn start(&self) -> io::Result<Option<Page>> {
+        let front = self.kept().first();
+        if !front.is_last {
+            return Ok(Some(front));
+        }
+        let Some(mut page) = self.newer(&Key::JOURNAL_BEGINS)? else { return Ok(None) };
+        page.entries.splice(0..0, front.entries);
+        Ok(Some(page))
+    }
+
+    fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
+        let at = match &before.at {
+            Spot::Recorded(at) => at,
+            // Further entries can begin with the same line.
+            Spot::Kept(id) => return Ok(Some(self.kept().older(id.saturating_add(u64::from(before.nth > 0))))),
+        };
+        let Some(mut page) = self.older_recorded(before, at, count)? else { return Ok(None) };
+        if page.is_last {
+            let mut front = self.kept().in_front_of_journal();
+            front.entries.append(&mut page.entries);
+            page = front;
+        }
+        Ok(Some(page))
+    }
+
+    fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
+        let (segment, after) = match &after.at {
+            Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
+            Spot::Kept(_) if *after == Key::JOURNAL_BEGINS => match segments(&self.dir).into_iter().next() {
+                Some(first) => (first, None),
+                None => return Ok(Some(Page { entries: Vec::new(), is_last: true })),
+            },
+            Spot::Kept(id) => return Ok(Some(self.kept().newer(*id))),
+        };
+        let range = Range { after, before: None };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
+        let (mut is_full, mut beyond) = (false, 0);
+        let left = self.from(&segment, Stays::Nowhere, |event| {
+            timeline.take(event);
+            if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
+                is_full = true;
+                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
+            }
+            beyond += usize::from(is_full);
+            if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
+        })?;
+        Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
+    }
+
+    fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
+        let at = match &key.at {
+            Spot::Recorded(at) => at,
+            Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
+        };
+        let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        // No events come from before the first record of a segment.
+        let in_front =
+            |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
+        let after = match key.nth.checked_sub(1) {
+            Some(nth) => Some(Key { at: key.at.clone(), nth }),
+            None => at.offset.checked_sub(1).map(in_front),
+        };
+        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
+        self.from(&at.segment, Stays::Nowhere, |event| {
+            timeline.take(event);
+            let is_over = event.at > *at && !timeline.has_open();
+            if is_over { Go::Stop } else { Go::On }
+        })?;
+        Ok(timeline.into_entries().pop())
+    }
+
+    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
+        let key = match way {
+            Way::Back => self.find_back(matcher, from)?,
+            Way::Forward => self.find_forward(matcher, from)?,
+        };
+        let key = match key {
+            Matched::Unwanted => return Ok(None),
+            Matched::Nothing => return Ok(Some(None)),
+            Matched::At(key) => key,
+        };
+        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Some((key, page))))
+    }
+}
+
+/// Runs a read command; `None` for any other command, or if the read was cancelled.
+fn read(recorded: &dyn Recorded, command: &Command) -> io::Result<Option<News>> {
+    Ok(match command {
+        Command::ReadStart => recorded.start()?.map(News::Start),
+        Command::ReadOlder(key) => recorded.older(key, PAGE_ENTRIES)?.map(News::Older),
+        Command::ReadNewer(key) => recorded.newer(key)?.map(News::Newer),
+        Command::Open(key) => recorded.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
+        Command::Find { matcher, from, way } => recorded.find(matcher, from, *way)?.map(News::Found),
+        Command::Quit(_)
+        | Command::Suspend
+        | Command::Retake
+        | Command::Ring
+        | Command::Notify(_)
+        | Command::Mouse(_)
+        | Command::Page(_)
+        | Command::PageDiff(_)
+        | Command::Detach
+        | Command::Attach { .. }
+        | Command::Look
+        | Command::Follow { .. }
+        | Command::Respond { .. }
+        | Command::Say { .. }
+        | Command::Interrupt(_)
+        | Command::Overrule(_)
+        | Command::Copy(_) => None,
+    })
+}
+
 /// Whether a reader continues with the next segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stays {
@@ -324,13 +327,13 @@ pub(in crate::tui) struct Pages {
 }
 
 impl Pages {
-    pub(in crate::tui) fn start(session_dir: &Path, teller: Teller) -> io::Result<Pages> {
+    pub(in crate::tui) fn start(source: &dyn source::Source, session: &Found, teller: Teller) -> io::Result<Pages> {
         let (jobs, taken) = sync_channel::<Command>(4);
         let wanted = Arc::new(AtomicBool::new(true));
-        let pager = Pager::new(session_dir, Arc::clone(&wanted));
+        let recorded = source.recorded(session, Arc::clone(&wanted));
         std::thread::Builder::new().name("pages".to_owned()).spawn(move || {
             while let Ok(command) = taken.recv() {
-                let news = match pager.read(&command) {
+                let news = match read(&*recorded, &command) {
                     Ok(Some(news)) => news,
                     Ok(None) => continue,
                     Err(error) => News::Unreadable(format!("read the journal: {error}")),

@@ -169,6 +169,7 @@ pub(super) fn sessions() -> Vec<SessionRow> {
     let row = |id: &str, live, waiting: &[&str], state| SessionRow {
         id: id.to_owned(),
         live,
+        away: None,
         state,
         pending: waiting.len() as u64,
         waiting: (0..)

@@ -48,7 +48,7 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
 /// Names, state and badges. On a narrow screen the id, the client and the words of the state are left out before anything is
 /// cut; without a second row, the model and the share of the context window are here.
 fn first_row(model: &Model, session: &Session, badges: &[(Row, Target)], area: Rect, columns: usize) -> Row {
-    let name = plain(&session_name(&session.cwd, session.client()));
+    let name = plain(&session_name(&session.id, &session.cwd, session.client()));
     let folder = name.split(" (").next().unwrap_or_default().to_owned();
     let id = plain(session_id(&session.id, &model.list.rows));
     let mut whole = one(name.clone(), Role::Strong);

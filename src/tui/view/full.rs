@@ -98,7 +98,7 @@ impl<'a> Table<'a> {
         let longest = |widths: &mut dyn Iterator<Item = usize>, least: usize| widths.max().unwrap_or(0).max(least);
         let short = |row: &SessionRow| width(&plain(session_id(&row.id, rows)));
         let id_columns = longest(&mut rows.iter().map(short), 2).min(20);
-        let name = |row: &SessionRow| width(&plain(&session_name(&row.cwd, row.client.as_deref())));
+        let name = |row: &SessionRow| width(&plain(&session_name(&row.id, &row.cwd, row.client.as_deref())));
         // On a narrow screen the names get everything that the states leave.
         let beside = columns.saturating_sub(STATE_COLUMNS + 3).min(24);
         let name_columns = longest(&mut rows.iter().map(name), 7).min((columns / 3).max(beside).max(8));
@@ -131,14 +131,17 @@ impl<'a> Table<'a> {
     fn row(&self, row: &SessionRow, now_us: u64) -> Row {
         let (state, of_state) = match (row.live, row.waiting.len(), row.state) {
             (false, ..) => (format!("  stopped {} ago", lasted(now_us.saturating_sub(row.used_us))), Role::Faint),
-            (true, _, None) => ("! does not answer".to_owned(), Role::Bad),
+            (true, _, None) => (
+                row.away.as_ref().map_or("! does not answer".to_owned(), |away| format!("! {}", plain(away))),
+                Role::Bad,
+            ),
             (true, 0, Some(state)) => (format!("{} {}", sign(state, now_us), in_words(state)), role(state)),
             (true, 1, Some(_)) => ("? 1 request waits".to_owned(), Role::Warning),
             (true, more, Some(_)) => (format!("? {more} requests wait"), Role::Warning),
         };
-        let whole = plain(&session_name(&row.cwd, row.client.as_deref()));
+        let whole = plain(&session_name(&row.id, &row.cwd, row.client.as_deref()));
         let fits = width(&whole) <= self.name_columns;
-        let name = if fits { whole } else { plain(&session_name(&row.cwd, None)) };
+        let name = if fits { whole } else { plain(&session_name(&row.id, &row.cwd, None)) };
         let id = plain(session_id(&row.id, self.rows));
         self.parts(&name, &id, (&cut(&state, STATE_COLUMNS), of_state), &plain(&row.cwd))
     }
@@ -296,7 +299,7 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
         Subject::Request(_) => "? review of a request",
         Subject::Entry(_) => "± diff",
     };
-    let name = plain(&session_name(&session.cwd, session.client()));
+    let name = plain(&session_name(&session.id, &session.cwd, session.client()));
     let first = vec![(what.to_owned(), Role::Heading), (format!("  {name}"), Role::Faint)];
     let count = if diff.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", diff.files.len()) };
     let mut all = one(format!("{count} "), Role::Plain);

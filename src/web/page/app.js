@@ -79,7 +79,7 @@ const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const sentence = (text) => upper(text) + (/[.!?]$/.test(text) ? "" : ".");
 const clipped = (text, chars) => (text.length > chars ? `${text.slice(0, chars)}…` : text);
 const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
-const nameOf = (session) => session.folder?.split("/").filter(Boolean).pop() ?? session.name ?? session.session_name;
+const nameOf = ({ host, folder, name, session_name }) => (host ? `${host}/` : "") + (folder?.split("/").filter(Boolean).pop() ?? name ?? session_name);
 
 function age(ms) {
 	const seconds = Math.max(0, ms / 1000);
@@ -824,7 +824,7 @@ function route() {
 	if (!base) return signedOut("");
 	if (open) drafts.set(open, $("say-text").value);
 	// The name of a session is a plain one, so it needs no decoding.
-	open = /^#\/s\/([^/]+)$/.exec(location.hash)?.[1] ?? null;
+	open = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
 	$("here").replaceChildren();
 	line.unfolded.clear();
 	stream.lastId = null;

@@ -1,0 +1,361 @@
+//! Turns the stored events of a session into those of a timeline. Pure.
+//!
+//! An event becomes the record that it was made of, as far as it is still known, and the fold of the local views reads that. An
+//! event has at most the beginning of its parameters: a text that was cut ends with a mark.
+//!
+//! An event does not name the request that it opens. If two requests are open at once, their outcomes are therefore entries of
+//! their own, and no outcome is ascribed to the wrong request.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::follow::Reader;
+use super::wire::{EventMessage, Gap};
+use crate::engine::RequestKind;
+use crate::history::{Seen, UiFold};
+use crate::journal::{Generation, Position, Record, SegmentName};
+use crate::protocol::{Listed, Method};
+use crate::tui::timeline::SessionEvent;
+
+/// The end of a text that the host has cut.
+const CUT: &str = " … (the rest stays on the host)";
+
+/// The members of an event.
+#[derive(Debug, Deserialize)]
+struct Event {
+    event_type: String,
+    #[serde(default)]
+    timestamp: String,
+    #[serde(default)]
+    generation: Option<String>,
+    #[serde(default)]
+    thread_id: Option<String>,
+    #[serde(default)]
+    turn_id: Option<String>,
+    #[serde(default)]
+    item_id: Option<String>,
+    #[serde(default)]
+    payload_preview: Value,
+}
+
+/// The state between two messages.
+#[derive(Default)]
+pub(super) struct Feed {
+    reader: Reader,
+    ui: UiFold,
+    generation: Option<String>,
+    /// Names of the open requests.
+    open: Vec<String>,
+    /// Requests that were open at once and have ended since.
+    ended: usize,
+    asked: u64,
+}
+
+/// The place of a stored message in a timeline.
+pub(super) fn place(number: u64) -> Position {
+    let generation = Generation::parse("000000000000").expect("BUG: these are 12 hex digits");
+    Position { segment: SegmentName { generation, number: 1 }, offset: number }
+}
+
+fn us_of(timestamp: &str) -> u64 {
+    let at = humantime::parse_rfc3339(timestamp).ok();
+    let since = at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Feed {
+    /// Appends the events of a message, which the server has stored under `number` at `stored_at`.
+    pub(super) fn take(&mut self, number: u64, stored_at: &str, message: &EventMessage, out: &mut Vec<SessionEvent>) {
+        if !self.reader.is_new(message) {
+            return;
+        }
+        if let Some(gap) = &message.gap {
+            if gap.after_epoch.is_some() {
+                (self.ui, self.open, self.ended) = (UiFold::default(), Vec::new(), 0);
+            }
+            let fields = json!({ "type": "gap", "lines": 0, "reason": words(gap, message.seq) });
+            out.push(SessionEvent { at: place(number), at_us: us_of(stored_at), fields });
+        }
+        let event = message.event.as_ref().and_then(|event| serde_json::from_str::<Event>(event.get()).ok());
+        let Some(event) = event else { return };
+        let at_us = us_of(&event.timestamp);
+        let mut tell = |fields| out.push(SessionEvent { at: place(number), at_us, fields });
+        let mut records = Vec::new();
+        if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
+            self.generation = Some(generation.clone());
+            (self.open, self.ended) = (Vec::new(), 0);
+            let codex = json!({ "path": "codex" });
+            let head = json!({ "journal": 1, "session": message.session, "generation": generation, "segment": 1, "at": at_us,
+                "argv": [], "cwd": "/", "codex": codex, "shim": "0" });
+            records.push(head);
+        }
+        match &*event.event_type {
+            "generation_started" => tell(json!({ "type": "run", "generation": event.generation })),
+            "event_gap" => {
+                let lines = event.payload_preview["lines"].as_u64().unwrap_or(0);
+                let reason = event.payload_preview["reason"].as_str().unwrap_or("the host knows why");
+                tell(json!({ "type": "gap", "lines": lines, "reason": reason }));
+            }
+            "request_resolved" => {
+                if self.open.len() > 1 {
+                    tell(outcome(&event.payload_preview));
+                }
+            }
+            _ => {}
+        }
+        records.extend(self.records(at_us, event));
+        for record in records {
+            let text = record.to_string();
+            let Ok(record) = Record::parse(text.as_bytes()) else { continue };
+            let mut told = Vec::new();
+            self.ui.take(&Seen::of(&record, None), &mut told);
+            out.extend(told.into_iter().map(|told| SessionEvent {
+                at: place(number),
+                at_us,
+                fields: serde_json::to_value(&told).unwrap_or(Value::Null),
+            }));
+        }
+    }
+
+    /// The records that an event may have been made of.
+    fn records(&mut self, at_us: u64, event: Event) -> Vec<Value> {
+        let ours = |name: &str, data: Value| json!({ "at": at_us, "from": "shim", "event": name, "data": data });
+        let method = Method::of(&event.event_type);
+        let listed = method.map(Method::listed);
+        let is_for_human = RequestKind::of(&event.event_type).is_some_and(RequestKind::is_for_human);
+        let is_request = is_for_human || listed == Some(Listed::ServerRequest);
+        let name = event.event_type.clone();
+        match &*name {
+            "event_gap" => {
+                let lines = event.payload_preview["lines"].as_u64().unwrap_or(0);
+                vec![json!({ "at": at_us, "gap": { "lines": lines, "reason": "a gap" } })]
+            }
+            "request_resolved" => self.resolved(whole(event.payload_preview)).map(|data| ours(&name, data)).collect(),
+            // Calls of the client tell nothing without their answers.
+            _ if listed == Some(Listed::ClientRequest) => Vec::new(),
+            _ if is_request => {
+                self.asked += 1;
+                let id = format!("q{}", self.asked);
+                self.open.push(id.clone());
+                let line = json!({ "id": id, "method": name, "params": params(event) });
+                vec![
+                    ours("request_opened", json!({ "request_id": id })),
+                    json!({ "at": at_us, "from": "server", "line": line }),
+                ]
+            }
+            // A method always has a slash, or is known.
+            _ if method.is_some() || name.contains('/') => {
+                vec![json!({ "at": at_us, "from": "server", "line": { "method": name, "params": params(event) } })]
+            }
+            _ => vec![ours(&name, whole(event.payload_preview))],
+        }
+    }
+
+    /// The ends of open requests by the end of one: of itself if it is the only one, else of all of them once all have ended.
+    fn resolved(&mut self, data: Value) -> std::vec::IntoIter<Value> {
+        self.ended += 1;
+        let of = |id: &String, mut data: Value| {
+            data["request_id"] = json!(id);
+            data
+        };
+        let ends: Vec<Value> = match &self.open[..] {
+            [] => Vec::new(),
+            [one] => vec![of(one, data)],
+            all if self.ended < all.len() => return Vec::new().into_iter(),
+            all => all
+                .iter()
+                .map(|id| of(id, json!({ "status": "resolved", "source": "one of the outcomes above" })))
+                .collect(),
+        };
+        (self.open, self.ended) = (Vec::new(), 0);
+        ends.into_iter()
+    }
+}
+
+/// The entry of an outcome whose request is not known.
+fn outcome(data: &Value) -> Value {
+    let mut fields = json!({ "type": "approval", "status": "resolved" });
+    for member in ["request_id", "status", "source", "decision", "error_code"] {
+        if let Some(value) = data.get(member) {
+            fields[member] = value.clone();
+        }
+    }
+    // The title of an outcome without a request.
+    fields["kind"] = json!(format!("request {}", data["request_id"].as_str().unwrap_or_default()));
+    fields
+}
+
+fn words(gap: &Gap, seq: u64) -> String {
+    match gap.after_epoch {
+        Some(_) => "the numbering of the host's events has begun anew".to_owned(),
+        None => format!("events {} to {seq} ({})", gap.after_seq + 1, gap.reason),
+    }
+}
+
+/// The parameters of a message, with its thread, turn and item.
+fn params(event: Event) -> Value {
+    let mut params = match whole(event.payload_preview) {
+        Value::Object(members) => members,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    };
+    let places = [
+        ("threadId", event.thread_id, &["threadId", "conversationId", "thread"][..]),
+        ("turnId", event.turn_id, &["turnId", "turn"]),
+        ("itemId", event.item_id, &["itemId", "callId", "item", "targetItemId"]),
+    ];
+    for (name, id, others) in places {
+        if let Some(id) = id.filter(|_| !others.iter().any(|other| params.contains_key(*other))) {
+            params.insert(name.to_owned(), Value::from(id));
+        }
+    }
+    Value::Object(params)
+}
+
+/// A payload; of one that was cut, its beginning.
+fn whole(payload: Value) -> Value {
+    if payload["truncated"] != true {
+        return payload;
+    }
+    payload["preview"].as_str().and_then(mended).unwrap_or(Value::Null)
+}
+
+/// The JSON value that begins like this, without what is incomplete. A text that ends early gets a mark.
+fn mended(start: &str) -> Option<Value> {
+    let mut open: Vec<char> = Vec::new();
+    // The end of the last complete member, and whether a name comes next.
+    let (mut complete, mut is_name) = (0, false);
+    let mut text: Option<bool> = None;
+    let mut is_escaped = false;
+    for (at, char) in start.char_indices() {
+        if let Some(of_name) = text {
+            match char {
+                _ if is_escaped => is_escaped = false,
+                '\\' => is_escaped = true,
+                '"' => {
+                    text = None;
+                    complete = if of_name { complete } else { at + 1 };
+                }
+                _ => {}
+            }
+            continue;
+        }
+        match char {
+            '"' => text = Some(is_name),
+            '{' | '[' => {
+                open.push(if char == '{' { '}' } else { ']' });
+                (complete, is_name) = (at + 1, char == '{');
+            }
+            '}' | ']' => {
+                open.pop()?;
+                (complete, is_name) = (at + 1, false);
+            }
+            ',' => (complete, is_name) = (at, open.last() == Some(&'}')),
+            ':' => is_name = false,
+            _ => {}
+        }
+    }
+    let ends: String = open.iter().rev().collect();
+    let marked = |end: usize| serde_json::from_str(&format!("{}{CUT}\"{ends}", start.get(..end)?)).ok();
+    if text == Some(false) {
+        // The cut may be inside an escape.
+        return (start.len().saturating_sub(12)..=start.len()).rev().find_map(marked);
+    }
+    serde_json::from_str(&format!("{}{ends}", &start[..complete])).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tui::timeline::Timeline;
+
+    /// The titles and bodies of the entries after these events.
+    fn shown(events: &[Value]) -> Vec<String> {
+        let (mut feed, mut timeline) = (Feed::default(), Timeline::default());
+        for (seq, event) in (1..).zip(events) {
+            let mut event = event.clone();
+            event["timestamp"] = json!("2026-01-02T03:04:05.000Z");
+            event["generation"] = json!("0123456789ab");
+            let event = serde_json::value::RawValue::from_string(event.to_string()).ok();
+            let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
+            let message = EventMessage { v: 1, host, session, epoch, seq, event, gap: None };
+            let mut told = Vec::new();
+            // Whoever reads twice shows once.
+            feed.take(seq, "", &message, &mut told);
+            feed.take(seq, "", &message, &mut told);
+            told.iter().for_each(|event| timeline.take(event));
+        }
+        let entry = |entry: crate::tui::entry::Entry| format!("{}: {}|{}", entry.kind.name(), entry.title, entry.body);
+        timeline.into_entries().into_iter().map(entry).collect()
+    }
+
+    fn event(event_type: &str, payload: Value) -> Value {
+        json!({ "event_type": event_type, "thread_id": "t", "turn_id": "u", "payload_preview": payload })
+    }
+
+    #[test]
+    fn events_become_the_entries_of_the_local_view() {
+        let said = json!({ "type": "agentMessage", "id": "m", "text": "It ran." });
+        let ran = json!({ "type": "commandExecution", "id": "c", "command": "make", "cwd": "/w", "status": "completed",
+            "aggregatedOutput": "done\n", "exitCode": 0 });
+        let events = [
+            event("generation_started", json!({ "pid": 1 })),
+            event("turn/started", json!({ "threadId": "t", "turn": { "id": "u" } })),
+            event("item/completed", json!({ "item": ran })),
+            event("item/completed", json!({ "item": said })),
+            event("event_gap", json!({ "lines": 2, "reason": "disk full" })),
+        ];
+        let expect = [
+            "server: run 0123456789ab begins|",
+            "runs: make|done\n",
+            "codex: |It ran.",
+            "gap: 2 lines missing here: disk full|",
+        ];
+        assert_eq!(shown(&events), expect);
+    }
+
+    #[test]
+    fn outcome_belongs_to_its_request() {
+        let asks = |command: &str| {
+            let params = json!({ "threadId": "t", "turnId": "u", "itemId": command, "command": command, "cwd": "/w" });
+            event("item/commandExecution/requestApproval", params)
+        };
+        let ended = |id: &str, decision: &str| {
+            let data = json!({ "request_id": id, "status": "resolved", "source": "tui", "decision": decision });
+            json!({ "event_type": "request_resolved", "payload_preview": data })
+        };
+        let one = shown(&[asks("make"), ended("g-0", "accept")]);
+        assert_eq!(one, ["asks: to run make → accept (tui)|"]);
+        let two = shown(&[asks("make"), asks("rm"), ended("g-1", "decline"), ended("g-0", "accept"), asks("ls")]);
+        assert_eq!(two.len(), 5, "{two:?}");
+        assert!(two.iter().any(|line| line.contains("g-1") && line.contains("decline")), "{two:?}");
+        let first = two.iter().find(|line| line.contains("make")).expect("it is there");
+        assert!(!first.contains("decline") && !first.contains("accept"), "{two:?}");
+    }
+
+    #[test]
+    fn cut_payloads_are_mended() {
+        let check = |start: &str, expect: Option<Value>| assert_eq!(mended(start), expect, "{start}");
+        check(r#"{"a":{"b":"te"#, Some(json!({ "a": { "b": format!("te{CUT}") } })));
+        check(r#"{"a":{"b":"te\u00"#, Some(json!({ "a": { "b": format!("te{CUT}") } })));
+        check(r#"{"a":1,"b":[1,2"#, Some(json!({ "a": 1, "b": [1] })));
+        check(r#"{"a":1,"bcd"#, Some(json!({ "a": 1 })));
+        check(r#"{"a":1,"bcd":"#, Some(json!({ "a": 1 })));
+        check(r#"{"a":tr"#, Some(json!({})));
+        check("}", None);
+        check("", None);
+        let long = json!({ "truncated": true, "preview": r#"{"item":{"type":"agentMessage","id":"m","text":"It r"# });
+        assert_eq!(shown(&[event("item/completed", long)]), [format!("codex: |It r{CUT}")]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_beginning_is_mended(text in "\\PC{0,20}", at in 0_usize..200) {
+            let whole = json!({ "item": { "text": text, "n": [1, { "x": text }], "b": true } }).to_string();
+            let start = &whole[..whole.floor_char_boundary(at.clamp(1, whole.len()))];
+            prop_assert!(mended(start).is_some(), "{}", start);
+            let _ = mended(&text);
+        }
+    }
+}

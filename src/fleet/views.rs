@@ -1,0 +1,662 @@
+//! The sessions of all hosts, for the page and the terminal UI.
+//!
+//! ```text
+//! buckets, questions ──▶ thread ──▶ what is known of each host ──▶ sessions, pending requests
+//! stream CSHIM_EV ──────▶ recording ──▶ timeline
+//! answers, messages ────▶ question ──▶ host ──▶ relay
+//! ```
+//!
+//! A view asks a session with the paths of a control socket. Its state and its pending requests come from what the thread has
+//! read; each other call is a question to the host. The thread reads the two buckets each second, and asks the hosts that have
+//! changed.
+//!
+//! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::client::{AskError, Client, ClientError, Host};
+use super::recording::Recording;
+use super::subject;
+use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
+use crate::config::FleetLevel;
+use crate::control::answer::kind_of;
+use crate::control::client::{Answer, ClientError as NoAnswer};
+use crate::engine::RequestType;
+use crate::store::{Found, Holder, Place};
+use crate::tui::reader::{Following, Teller};
+use crate::tui::source::{Polling, Recorded, Source};
+
+/// Polling interval of the buckets.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Shortest time between two questions to a host that has not changed, if the fleet is small.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// A fleet with at most this many hosts is small.
+const SMALL_MAX: usize = 32;
+
+/// How long a host that was too slow is left alone, because a question waits for the slowest host.
+const REST_AFTER_SILENCE: Duration = Duration::from_secs(30);
+
+/// What a host leaves out at the level `summary`.
+const SUMMARY: &str = "this host sends only summaries: texts, outputs and diffs stay there";
+
+/// The same for a request.
+const SUMMARY_OF_REQUEST: &str = "this host sends only a summary of the request: the rest stays there";
+
+/// The end of a text that did not fit into a reply.
+const CUT_OF_REPLY: &str = " bytes in all)";
+
+/// The paths of a control socket that a view uses.
+const SESSION: &str = "/sessions/self";
+const PENDING: &str = "/sessions/self/codex-pending-requests";
+const REQUEST: &str = "/sessions/self/codex-requests/";
+const INPUT: &str = "/sessions/self/input";
+const INTERRUPT: &str = "/sessions/self/interrupt";
+
+/// The sessions of all hosts of a fleet.
+pub(crate) struct Views {
+    shared: Arc<Shared>,
+    /// Wakes the thread. The thread ends with it.
+    look: SyncSender<()>,
+}
+
+struct Shared {
+    client: Arc<Client>,
+    known: Mutex<Known>,
+}
+
+/// All that was read.
+#[derive(Default)]
+struct Known {
+    hosts: BTreeMap<String, KnownHost>,
+    /// Why nothing can be read now.
+    problem: Option<String>,
+}
+
+struct KnownHost {
+    host: Host,
+    pending: Option<PendingDocument>,
+    /// The rows of its sessions and of their pending requests.
+    sessions: Vec<Value>,
+    requests: Vec<Value>,
+    /// Why it has not replied, if it is online.
+    problem: Option<String>,
+    asked_at: Option<Instant>,
+    /// It was too slow.
+    rests_until: Option<Instant>,
+    /// Grows with each change.
+    change: u64,
+}
+
+impl fmt::Debug for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Views").finish_non_exhaustive()
+    }
+}
+
+/// A host as the beginning of ids of sessions, which stand in paths and addresses.
+fn front(host: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    match host.bytes().all(is_plain) && !host.starts_with('.') {
+        true => host.to_owned(),
+        false => subject::token(host),
+    }
+}
+
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
+}
+
+fn time_of(text: &str) -> SystemTime {
+    humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+impl Views {
+    /// Reads the fleet once, and then until this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The fleet cannot be read.
+    pub(crate) fn start(client: Client) -> Result<Views, ClientError> {
+        let shared = Arc::new(Shared { client: Arc::new(client), known: Mutex::default() });
+        shared.read()?;
+        let (look, told) = sync_channel(1);
+        let own = Arc::clone(&shared);
+        std::thread::Builder::new().name("fleet".to_owned()).spawn(move || {
+            while told.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Disconnected) {
+                let problem = own.read().err().map(|error| format!("the fleet cannot be read: {error}"));
+                own.known().problem = problem;
+            }
+        })?;
+        Ok(Views { shared, look })
+    }
+
+    fn look(&self) {
+        // A look that is already due is enough.
+        let _ = self.look.try_send(());
+    }
+
+    /// Sends a question, and looks for its consequences if it was no mere question.
+    fn ask(&self, to: &To, question: &Question) -> Result<Answer, NoAnswer> {
+        let asked = self.shared.client.ask(&to.host, question);
+        if question.mode() == subject::Mode::Write {
+            self.look();
+        }
+        match asked {
+            Ok(document) => Ok(answer(StatusCode::OK, &document)),
+            Err(AskError::Failed(failure)) => Ok(refused(&failure)),
+            Err(error @ AskError::Refused(_)) => {
+                let message = format!("{error}; `codex-shim fleet check` says what these credentials may do");
+                Ok(refused(&Failure::new("fleet_refused", message)))
+            }
+            Err(AskError::Offline) => Err(NoAnswer::of_host(to.offline())),
+            Err(error @ AskError::TooSlow) => {
+                Err(NoAnswer::of_host_after_sending(format!("host {}: {error}; it may still carry it out", to.host)))
+            }
+            Err(error @ AskError::Broken(_)) => {
+                Err(NoAnswer::of_host_after_sending(format!("host {}: {error}", to.host)))
+            }
+        }
+    }
+
+    /// Where a session is.
+    fn to(&self, session: &Found) -> Result<To, NoAnswer> {
+        let (front_of, own) = session.id.split_once('/').unwrap_or_default();
+        let known = self.shared.known();
+        let host = known.hosts.values().find(|known| front(&known.host.document.host) == front_of);
+        let Some(KnownHost { host, .. }) = host else {
+            return Err(NoAnswer::of_host(format!("no host `{front_of}` is in the fleet")));
+        };
+        let Host { document, seen_at, .. } = host;
+        let is_summary = document.level == FleetLevel::Summary.to_string();
+        Ok(To { host: document.host.clone(), session: own.to_owned(), seen_at: seen_at.clone(), is_summary })
+    }
+
+    fn respond(&self, to: &To, id: &str, body: Value) -> Result<Answer, NoAnswer> {
+        if to.is_summary && self.shared.known().needs_texts(&to.host, id, &body) {
+            let message = format!("{SUMMARY_OF_REQUEST}, so answer it on host {}", to.host);
+            return Ok(refused(&Failure::new("summary_only", message)));
+        }
+        let given = Given::Whole(Whole { body });
+        let asked = Question::Respond { v: VERSION, session: Some(to.session.clone()), request: id.to_owned(), given };
+        let replied = self.ask(to, &asked)?;
+        let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
+        // The next reply of the host no longer lists it.
+        self.shared.known().forget(&to.host, id);
+        // Whether the answer counts was decided with the whole row, which may have stayed on the host.
+        document["idempotent"] = json!(document["ok"] != true);
+        Ok(answer(StatusCode::OK, &document))
+    }
+}
+
+/// A session of a host.
+struct To {
+    host: String,
+    session: String,
+    seen_at: String,
+    is_summary: bool,
+}
+
+impl To {
+    fn offline(&self) -> String {
+        offline(&self.host, &self.seen_at)
+    }
+}
+
+fn offline(host: &str, seen_at: &str) -> String {
+    format!("host {host} is offline since {seen_at}")
+}
+
+fn answer(status: StatusCode, document: &Value) -> Answer {
+    Answer { status, body: document.to_string().into() }
+}
+
+fn refused(failure: &Failure) -> Answer {
+    let status = match &*failure.code {
+        "session_not_found" | "request_not_found" | "thread_not_found" => StatusCode::NOT_FOUND,
+        "invalid_response" | "invalid_question" => StatusCode::UNPROCESSABLE_ENTITY,
+        "fleet_refused" => StatusCode::FORBIDDEN,
+        _ => StatusCode::CONFLICT,
+    };
+    answer(status, &json!({ "detail": { "error_code": failure.code, "message": failure.message } }))
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the buckets, and asks the hosts that have changed.
+    fn read(&self) -> Result<(), ClientError> {
+        let (hosts, pending) = (self.client.hosts()?, self.client.pending()?);
+        let (sessions_of, requests_of) = self.known().take(hosts, pending);
+        let (v, session) = (VERSION, None);
+        let sessions = self.client.ask_all(&sessions_of, &Question::Sessions { v });
+        let requests = self.client.ask_all(&requests_of, &Question::Requests { v, all: false, session });
+        let requests = requests_of.iter().zip(requests).map(|(host, asked)| (host, self.complete(host, asked)));
+        let requests: Vec<_> = requests.collect();
+        let mut known = self.known();
+        for (host, asked) in sessions_of.iter().zip(sessions) {
+            known.replied(host, asked, "sessions");
+        }
+        for (host, asked) in requests {
+            known.replied(host, asked, "requests");
+        }
+        Ok(())
+    }
+
+    /// Asks for each request whose texts did not fit among the others.
+    fn complete(&self, host: &str, asked: Result<Value, AskError>) -> Result<Value, AskError> {
+        let mut document = asked?;
+        for row in document["requests"].as_array_mut().into_iter().flatten().filter(|row| is_cut(row)) {
+            let (request, session) = (text(row, "request_id").to_owned(), row["session"].clone());
+            let of = session["session_id"].as_str().map(str::to_owned);
+            if let Ok(mut alone) = self.client.ask(host, &Question::Request { v: VERSION, session: of, request }) {
+                *row = alone["request"].take();
+                row["session"] = session;
+            }
+        }
+        Ok(document)
+    }
+}
+
+/// Whether a text of the row did not fit into a reply.
+fn is_cut(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.ends_with(CUT_OF_REPLY) && text.contains("… (cut: "),
+        Value::Array(values) => values.iter().any(is_cut),
+        Value::Object(members) => members.values().any(is_cut),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+impl Known {
+    /// Takes the buckets. Returns the hosts to ask for their sessions, and those to ask for their requests.
+    fn take(&mut self, hosts: Vec<Host>, pending: Vec<PendingDocument>) -> (Vec<String>, Vec<String>) {
+        let now = Instant::now();
+        let is_small = hosts.iter().filter(|host| host.is_online).count() <= SMALL_MAX;
+        let mut pending: BTreeMap<String, PendingDocument> =
+            pending.into_iter().map(|document| (document.host.clone(), document)).collect();
+        let (mut sessions_of, mut requests_of) = (Vec::new(), Vec::new());
+        for host in hosts {
+            let name = host.document.host.clone();
+            let listed = pending.remove(&name);
+            let known = self.hosts.entry(name.clone()).or_insert_with(|| KnownHost::new(host.clone()));
+            // Its agent had ended before this description was old enough.
+            let is_same = known.host.document == host.document;
+            let host = if is_same { Host { is_online: known.host.is_online && host.is_online, ..host } } else { host };
+            let has_changed = known.host != host || known.pending != listed || known.asked_at.is_none();
+            (known.host, known.pending) = (host, listed);
+            if !known.host.is_online {
+                continue;
+            }
+            let is_old = known.asked_at.is_none_or(|at| now.duration_since(at) >= ASK_AGAIN_AFTER);
+            let rests = known.rests_until.is_some_and(|until| now < until);
+            if rests || !(has_changed || (is_small && is_old)) {
+                continue;
+            }
+            known.asked_at = Some(now);
+            let has_requests = known.pending.as_ref().is_some_and(|listed| !listed.requests.is_empty());
+            if has_requests {
+                requests_of.push(name.clone());
+            } else if !known.requests.is_empty() {
+                known.requests.clear();
+                known.change += 1;
+            }
+            sessions_of.push(name);
+        }
+        (sessions_of, requests_of)
+    }
+
+    /// Takes the reply of a host about its sessions or requests.
+    fn replied(&mut self, host: &str, asked: Result<Value, AskError>, member: &str) {
+        let Some(known) = self.hosts.get_mut(host) else { return };
+        let mut document = match asked {
+            Ok(document) => document,
+            Err(error) => {
+                if let AskError::Offline = error {
+                    known.host.is_online = false;
+                }
+                known.rests_until = match error {
+                    AskError::TooSlow => Some(Instant::now() + REST_AFTER_SILENCE),
+                    AskError::Offline | AskError::Refused(_) | AskError::Failed(_) | AskError::Broken(_) => None,
+                };
+                known.problem = Some(format!("host {host}: {error}"));
+                known.change += 1;
+                return;
+            }
+        };
+        let left_out = document["cut"] == true || document["left_out"].as_u64().is_some_and(|left_out| left_out > 0);
+        known.problem = left_out.then(|| format!("host {host} has more than fits into a reply; use the tools there"));
+        known.rests_until = None;
+        let mut rows = match document[member].take() {
+            Value::Array(rows) => rows,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => return,
+        };
+        let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
+        let held = match member {
+            "sessions" => &mut known.sessions,
+            _ => {
+                rows.iter_mut().for_each(|row| note_left_out(row, is_summary));
+                &mut known.requests
+            }
+        };
+        if *held != rows {
+            *held = rows;
+            known.change += 1;
+        }
+    }
+
+    /// Why a host cannot be asked.
+    fn away(&self, known: &KnownHost) -> Option<String> {
+        match (&self.problem, known.host.is_online) {
+            (Some(problem), _) => Some(problem.clone()),
+            (None, true) => None,
+            (None, false) => {
+                let waiting = known.pending.as_ref().map_or(0, |pending| pending.requests.len());
+                let since = offline(&known.host.document.host, &known.host.seen_at);
+                Some(match waiting {
+                    0 => since,
+                    1 => format!("{since}; 1 request waits there"),
+                    more => format!("{since}; {more} requests wait there"),
+                })
+            }
+        }
+    }
+
+    fn forget(&mut self, host: &str, id: &str) {
+        if let Some(known) = self.hosts.get_mut(host) {
+            known.requests.retain(|row| text(row, "request_id") != id);
+            known.change += 1;
+        }
+    }
+
+    fn of_front(&self, front_of: &str) -> Option<&KnownHost> {
+        self.hosts.values().find(|known| front(&known.host.document.host) == front_of)
+    }
+
+    /// Whether an answer needs texts that a host at the level `summary` has not sent.
+    fn needs_texts(&self, host: &str, id: &str, body: &Value) -> bool {
+        let rows = self.hosts.get(host).map(|known| &known.requests[..]).unwrap_or_default();
+        let row = rows.iter().find(|row| text(row, "request_id") == id);
+        let is_no = ["decline", "cancel"].contains(&text(body, "action"));
+        row.is_some_and(|row| match kind_of(row).request_type() {
+            RequestType::UserInput => true,
+            RequestType::Elicitation => !is_no,
+            RequestType::Approval | RequestType::Permissions | RequestType::Other => false,
+        })
+    }
+}
+
+/// Says in a row what has stayed on the host.
+fn note_left_out(row: &mut Value, is_summary: bool) {
+    if is_summary {
+        row["left_out"] = json!(SUMMARY_OF_REQUEST);
+    } else if is_cut(row) {
+        row["left_out"] = json!("a part of the request did not fit into the reply of the host: look at it there");
+    }
+}
+
+impl KnownHost {
+    fn new(host: Host) -> KnownHost {
+        KnownHost {
+            host,
+            pending: None,
+            sessions: Vec::new(),
+            requests: Vec::new(),
+            problem: None,
+            asked_at: None,
+            rests_until: None,
+            change: 0,
+        }
+    }
+
+    /// The rows of the sessions; of a host that was never asked, those with pending requests.
+    fn rows(&self, is_away: bool) -> Vec<Value> {
+        if !self.sessions.is_empty() || !is_away {
+            return self.sessions.clone();
+        }
+        let mut rows: Vec<Value> = Vec::new();
+        for pending in self.pending.iter().flat_map(|pending| &pending.requests) {
+            if !rows.iter().any(|row| text(row, "session_id") == pending.session_id) {
+                rows.push(json!({ "session_id": pending.session_id, "name": pending.session_name, "live": true }));
+            }
+        }
+        if rows.is_empty() {
+            // The host itself, so that a view shows that it is away.
+            rows.push(json!({ "session_id": "offline", "live": true }));
+        }
+        rows
+    }
+
+    fn found(&self, row: &Value, is_away: bool) -> Found {
+        let name = text(row, "name");
+        let client =
+            name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
+        let place = Place { cwd: text(row, "cwd").to_owned(), codex_home: String::new(), server: Vec::new() };
+        let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        let since = text(row, "since");
+        Found {
+            id: format!("{}/{}", front(&self.host.document.host), text(row, "session_id")),
+            dir: PathBuf::new(),
+            live: row["live"] == true,
+            holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at: since.to_owned(), client, place }),
+            repository: None,
+            last_used: time_of(if is_away { &self.host.seen_at } else { since }),
+        }
+    }
+
+    /// The state of a session, as its control socket tells it.
+    fn document(&self, session: &str) -> Result<Value, String> {
+        let host = &self.host.document.host;
+        let row = self.sessions.iter().find(|row| text(row, "session_id") == session);
+        let row = row.filter(|row| row["live"] == true);
+        let row = row.ok_or_else(|| format!("no relay runs in this session of host {host}"))?;
+        if row["state"].is_null() {
+            return Err(self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer")));
+        }
+        let client = self.found(row, false).holder.and_then(|holder| holder.client);
+        Ok(json!({
+            "session_id": session,
+            "state": row["state"],
+            "activity_state": row["state"],
+            "child": {},
+            "client": { "name": client },
+            "threads": [],
+            "pending_requests": self.requests_of(session).count(),
+            "context_waiting": 0,
+            "journal": { "bytes": 0 },
+            "index": { "lag_lines": 0, "lag_ms": 0, "persisted": false },
+            "faults": self.problem.iter().map(|what| json!({ "what": what, "since": "" })).collect::<Vec<_>>(),
+            "counters": { "server_lines": self.change },
+            "started_at": row["since"],
+        }))
+    }
+
+    fn requests_of(&self, session: &str) -> impl Iterator<Item = &Value> {
+        self.requests.iter().filter(move |row| text(&row["session"], "session_id") == session)
+    }
+}
+
+impl Source for Views {
+    fn all(&self) -> Vec<Found> {
+        let known = self.shared.known();
+        let mut all = Vec::new();
+        for host in known.hosts.values() {
+            let is_away = known.away(host).is_some();
+            for row in host.rows(is_away) {
+                let is_waiting = host.requests_of(text(&row, "session_id")).next().is_some();
+                all.push((is_waiting, host.found(&row, is_away)));
+            }
+        }
+        // A view has room for so many: those that wait come first.
+        all.sort_by_key(|(is_waiting, session)| {
+            (!is_waiting, !session.live, std::cmp::Reverse(session.last_used), session.id.clone())
+        });
+        all.into_iter().map(|(_, session)| session).collect()
+    }
+
+    fn is_still_live(&self, session: &Found) -> bool {
+        let known = self.shared.known();
+        let (front_of, own) = session.id.split_once('/').unwrap_or_default();
+        let Some(host) = known.of_front(front_of) else { return false };
+        let is_away = known.away(host).is_some();
+        host.rows(is_away).iter().any(|row| text(row, "session_id") == own && row["live"] == true)
+    }
+
+    fn traffic(&self, session: &Found) -> (String, u64) {
+        let front_of = session.id.split_once('/').map_or("", |(front_of, _)| front_of);
+        let known = self.shared.known();
+        (String::new(), known.of_front(front_of).map_or(0, |host| host.change))
+    }
+
+    fn polling(&self) -> Polling {
+        Polling::Known
+    }
+
+    fn get(&self, session: &Found, path: &str) -> Result<Answer, NoAnswer> {
+        let to = self.to(session)?;
+        if let Some(id) = path.strip_prefix(REQUEST) {
+            let asked = Question::Request { v: VERSION, session: Some(to.session.clone()), request: id.to_owned() };
+            let replied = self.ask(&to, &asked)?;
+            let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
+            note_left_out(&mut document["request"], to.is_summary);
+            return Ok(answer(StatusCode::OK, &document));
+        }
+        let known = self.shared.known();
+        let Some(host) = known.hosts.get(&to.host) else { return Err(NoAnswer::of_host(to.offline())) };
+        if let Some(why) = known.away(host) {
+            return Err(NoAnswer::of_host(why));
+        }
+        let document = match path {
+            SESSION => host.document(&to.session).map_err(NoAnswer::of_host)?,
+            PENDING => json!({ "requests": host.requests_of(&to.session).collect::<Vec<_>>() }),
+            _ => return Ok(refused(&Failure::new("not_in_fleet", "this works only on the host itself"))),
+        };
+        Ok(answer(StatusCode::OK, &document))
+    }
+
+    fn post(&self, session: &Found, path: &str, json: String, _: Duration) -> Result<Answer, NoAnswer> {
+        let to = self.to(session)?;
+        let mut body: Value = serde_json::from_str(&json).unwrap_or_default();
+        let thread = body["thread_id"].as_str().map(str::to_owned);
+        let (v, session) = (VERSION, to.session.clone());
+        let request = path.strip_prefix(REQUEST).and_then(|rest| rest.strip_suffix("/respond"));
+        match (path, request) {
+            (_, Some(id)) => self.respond(&to, id, body),
+            (INPUT, None) => {
+                let text = match body["text"].take() {
+                    Value::String(text) => text,
+                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                        String::new()
+                    }
+                };
+                self.ask(&to, &Question::Send { v, session, text, thread })
+            }
+            (INTERRUPT, None) => self.ask(&to, &Question::Interrupt { v, session, thread }),
+            _ => Ok(refused(&Failure::new("not_in_fleet", format!("this works only on host {} itself", to.host)))),
+        }
+    }
+
+    fn recorded(&self, session: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {
+        Box::new(self.recording(session, wanted))
+    }
+
+    fn follow(&self, session: &Found, epoch: u64, teller: Teller) -> io::Result<Following> {
+        self.recording(session, Arc::new(AtomicBool::new(true))).follow(epoch, teller)
+    }
+}
+
+impl Views {
+    fn recording(&self, session: &Found, wanted: Arc<AtomicBool>) -> Recording {
+        let client = Arc::clone(&self.shared.client);
+        let (host, session, left_out) = match self.to(session) {
+            Ok(to) => (to.host, to.session, to.is_summary.then_some(SUMMARY)),
+            // A host that nobody knows has no events.
+            Err(_) => (String::new(), session.id.clone(), None),
+        };
+        Recording { client, host, session, left_out, wanted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::wire::HostDocument;
+
+    fn host(seen_at: &str, is_online: bool) -> Host {
+        let document = HostDocument {
+            v: 1,
+            host: "build-7".to_owned(),
+            version: "0".to_owned(),
+            level: "summary".to_owned(),
+            since: String::new(),
+            seen_at: seen_at.to_owned(),
+            agent: String::new(),
+            sessions: 1,
+            pending: 0,
+        };
+        Host { document, seen_at: seen_at.to_owned(), is_online }
+    }
+
+    fn sessions() -> Value {
+        json!({ "sessions": [{ "session_id": "s", "name": "proj (zed)", "live": true, "state": "idle", "cwd": "/w/proj" }] })
+    }
+
+    #[test]
+    fn ids_of_sessions_stand_in_paths() {
+        let check = |host: &str, expect: &str| assert_eq!(front(host), expect);
+        check("build-7.example.org", "build-7.example.org");
+        check("a/b?c", "a~2Fb~3Fc");
+        check("..", "~2E~2E");
+        check("ä", "~C3~A4");
+    }
+
+    #[test]
+    fn host_whose_agent_has_ended_is_away_until_it_writes_again() {
+        let mut known = Known::default();
+        assert_eq!(known.take(vec![host("1", true)], Vec::new()).0, ["build-7"]);
+        known.replied("build-7", Ok(sessions()), "sessions");
+        let found = known.hosts["build-7"].found(&known.hosts["build-7"].sessions[0], false);
+        let client = found.holder.as_ref().and_then(|holder| holder.client.as_deref());
+        assert_eq!((&*found.id, found.live, client), ("build-7/s", true, Some("zed")));
+        assert!(known.hosts["build-7"].document("s").is_ok() && known.hosts["build-7"].document("t").is_err());
+        known.replied("build-7", Err(AskError::Offline), "sessions");
+        let away = |known: &Known| known.away(&known.hosts["build-7"]);
+        assert_eq!(away(&known).as_deref(), Some("host build-7 is offline since 1"));
+        // Its description is not half a minute old yet.
+        known.take(vec![host("1", true)], Vec::new());
+        assert!(away(&known).is_some());
+        assert_eq!(known.take(vec![host("2", true)], Vec::new()).0, ["build-7"]);
+        assert_eq!(away(&known), None);
+    }
+
+    #[test]
+    fn answers_with_texts_need_texts() {
+        let mut known = Known::default();
+        known.take(vec![host("1", true)], Vec::new());
+        let row = |id: &str, method: &str| json!({ "request_id": id, "request_method": method });
+        let rows = [
+            row("q", "item/tool/requestUserInput"),
+            row("f", "mcpServer/elicitation/request"),
+            row("c", "item/commandExecution/requestApproval"),
+        ];
+        known.replied("build-7", Ok(json!({ "requests": rows })), "requests");
+        let needs = |id: &str, body: Value| known.needs_texts("build-7", id, &body);
+        assert!(needs("q", json!({ "answers": {} })) && needs("f", json!({ "action": "accept", "content": {} })));
+        assert!(!needs("f", json!({ "action": "decline" })) && !needs("c", json!({ "decision": "accept" })));
+        assert!(known.hosts["build-7"].requests.iter().all(|row| row["left_out"] == SUMMARY_OF_REQUEST));
+        assert!(is_cut(&json!([{ "diff": "x… (cut: 9 bytes in all)" }])) && !is_cut(&json!("9 bytes in all)")));
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a view gets its sessions: the home of this machine, or a fleet of machines.
+//!
+//! A view lists sessions, asks one of them with the paths of its control socket, and reads its recording. It does not know where
+//! the session runs. The session of another machine has an id that begins with the name of that machine and a slash, which no
+//! session of a home can have.
+//!
+//! A source never decides: the relay of the session does.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::entry::{Entry, Key, Matcher};
+use super::model::{Page, Way};
+use super::reader::{self, Following, Pager, Teller};
+use crate::control::client::{self, Answer, ClientError};
+use crate::store::Found;
+
+/// A source of sessions. All calls may block within a limit.
+pub(crate) trait Source: fmt::Debug + Send + Sync {
+    /// All sessions: live ones first.
+    fn all(&self) -> Vec<Found>;
+
+    /// Whether a session that was live can still be expected to answer.
+    fn is_still_live(&self, session: &Found) -> bool;
+
+    /// Changes after each traffic in a session.
+    fn traffic(&self, session: &Found) -> (String, u64);
+
+    /// How the sessions are polled.
+    fn polling(&self) -> Polling;
+
+    /// `GET`s a path of a control socket.
+    ///
+    /// # Errors
+    ///
+    /// No complete response. A refusal is a response.
+    fn get(&self, session: &Found, path: &str) -> Result<Answer, ClientError>;
+
+    /// `POST`s JSON to a path of a control socket.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Source::get`].
+    fn post(&self, session: &Found, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError>;
+
+    /// A reader of the pages of a session's recording. It stops early once `wanted` is false.
+    fn recorded(&self, session: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded>;
+
+    /// Follows the recording of a session from its end.
+    ///
+    /// # Errors
+    ///
+    /// The thread could not be started.
+    fn follow(&self, session: &Found, epoch: u64, teller: Teller) -> io::Result<Following>;
+}
+
+/// How the sessions of a source are polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Polling {
+    /// Each poll asks a relay, which may be slow.
+    Relays,
+    /// A poll reads what the source knows already.
+    Known,
+}
+
+/// The pages of a recording; `None` if the read was cancelled.
+pub(crate) trait Recorded: Send {
+    /// The first page of the session.
+    fn start(&self) -> io::Result<Option<Page>>;
+
+    /// At most `count` entries before one.
+    fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>>;
+
+    /// The page after an entry.
+    fn newer(&self, after: &Key) -> io::Result<Option<Page>>;
+
+    /// An entry in full.
+    fn one(&self, key: &Key) -> io::Result<Option<Entry>>;
+
+    /// The next match, with the entries around it.
+    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>>;
+}
+
+/// The view that answers are given in, which the ledger records as their source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnsweredIn {
+    Tui,
+    Web,
+}
+
+/// The sessions of a home.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub path: PathBuf,
+    pub answered_in: AnsweredIn,
+}
+
+impl Source for Home {
+    fn all(&self) -> Vec<Found> {
+        // A folder that cannot be read now may be readable later.
+        Found::all(&self.path).unwrap_or_default()
+    }
+
+    fn is_still_live(&self, session: &Found) -> bool {
+        session.is_still_live()
+    }
+
+    /// The size of its journal.
+    fn traffic(&self, session: &Found) -> (String, u64) {
+        let Some(segment) = session.last_segment() else { return (String::new(), 0) };
+        let segment = segment.to_string();
+        let bytes = std::fs::metadata(session.journal_dir().join(&segment)).map_or(0, |file| file.len());
+        (segment, bytes)
+    }
+
+    fn polling(&self) -> Polling {
+        Polling::Relays
+    }
+
+    fn get(&self, session: &Found, path: &str) -> Result<Answer, ClientError> {
+        client::get(&session.dir, path)
+    }
+
+    fn post(&self, session: &Found, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
+        match self.answered_in {
+            AnsweredIn::Tui => client::post_by_tui(&session.dir, path, json, wait_max),
+            AnsweredIn::Web => client::post_by_web(&session.dir, path, json, wait_max),
+        }
+    }
+
+    fn recorded(&self, session: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {
+        Box::new(Pager::new(&session.dir, wanted))
+    }
+
+    fn follow(&self, session: &Found, epoch: u64, teller: Teller) -> io::Result<Following> {
+        reader::follow(&session.dir, epoch, teller)
+    }
+}
