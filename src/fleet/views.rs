@@ -606,6 +606,8 @@ mod tests {
             agent: String::new(),
             sessions: 1,
             pending: 0,
+            others: false,
+            waited: Vec::new(),
         };
         Host { document, seen_at: seen_at.to_owned(), is_online }
     }
