@@ -96,11 +96,7 @@ impl Feed {
                 let reason = event.payload_preview["reason"].as_str().unwrap_or("the host knows why");
                 tell(json!({ "type": "gap", "lines": lines, "reason": reason }));
             }
-            "request_resolved" => {
-                if self.open.len() > 1 {
-                    tell(outcome(&event.payload_preview));
-                }
-            }
+            "request_resolved" if self.open.len() > 1 => tell(outcome(&event.payload_preview)),
             _ => {}
         }
         records.extend(self.records(at_us, event));

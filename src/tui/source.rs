@@ -64,6 +64,7 @@ pub(crate) enum Polling {
     /// Each poll asks a relay, which may be slow.
     Relays,
     /// A poll reads what the source knows already.
+    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "only a fleet knows its sessions"))]
     Known,
 }
 

@@ -74,6 +74,7 @@ pub(crate) struct Following {
 
 impl Following {
     /// A thread that ends once nothing can be sent to `ends` any more.
+    #[cfg(feature = "fleet")]
     pub(crate) fn of(ends: SyncSender<()>) -> Following {
         Following { _ends: ends }
     }
