@@ -1,4 +1,4 @@
-//! Describes the host in two buckets: itself, and its pending requests. Nothing is decided by them, and they are written again after
+//! Describes the host in two buckets: itself, and its pending requests. No answer is decided by them, and they are written again after
 //! every loss.
 //!
 //! The description of the host also claims its name, see [`super::claim`].
@@ -74,7 +74,8 @@ async fn waits(shared: &Shared, wait: Duration, claim: &mut Claim) {
     tokio::select! {
         () = sleep(wait) => {}
         () = shared.host_changed.notified(), if claim.standing == Standing::Only => sleep(SETTLES_AFTER).await,
-        _ = link.wait_for(|link| *link == Link::Down) => {
+        // A watch goes on: without a link nobody can be heard, and the next claim waits for the link.
+        _ = link.wait_for(|link| *link == Link::Down), if claim.standing != Standing::Waits => {
             claim.is_cut();
             shared.standing.send_replace(claim.standing);
         }

@@ -13,13 +13,19 @@ pub(super) const SEEN_EVERY: Duration = Duration::from_secs(10);
 pub(super) const WATCH: Duration = Duration::from_secs(30);
 
 /// How long another agent counts as there after it was noticed last: longer than the interval of its challenges.
-const OTHERS_FOR: Duration = Duration::from_secs(90);
+const OTHERS_FOR: Duration = Duration::from_secs(150);
 
 /// Pause after a description whose fate is not known.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// An agent that has described the host so often in a row has the name; the one that comes between is the challenger.
 const SETTLED: u32 = 2;
+
+/// An agent whose regular claims were overtaken so often in a row is not the only one that believes to have the name.
+const LOST_MAX: u32 = 3;
+
+/// An agent that waits challenges after one of so many watches.
+const CHALLENGE_EVERY: u32 = 3;
 
 /// Whether this agent works for its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +68,27 @@ pub(super) struct Claim {
     /// The number of the last description, as far as this agent knows.
     pub(super) known: u64,
     in_a_row: u32,
+    /// Regular claims in a row before which another agent had written.
+    lost_in_a_row: u32,
+    /// Watches in a row in which another agent has written.
+    watches: u32,
+    /// The next claim repeats one before which another agent had written.
+    is_second: bool,
     others_at: Option<Instant>,
 }
 
 impl Claim {
     /// Begins with the number that the agent before has left; 0 without one.
     pub(super) fn new(known: u64) -> Claim {
-        Claim { standing: Standing::Unsure, known, in_a_row: 0, others_at: None }
+        Claim {
+            standing: Standing::Unsure,
+            known,
+            in_a_row: 0,
+            lost_in_a_row: 0,
+            watches: 0,
+            is_second: false,
+            others_at: None,
+        }
     }
 
     /// Whether another agent with this name was noticed lately.
@@ -80,6 +100,7 @@ impl Claim {
     pub(super) fn is_cut(&mut self) {
         if self.standing == Standing::Only {
             self.standing = Standing::Unsure;
+            self.in_a_row = 0;
         }
     }
 
@@ -89,10 +110,13 @@ impl Claim {
                 self.known = number;
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 if self.standing == Standing::Waits {
-                    // The other has been silent for long enough.
-                    self.others_at = None;
+                    // The other has been silent for long enough, which proves that this one is alone.
+                    (self.others_at, self.in_a_row) = (None, SETTLED);
                 }
                 self.standing = Standing::Only;
+                if !std::mem::take(&mut self.is_second) {
+                    self.lost_in_a_row = 0;
+                }
                 Next::After(SEEN_EVERY, Act::Claim)
             }
             (Act::Challenge, Fate::Stored(number)) => {
@@ -121,9 +145,10 @@ impl Claim {
 
     fn overtaken(&mut self, now: Instant) -> Next {
         match self.standing {
-            Standing::Only if self.in_a_row >= SETTLED => {
+            Standing::Only if self.in_a_row >= SETTLED && self.lost_in_a_row < LOST_MAX => {
                 self.others_at = Some(now);
-                self.in_a_row = 0;
+                self.lost_in_a_row += 1;
+                self.is_second = true;
                 Next::Now(Act::Claim)
             }
             // Both believed to have the name.
@@ -137,16 +162,22 @@ impl Claim {
                 self.waits();
                 Next::After(WATCH, Act::Claim)
             }
+            // Agents that wait must leave a watch without a word, or each would take the others for the one that works.
             Standing::Waits => {
                 self.others_at = Some(now);
-                Next::Now(Act::Challenge)
+                self.watches += 1;
+                if self.watches % CHALLENGE_EVERY == 1 {
+                    Next::Now(Act::Challenge)
+                } else {
+                    Next::After(WATCH, Act::Claim)
+                }
             }
         }
     }
 
     fn waits(&mut self) {
         self.standing = Standing::Waits;
-        self.in_a_row = 0;
+        (self.in_a_row, self.lost_in_a_row, self.watches, self.is_second) = (0, 0, 0, false);
     }
 }
 
@@ -210,6 +241,41 @@ mod tests {
         assert_eq!(other.claim.standing, Standing::Only);
         play(&mut key, &mut [(&mut other, true)], began, 400, 500);
         assert!(!other.claim.has_others(began + Duration::from_secs(500)));
+    }
+
+    /// Plays agents that all lack the last number; how many of them have the name each second from `from` on.
+    fn holders(starts: &[u64], from: u64, to: u64) -> Vec<usize> {
+        let (mut key, began) = (Key(9), Instant::now());
+        let mut agents: Vec<Agent> = starts.iter().map(|at| Agent::new(0, *at)).collect();
+        let mut counts = Vec::new();
+        for second in 0..to {
+            let mut all: Vec<(&mut Agent, bool)> = agents.iter_mut().map(|agent| (agent, true)).collect();
+            play(&mut key, &mut all, began, second, second + 1);
+            counts.push(agents.iter().filter(|agent| agent.claim.standing == Standing::Only).count());
+        }
+        counts.split_off(usize::try_from(from).expect("it is small"))
+    }
+
+    #[test]
+    fn agents_that_start_together_settle_on_one() {
+        for delay in 0..30 {
+            assert!(holders(&[0, delay], 60, 900).iter().all(|count| *count == 1), "{delay}");
+            for other in 0..30 {
+                let counts = holders(&[0, delay, other], 60, 900);
+                assert!(counts.iter().all(|count| *count == 1), "{delay} {other}: {counts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn agent_that_was_suspended_gives_way() {
+        let (mut key, began) = (Key(0), Instant::now());
+        let (mut one, mut other) = (Agent::new(0, 0), Agent::new(0, 5));
+        play(&mut key, &mut [(&mut one, true), (&mut other, true)], began, 0, 100);
+        play(&mut key, &mut [(&mut one, false), (&mut other, true)], began, 100, 300);
+        play(&mut key, &mut [(&mut one, true), (&mut other, true)], began, 300, 360);
+        let standings = [one.claim.standing, other.claim.standing];
+        assert_eq!(standings.iter().filter(|standing| **standing == Standing::Only).count(), 1, "{standings:?}");
     }
 
     #[test]

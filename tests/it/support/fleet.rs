@@ -12,9 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::both_ends::{http, lines_of, next, told, tool};
-use super::eventually;
 use super::nats::{Admin, Cluster, Nats};
+use super::patience::within;
 use super::shim::Home;
+use super::{PATIENCE, eventually};
 
 /// A console of a user.
 pub struct Console(pub Home);
@@ -172,7 +173,8 @@ impl Agent {
 
     /// Waits until it says something.
     pub fn says(&self, expect: &str) {
-        eventually(expect, || self.said().contains(expect).then_some(()));
+        // An agent that waits for the name of its host watches for half a minute, and perhaps once more.
+        within(3 * PATIENCE, expect, || self.said().contains(expect).then_some(()));
     }
 
     /// Ends it with a signal that it handles.
