@@ -45,10 +45,10 @@ impl Reader {
             *seen = Seen { epoch: message.epoch.clone(), numbers: BTreeSet::new(), used: self.clock };
         }
         let highest = seen.numbers.last().copied().unwrap_or(0);
-        if message.seq + LATE_MAX <= highest || !seen.numbers.insert(message.seq) {
+        if message.seq.saturating_add(LATE_MAX) <= highest || !seen.numbers.insert(message.seq) {
             return false;
         }
-        while seen.numbers.first().is_some_and(|first| first + LATE_MAX <= highest.max(message.seq)) {
+        while seen.numbers.first().is_some_and(|first| first.saturating_add(LATE_MAX) <= highest.max(message.seq)) {
             seen.numbers.pop_first();
         }
         true

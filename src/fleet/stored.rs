@@ -151,8 +151,11 @@ pub(crate) async fn all(
     let mut all: Vec<Stored> = Vec::new();
     loop {
         let after = all.last().map_or(0, |last| last.number);
-        all.extend(page(connection, stream, filter, &Start::After(after)).await?);
-        if all.last().is_none_or(|last| last.more == 0) || all.len() >= most {
+        let page = page(connection, stream, filter, &Start::After(after)).await?;
+        // Messages that were to follow may have gone meanwhile.
+        let is_empty = page.is_empty();
+        all.extend(page);
+        if is_empty || all.last().is_none_or(|last| last.more == 0) || all.len() >= most {
             return Ok(all);
         }
     }

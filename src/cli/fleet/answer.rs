@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::requests::{outcome, parse_answer, print_json, question, verdict, whole_answer};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, say};
-use super::{Format, Target, ask, connect, failed, host_named, hosts_of, not_read, offline, text, with_host};
+use super::{Format, Target, ask, connect, failed, host_named, hosts_of, offline, text, with_host};
 use crate::config::{Environment, parse_duration};
 use crate::control::answer::respond_arguments;
 use crate::control::request_name::is_whole;
@@ -17,6 +17,9 @@ use crate::fleet::{AskError, Client, Decision, Given, Later, Question, Texts, VE
 
 /// How long an answer waits for its host, if the user does not say.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
+
+/// The server keeps an answer no longer.
+const VALID_FOR_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// Show a request of a host in full, and what became of it
 #[derive(Debug, Args)]
@@ -45,14 +48,22 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
     let answered = ask(&client, host, &asked);
     let id = answered.as_ref().map_or(last.as_str(), |document| text(&document["request"], "request_id"));
-    let waited = client.host(host).map_err(not_read)?.map_or_else(Vec::new, |host| host.document.waited);
+    let described = client.host(host).unwrap_or_else(|error| {
+        say(&screen::plain(&format!("what became of answers that had waited is not known: {error}")));
+        None
+    });
+    let waited = described.map_or_else(Vec::new, |host| host.document.waited);
     let waited: Vec<&Waited> = waited.iter().filter(|waited| waited.request == id).collect();
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let mut document = match answered {
         Ok(document) => document,
         Err(error) => {
             // What became of a decision is known even if the request is gone.
-            screen::print(&in_lines(&waited, &clock));
+            if arguments.format.as_json {
+                print_json(&json!({ "host": host, "waited": waited }));
+            } else {
+                screen::print(&in_lines(&waited, &clock));
+            }
             return Err(error);
         }
     };
@@ -211,7 +222,12 @@ fn leave(client: &Client, arguments: &RespondArguments, given: Decision, as_json
         let message = format!("`{last}` may mean another request once host {host} is back");
         return Err(CliError::usage(message).with_remedy("give the whole id, as in `fleet requests --json`"));
     }
-    let until = SystemTime::now() + arguments.valid_for.unwrap_or(VALID_FOR);
+    let valid_for = arguments.valid_for.unwrap_or(VALID_FOR);
+    if valid_for > VALID_FOR_MAX {
+        let message = "an answer waits for at most 7 days";
+        return Err(CliError::usage(message).with_remedy("give --valid-for a shorter time"));
+    }
+    let until = SystemTime::now() + valid_for;
     let expires_at = humantime::format_rfc3339_seconds(until).to_string();
     let later = Later { v: VERSION, request: last.clone(), given, expires_at: expires_at.clone() };
     client.leave(host, &later).map_err(|why| CliError::failed(format!("leave the answer for host {host}: {why}")))?;

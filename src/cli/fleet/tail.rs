@@ -146,7 +146,12 @@ fn cells(message: &EventMessage, clock: &Clock, to: Screen) -> Option<Vec<Cell>>
     if let Some(gap) = &message.gap {
         let words = match gap.reason.as_str() {
             "new_epoch" => "the numbering has begun anew: all events that are kept follow".to_owned(),
-            _ => format!("events {} to {} are missing ({})", gap.after_seq + 1, message.seq, one_line(&gap.reason)),
+            _ => format!(
+                "events {} to {} are missing ({})",
+                gap.after_seq.saturating_add(1),
+                message.seq,
+                one_line(&gap.reason)
+            ),
         };
         let faint = |text: &str| (Tone::Faint, text.to_owned());
         let number = faint(&message.seq.to_string());

@@ -64,6 +64,11 @@ impl LaterCursor {
         number > self.number || self.at.is_some_and(|known| at.is_some_and(|at| at > known))
     }
 
+    /// Whether an answer shows that the numbers have begun again since the last one was taken.
+    pub(super) fn is_of_new_stream(&self, number: u64, at: Option<SystemTime>) -> bool {
+        number <= self.number && self.at.is_some_and(|known| at.is_some_and(|at| at > known))
+    }
+
     pub(super) fn takes(&mut self, number: u64, at: Option<SystemTime>) {
         // The clocks of two servers may differ within a stream.
         self.at = if number > self.number { self.at.max(at) } else { at.or(self.at) };

@@ -50,10 +50,19 @@ async fn give_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
         let cursor = shared.cursors().later;
         // By number and by time: the numbers of a stream that was made anew begin again.
         let by_time = cursor.at.map(|at| Start::Time(humantime::format_rfc3339_nanos(at).to_string()));
+        let page = async |start| stored::page(&shared.connection, LATER_STREAM, &filter, &start).await;
+        let mut pages = match by_time {
+            Some(start) => vec![page(start).await?],
+            None => Vec::new(),
+        };
+        // In a new stream the page by time has all, oldest first.
+        if !pages.iter().flatten().any(|message| cursor.is_of_new_stream(message.number, time_of(message))) {
+            pages.insert(0, page(Start::After(cursor.number)).await?);
+        }
         let mut has_taken = false;
-        for start in [Some(Start::After(cursor.number)), by_time].into_iter().flatten() {
-            for message in stored::page(&shared.connection, LATER_STREAM, &filter, &start).await? {
-                let (number, at) = (message.number, humantime::parse_rfc3339(&message.at).ok());
+        for page in pages {
+            for message in page {
+                let (number, at) = (message.number, time_of(&message));
                 if !shared.cursors().later.is_new(number, at) {
                     continue;
                 }
@@ -71,6 +80,11 @@ async fn give_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
             return Ok(());
         }
     }
+}
+
+/// When the server stored it.
+fn time_of(message: &Stored) -> Option<SystemTime> {
+    humantime::parse_rfc3339(&message.at).ok()
 }
 
 /// Gives an answer; what became of it, unless nobody has left it.
