@@ -106,14 +106,11 @@ impl RequestView {
         if kind.subject() == Some(Subject::Diff) {
             dangers.extend(unseen(&files));
         }
-        // Of a request on another machine, a part may have stayed there. A command is whole.
-        let left_out = row["left_out"].as_str().map(str::to_owned);
-        let is_command = payload["command"].is_string();
-        dangers.extend(left_out.clone().filter(|_| !is_command));
+        // Of a request on another machine, a part may have stayed there: other lines of a command, or what it may do.
+        dangers.extend(row["left_out"].as_str().map(str::to_owned));
         let fields = form::fields(row);
         let choices = choices(row, kind, !fields.is_empty(), &dangers);
         let mut warnings = dangers;
-        warnings.extend(left_out.filter(|_| is_command));
         if payload["url"].is_string() {
             warnings.push("open that address only if you trust who asks".to_owned());
         }

@@ -10,6 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::connection::{AtFirst, ConnectError, Connection, Member};
@@ -168,12 +169,13 @@ impl Client {
         let mut refusal = self.connection.refusal.clone();
         refusal.mark_unchanged();
         let subject = subject::question(host, question.mode(), &self.user);
+        let refused = refusal_of(&mut refusal, &subject);
         let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
         let replied = tokio::select! {
-            replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject, request)) => {
+            replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject.clone(), request)) => {
                 replied.map_err(|_| AskError::TooSlow)?
             }
-            _ = refusal.changed() => return Err(AskError::Refused(refusal.borrow().clone().unwrap_or_default())),
+            why = refused => return Err(AskError::Refused(why)),
         };
         let message = replied.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => AskError::Offline,
@@ -182,7 +184,11 @@ impl Client {
                 AskError::Broken(error.to_string())
             }
         })?;
-        Reply::read(&message.payload).map_err(AskError::Failed)
+        let document = Reply::read(&message.payload).map_err(AskError::Failed)?;
+        match document.is_object() {
+            true => Ok(document),
+            false => Err(AskError::Broken("its reply is not a JSON object".to_owned())),
+        }
     }
 
     /// Leaves an answer for a host that is away.
@@ -304,6 +310,25 @@ fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
     let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
     let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
     Ok(Host { document, seen_at, is_online })
+}
+
+/// Waits until the server refuses a message with this subject, or the way back of its reply. One connection has many questions.
+async fn refusal_of(refusal: &mut watch::Receiver<Option<String>>, subject: &str) -> String {
+    let subject = subject.to_lowercase();
+    let is_ours = |why: &Option<String>| {
+        let why = why.as_deref().unwrap_or_default().to_lowercase();
+        why.contains(&subject) || why.contains("subscription")
+    };
+    loop {
+        if refusal.changed().await.is_err() {
+            // The connection is gone, and the question has a limit of its own.
+            std::future::pending::<()>().await;
+        }
+        let why = refusal.borrow_and_update().clone();
+        if is_ours(&why) {
+            return why.unwrap_or_default();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ fn outcome(data: &Value) -> Value {
 fn words(gap: &Gap, seq: u64) -> String {
     match gap.after_epoch {
         Some(_) => "the numbering of the host's events has begun anew".to_owned(),
-        None => format!("events {} to {seq} ({})", gap.after_seq + 1, gap.reason),
+        None => format!("events {} to {seq} ({})", gap.after_seq.saturating_add(1), gap.reason),
     }
 }
 

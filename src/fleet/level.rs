@@ -356,9 +356,11 @@ fn answer(answer: &Value, level: FleetLevel) -> Value {
 
 /// A document with all secrets masked.
 fn masked(document: &Value) -> Value {
-    redacted_json(&document.to_string())
-        .and_then(|json| serde_json::from_str(&json).ok())
-        .unwrap_or_else(|| document.clone())
+    match redacted_json(&document.to_string()) {
+        Some(json) => serde_json::from_str(&json).unwrap_or_default(),
+        // It has no secret.
+        None => document.clone(),
+    }
 }
 
 #[cfg(test)]

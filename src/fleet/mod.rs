@@ -38,6 +38,7 @@ pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
+pub(crate) use subject::is_plain_id;
 pub(crate) use views::Views;
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,

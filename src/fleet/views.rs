@@ -12,7 +12,7 @@
 //!
 //! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -47,6 +47,9 @@ const SMALL_MAX: usize = 32;
 
 /// How long a host that was too slow is left alone, because a question waits for the slowest host.
 const REST_AFTER_SILENCE: Duration = Duration::from_secs(30);
+
+/// Most requests that are asked for alone in one look at all hosts, because their texts did not fit among others.
+const COMPLETED_MAX: usize = 16;
 
 /// What a host leaves out at the level `summary`.
 const SUMMARY: &str = "this host sends only summaries: texts, outputs and diffs stay there";
@@ -134,6 +137,7 @@ impl Views {
         let (look, told) = sync_channel(1);
         let own = Arc::clone(&shared);
         std::thread::Builder::new().name("fleet".to_owned()).spawn(move || {
+            let _told = TellsItsEnd(Arc::clone(&own));
             while told.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Disconnected) {
                 let problem = own.read().err().map(|error| format!("the fleet cannot be read: {error}"));
                 own.known().problem = problem;
@@ -200,6 +204,15 @@ impl Views {
     }
 }
 
+/// Says in all views that nobody reads the fleet any more.
+struct TellsItsEnd(Arc<Shared>);
+
+impl Drop for TellsItsEnd {
+    fn drop(&mut self) {
+        self.0.known().problem = Some("the fleet is not read any more: start this view again".to_owned());
+    }
+}
+
 /// A session of a host.
 struct To {
     host: String,
@@ -244,7 +257,9 @@ impl Shared {
         let (v, session) = (VERSION, None);
         let sessions = self.client.ask_all(&sessions_of, &Question::Sessions { v });
         let requests = self.client.ask_all(&requests_of, &Question::Requests { v, all: false, session });
-        let requests = requests_of.iter().zip(requests).map(|(host, asked)| (host, self.complete(host, asked)));
+        let mut left = COMPLETED_MAX;
+        let requests =
+            requests_of.iter().zip(requests).map(|(host, asked)| (host, self.complete(host, asked, &mut left)));
         let requests: Vec<_> = requests.collect();
         let mut known = self.known();
         for (host, asked) in sessions_of.iter().zip(sessions) {
@@ -256,15 +271,27 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks for each request whose texts did not fit among the others.
-    fn complete(&self, host: &str, asked: Result<Value, AskError>) -> Result<Value, AskError> {
+    /// Asks for requests whose texts did not fit among the others, up to `left` of all hosts, and stops at the first one that fails:
+    /// no host may keep the others waiting.
+    fn complete(&self, host: &str, asked: Result<Value, AskError>, left: &mut usize) -> Result<Value, AskError> {
         let mut document = asked?;
         for row in document["requests"].as_array_mut().into_iter().flatten().filter(|row| is_cut(row)) {
             let (request, session) = (text(row, "request_id").to_owned(), row["session"].clone());
             let of = session["session_id"].as_str().map(str::to_owned);
-            if let Ok(mut alone) = self.client.ask(host, &Question::Request { v: VERSION, session: of, request }) {
-                *row = alone["request"].take();
-                row["session"] = session;
+            if *left == 0 {
+                break;
+            }
+            *left -= 1;
+            match self.client.ask(host, &Question::Request { v: VERSION, session: of, request }) {
+                Ok(mut alone) if alone["request"].is_object() => {
+                    *row = alone["request"].take();
+                    row["session"] = session;
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    *left = 0;
+                    break;
+                }
             }
         }
         Ok(document)
@@ -289,6 +316,11 @@ impl Known {
         let mut pending: BTreeMap<String, PendingDocument> =
             pending.into_iter().map(|document| (document.host.clone(), document)).collect();
         let (mut sessions_of, mut requests_of) = (Vec::new(), Vec::new());
+        let described: BTreeSet<&str> = hosts.iter().map(|host| &*host.document.host).collect();
+        for known in self.hosts.values_mut().filter(|known| !described.contains(&*known.host.document.host)) {
+            // Its description is gone, or is not valid.
+            known.host.is_online = false;
+        }
         for host in hosts {
             let name = host.document.host.clone();
             let listed = pending.remove(&name);
@@ -338,12 +370,19 @@ impl Known {
             }
         };
         let left_out = document["cut"] == true || document["left_out"].as_u64().is_some_and(|left_out| left_out > 0);
-        known.problem = left_out.then(|| format!("host {host} has more than fits into a reply; use the tools there"));
-        known.rests_until = None;
+        // A host that is too slow for one of the two questions goes on resting; that about its sessions comes first.
+        if member == "sessions" {
+            (known.problem, known.rests_until) = (None, None);
+        }
+        if left_out {
+            known.problem = Some(format!("host {host} has more than fits into a reply; use the tools there"));
+        }
         let mut rows = match document[member].take() {
             Value::Array(rows) => rows,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => return,
         };
+        let id = if member == "sessions" { "session_id" } else { "request_id" };
+        rows.retain(|row| row.is_object() && subject::is_plain_id(text(row, id)));
         let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
         let held = match member {
             "sessions" => &mut known.sessions,
@@ -391,7 +430,8 @@ impl Known {
         let rows = self.hosts.get(host).map(|known| &known.requests[..]).unwrap_or_default();
         let row = rows.iter().find(|row| text(row, "request_id") == id);
         let is_no = ["decline", "cancel"].contains(&text(body, "action"));
-        row.is_some_and(|row| match kind_of(row).request_type() {
+        // A row that is not known may be of any type.
+        row.is_none_or(|row| match kind_of(row).request_type() {
             RequestType::UserInput => true,
             RequestType::Elicitation => !is_no,
             RequestType::Approval | RequestType::Permissions | RequestType::Other => false,
@@ -401,10 +441,18 @@ impl Known {
 
 /// Says in a row what has stayed on the host.
 fn note_left_out(row: &mut Value, is_summary: bool) {
+    const WHOLE_ON_HOST: &str = "a part of the request did not fit into the reply of the host: look at it there";
+    for column in ["request_payload", "changes", "item"] {
+        // A view would ask for the whole row, and hold up the rows of all other hosts.
+        if row[column]["omitted"] == "size" {
+            row[column] = Value::Null;
+            row["left_out"] = json!(WHOLE_ON_HOST);
+        }
+    }
     if is_summary {
         row["left_out"] = json!(SUMMARY_OF_REQUEST);
     } else if is_cut(row) {
-        row["left_out"] = json!("a part of the request did not fit into the reply of the host: look at it there");
+        row["left_out"] = json!(WHOLE_ON_HOST);
     }
 }
 
@@ -429,6 +477,9 @@ impl KnownHost {
         }
         let mut rows: Vec<Value> = Vec::new();
         for pending in self.pending.iter().flat_map(|pending| &pending.requests) {
+            if !subject::is_plain_id(&pending.session_id) {
+                continue;
+            }
             if !rows.iter().any(|row| text(row, "session_id") == pending.session_id) {
                 rows.push(json!({ "session_id": pending.session_id, "name": pending.session_name, "live": true }));
             }
@@ -531,6 +582,9 @@ impl Source for Views {
             let asked = Question::Request { v: VERSION, session: Some(to.session.clone()), request: id.to_owned() };
             let replied = self.ask(&to, &asked)?;
             let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
+            if !document["request"].is_object() {
+                return Ok(refused(&Failure::new("request_not_found", format!("host {} sent no request", to.host))));
+            }
             note_left_out(&mut document["request"], to.is_summary);
             return Ok(answer(StatusCode::OK, &document));
         }

@@ -161,7 +161,11 @@ fn page_shows_and_answers_all_hosts() {
 
     // A question at the level `summary` cannot be answered: its texts are not here.
     let question = summary.asked(&question_asked("2", false), "2");
-    inbox(&browser, 1);
+    eventually("the question", || {
+        let inbox = browser.get("/inbox");
+        let rows = inbox["requests"].as_array()?;
+        rows.iter().any(|row| row["request_id"] == json!(question)).then_some(())
+    });
     let (status, told) = browser.respond("build-8%2Fs", &question, &json!({ "answers": { "color": ["Red"] } }));
     assert!((400..500).contains(&status), "{told}");
     assert_eq!(summary.row(&question)["status"], "pending");

@@ -11,7 +11,7 @@ use clap_complete::engine::ArgValueCompleter;
 use super::super::complete::{Offer, matching};
 use super::text;
 use crate::config::{Environment, Flags, Settings};
-use crate::fleet::{Client, Member, Question, VERSION};
+use crate::fleet::{Client, Member, Question, VERSION, is_plain_id};
 
 /// How long all of it may take.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -37,6 +37,7 @@ pub(super) fn sessions() -> ArgValueCompleter {
         let mut offers = Vec::new();
         for (host, document) in names.iter().zip(asked).filter_map(|(host, asked)| Some((host, asked.ok()?))) {
             let live = document["sessions"].as_array().into_iter().flatten().filter(|row| row["live"] == true);
+            let live = live.filter(|row| is_plain_id(text(row, "session_id")));
             offers
                 .extend(live.map(|row| (format!("{host}/{}", text(row, "session_id")), text(row, "name").to_owned())));
         }
@@ -50,7 +51,9 @@ pub(super) fn requests() -> ArgValueCompleter {
         let documents = client.pending().unwrap_or_default().into_iter();
         let named =
             |host: String| move |row: crate::fleet::PendingRow| (format!("{host}/{}", row.request_id), row.summary);
-        documents.flat_map(|document| document.requests.into_iter().map(named(document.host))).collect()
+        // What a host sends must not become a part of a command line that means something else.
+        let plain = |row: &crate::fleet::PendingRow| is_plain_id(&row.request_id);
+        documents.flat_map(|document| document.requests.into_iter().filter(plain).map(named(document.host))).collect()
     })
 }
 
