@@ -15,6 +15,9 @@ pub(super) const WATCH: Duration = Duration::from_secs(30);
 /// How long another agent counts as there after it was noticed last: longer than the interval of its challenges.
 const OTHERS_FOR: Duration = Duration::from_secs(150);
 
+/// So long after the last description that was stored, the name is still this agent's without news: less than [`WATCH`].
+const HELD_FOR: Duration = Duration::from_secs(20);
+
 /// Pause after a description whose fate is not known.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -75,6 +78,7 @@ pub(super) struct Claim {
     /// The next claim repeats one before which another agent had written.
     is_second: bool,
     others_at: Option<Instant>,
+    stored_at: Option<Instant>,
 }
 
 impl Claim {
@@ -88,6 +92,7 @@ impl Claim {
             watches: 0,
             is_second: false,
             others_at: None,
+            stored_at: None,
         }
     }
 
@@ -108,6 +113,7 @@ impl Claim {
         match (act, fate) {
             (Act::Claim, Fate::Stored(number)) => {
                 self.known = number;
+                self.stored_at = Some(now);
                 self.in_a_row = self.in_a_row.saturating_add(1);
                 if self.standing == Standing::Waits {
                     // The other has been silent for long enough, which proves that this one is alone.
@@ -136,8 +142,11 @@ impl Claim {
                 self.known = number;
                 Next::After(WATCH, Act::Claim)
             }
+            // A late acknowledgment stops nothing.
             (act, Fate::Unknown) => {
-                self.is_cut();
+                if self.stored_at.is_none_or(|at| now.duration_since(at) >= HELD_FOR) {
+                    self.is_cut();
+                }
                 Next::After(AGAIN_AFTER, act)
             }
         }
@@ -309,8 +318,13 @@ mod tests {
         let (mut key, began) = (Key(0), Instant::now());
         let mut one = Agent::new(0, 0);
         play(&mut key, &mut [(&mut one, true)], began, 0, 30);
-        assert_eq!(one.claim.learns(Act::Claim, Fate::Unknown, began), Next::After(AGAIN_AFTER, Act::Claim));
-        assert_eq!(one.claim.standing, Standing::Unsure);
+        let mut unknown = |second| {
+            let next = one.claim.learns(Act::Claim, Fate::Unknown, began + Duration::from_secs(second));
+            assert_eq!(next, Next::After(AGAIN_AFTER, Act::Claim));
+            one.claim.standing
+        };
+        // The last description was stored in second 20.
+        assert_eq!((unknown(31), unknown(39), unknown(40)), (Standing::Only, Standing::Only, Standing::Unsure));
         play(&mut key, &mut [(&mut one, true)], began, 30, 60);
         assert_eq!(one.claim.standing, Standing::Only);
         // The bucket was made anew.

@@ -207,6 +207,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn new_stream_is_known_by_a_lower_number_at_a_later_time() {
+        let at = |second| Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second));
+        let cursor = LaterCursor { number: 5, at: at(20) };
+        let check =
+            |number, second, expect| assert_eq!(cursor.is_of_new_stream(number, at(second)), expect, "{number}");
+        check(2, 30, true);
+        check(5, 30, true);
+        check(5, 20, false);
+        check(3, 10, false);
+        check(8, 30, false);
+    }
+
+    #[test]
     fn one_list_without_a_session_forgets_nothing() {
         let (mut absent, began) = (Absent::default(), Instant::now());
         let mut check = |listed: &[&str], after_s: u64, expect: &[&str]| {
